@@ -1,0 +1,1 @@
+"""Controllers and their set-points, one file each."""

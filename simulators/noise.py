@@ -1,0 +1,73 @@
+"""Random numbers of a run: one seed, independent streams, noise paths drawn before the kernels run."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class Streams(NamedTuple):
+    """Independent random generators of one run, in the order in which the seed is split.
+
+    The order is part of what a seed means: a new stream goes to the end, so that the others stay.
+    """
+
+    process: np.random.Generator  # process noise of the system
+    weather: np.random.Generator  # random weather
+    excitation: np.random.Generator  # random test signals
+    measurement: np.random.Generator  # measurement noise
+
+
+def random_streams(seed: int) -> Streams:
+    """Split one seed into the independent generators of a run.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the run, not negative.
+
+    Returns
+    -------
+    Streams
+        Generators of ``SeedSequence(seed).spawn(4)``: process, weather, excitation, measurement.
+
+    Raises
+    ------
+    ValueError
+        If the seed is negative.
+
+    Examples
+    --------
+    >>> random_streams(3).weather.normal() == random_streams(3).weather.normal()
+    True
+    >>> random_streams(3).weather.normal() == random_streams(3).process.normal()
+    False
+    """
+    if seed < 0:
+        raise ValueError(f"seed={seed}: expected an integer >= 0; change the seed")
+    children = np.random.SeedSequence(seed).spawn(len(Streams._fields))
+    return Streams(*(np.random.default_rng(child) for child in children))
+
+
+def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -> NDArray[np.float64]:
+    """Draw white noise that is held over each sample.
+
+    ``w[k, i] ~ N(0, std[i]^2)``, independent. A longer path begins with the shorter one, and a channel
+    keeps its draws when the standard deviation of another changes.
+
+    Parameters
+    ----------
+    generator : np.random.Generator
+        Source of randomness; it advances.
+    n_samples : int
+        Number of samples n.
+    std : (n_w,) array_like
+        Standard deviation per channel; it does not depend on the sampling interval.
+
+    Returns
+    -------
+    (n, n_w) array
+        Noise path.
+    """
+    sigma = np.asarray(std, dtype=np.float64)
+    return generator.standard_normal((n_samples, sigma.size)) * sigma

@@ -1,0 +1,140 @@
+"""The role of a simulated system: its signals, its drift, its output."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulators.settings import check_positive, check_whole
+
+
+class Signal(NamedTuple):
+    """Name, unit and meaning of one scalar signal; the name becomes a data-set variable."""
+
+    name: str
+    unit: str
+    description: str
+
+
+@dataclass(frozen=True)
+class System(ABC):
+    """Ordinary differential equation with held inputs and held process noise.
+
+    ::
+
+        x'(t) = f(t, x, u_k, w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0, diag(noise_std^2))
+
+    A system is a frozen dataclass: its fields are the physical parameters, the noise standard
+    deviations, the initial state, `dt` and `substeps`. It declares its signals as class attributes
+    (`states`, `inputs`, `outputs`, `noises`), every name once, and implements the abstract methods.
+
+    Parameters
+    ----------
+    dt : float
+        Sampling interval [s]; input and noise are held over it.
+    substeps : int
+        Runge-Kutta steps per sampling interval.
+
+    Raises
+    ------
+    ValueError
+        If `dt` or `substeps` is not positive; on definition of a class whose signal names repeat.
+    """
+
+    states: ClassVar[tuple[Signal, ...]]
+    inputs: ClassVar[tuple[Signal, ...]]
+    outputs: ClassVar[tuple[Signal, ...]]
+    noises: ClassVar[tuple[Signal, ...]]
+
+    dt: float  # s
+    substeps: int  # Runge-Kutta steps per sample
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check the names of the signals when a system is defined."""
+        super().__init_subclass__(**options)
+        roles = ("states", "inputs", "outputs", "noises")
+        names = Counter(signal.name for role in roles for signal in getattr(cls, role, ()))
+        for name, count in names.items():
+            if count > 1 or name == "time" or not name.isidentifier():
+                raise ValueError(
+                    f"{cls.__name__}: signal name {name!r} (used {count} times): expected an identifier "
+                    f"other than 'time', used once among {', '.join(roles)}; rename the signal"
+                )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "dt")
+        check_whole(self, "substeps", 1)
+
+    @staticmethod
+    @abstractmethod
+    def drift(
+        time: float,
+        state: NDArray[np.float64],
+        input: NDArray[np.float64],
+        noise: NDArray[np.float64],
+        parameters: NDArray[np.float64],
+        derivative: NDArray[np.float64],
+    ) -> None:
+        """Write x' = f(t, x, u, w; p) into `derivative`.
+
+        Plain scalar Python that numba can compile: indexed arrays, floats, `math` functions.
+
+        Parameters
+        ----------
+        time : float
+            Time [s].
+        state : (n_x,) array
+            State.
+        input : (n_u,) array
+            Input.
+        noise : (n_w,) array
+            Process noise.
+        parameters : (n_p,) array
+            What `parameters()` returns.
+        derivative : (n_x,) array
+            Written: time derivative of the state.
+        """
+
+    @abstractmethod
+    def parameters(self) -> NDArray[np.float64]:
+        """Return the (n_p,) physical parameters in the order that `drift` reads them."""
+
+    @abstractmethod
+    def initial_state(self) -> NDArray[np.float64]:
+        """Return the (n_x,) state at time zero."""
+
+    @abstractmethod
+    def noise_std(self) -> NDArray[np.float64]:
+        """Return the (n_w,) standard deviations of the held process noise."""
+
+    @abstractmethod
+    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return y = h(x) of states (..., n_x) as (..., n_y), without measurement noise."""
+
+    def derivative(
+        self,
+        time: float,
+        state: NDArray[np.float64],
+        input: NDArray[np.float64],
+        noise: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Evaluate the drift once, in plain Python.
+
+        Parameters
+        ----------
+        time : float
+            Time [s].
+        state, input, noise : (n_x,), (n_u,), (n_w,) array
+            Where to evaluate.
+
+        Returns
+        -------
+        (n_x,) array
+            x' = f(t, x, u, w; p); components that the drift does not write are NaN.
+        """
+        derivative = np.full(len(self.states), np.nan)
+        self.drift(time, state, input, noise, self.parameters(), derivative)
+        return derivative

@@ -1,0 +1,114 @@
+"""One heated thermal zone with wall and radiator."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulators.settings import check_finite, check_not_negative, check_positive
+from simulators.system import Signal, System
+
+
+@dataclass(frozen=True)
+class Building(System):
+    """Thermal zone, wall and hot-water radiator.
+
+    ::
+
+        Cz Tz' = (Tw - Tz)/Rz + (Tr - Tz)/Rr + Cz w1
+        Cw Tw' = (Tz - Tw)/Rz + (Ta - Tw)/Rw + Cw w2
+        Cr Tr' = (Tz - Tr)/Rr + cw m (Ts - Tr) + Cr w3
+
+    with the ambient temperature Ta and the hot-water flow m as inputs and Tz as output. The noise
+    w_i ~ N(0, std^2) is a temperature rate, held over a sample. The heat that the water brings in,
+    cw m (Ts - Tr), makes the system bilinear; it needs about 30 substeps in 900 s to be accurate.
+
+    Raises
+    ------
+    ValueError
+        If a capacity, resistance, the heat capacity of water, `dt` or `substeps` is not positive, a
+        standard deviation is negative or a temperature is not finite.
+
+    Notes
+    -----
+    Equations: Wietzke and Graichen, section 6. They give no R and C: the defaults are calibrated, not
+    published; so is the initial state.
+    """
+
+    states: ClassVar = (
+        Signal("zone", "degC", "temperature of the zone"),
+        Signal("wall", "degC", "temperature of the wall"),
+        Signal("radiator", "degC", "temperature of the radiator"),
+    )
+    inputs: ClassVar = (
+        Signal("ambient_temperature", "degC", "temperature of the outside air"),
+        Signal("mass_flow", "kg/s", "hot-water flow through the radiator"),
+    )
+    outputs: ClassVar = (Signal("zone_temperature", "degC", "measured temperature of the zone"),)
+    noises: ClassVar = (
+        Signal("zone_noise", "K/s", "process noise on the rate of the zone temperature"),
+        Signal("wall_noise", "K/s", "process noise on the rate of the wall temperature"),
+        Signal("radiator_noise", "K/s", "process noise on the rate of the radiator temperature"),
+    )
+
+    dt: float = 900.0  # s
+    substeps: int = 30  # Runge-Kutta steps per sample
+    zone_capacity: float = 2e6  # Cz, J/K
+    wall_capacity: float = 4e7  # Cw, J/K
+    radiator_capacity: float = 2e5  # Cr, J/K
+    zone_resistance: float = 0.002  # Rz, zone to wall, K/W
+    wall_resistance: float = 0.005  # Rw, wall to ambient, K/W
+    radiator_resistance: float = 0.002  # Rr, radiator to zone, K/W
+    water_heat_capacity: float = 4180.0  # cw, J/(kg K)
+    supply_temperature: float = 60.0  # Ts, degC
+    zone_noise_std: float = 5e-5  # K/s
+    wall_noise_std: float = 5e-5  # K/s
+    radiator_noise_std: float = 5e-5  # K/s
+    initial_zone: float = 20.0  # degC
+    initial_wall: float = 15.0  # degC
+    initial_radiator: float = 30.0  # degC
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "zone_capacity", "wall_capacity", "radiator_capacity", "water_heat_capacity")
+        check_positive(self, "zone_resistance", "wall_resistance", "radiator_resistance")
+        check_not_negative(self, "zone_noise_std", "wall_noise_std", "radiator_noise_std")
+        check_finite(self, "supply_temperature", "initial_zone", "initial_wall", "initial_radiator")
+
+    @staticmethod
+    def drift(
+        time: float,
+        state: NDArray[np.float64],
+        input: NDArray[np.float64],
+        noise: NDArray[np.float64],
+        parameters: NDArray[np.float64],
+        derivative: NDArray[np.float64],
+    ) -> None:
+        """Write the rates [K/s] of zone, wall and radiator; equations in the class."""
+        Tz, Tw, Tr = state[0], state[1], state[2]
+        Ta, m = input[0], input[1]
+        Cz, Cw, Cr = parameters[0], parameters[1], parameters[2]
+        Rz, Rw, Rr = parameters[3], parameters[4], parameters[5]
+        cw, Ts = parameters[6], parameters[7]
+        derivative[0] = ((Tw - Tz) / Rz + (Tr - Tz) / Rr) / Cz + noise[0]
+        derivative[1] = ((Tz - Tw) / Rz + (Ta - Tw) / Rw) / Cw + noise[1]
+        derivative[2] = ((Tz - Tr) / Rr + cw * m * (Ts - Tr)) / Cr + noise[2]
+
+    def parameters(self) -> NDArray[np.float64]:
+        """Return Cz, Cw, Cr [J/K], Rz, Rw, Rr [K/W], cw [J/(kg K)], Ts [degC]."""
+        capacities = (self.zone_capacity, self.wall_capacity, self.radiator_capacity)
+        resistances = (self.zone_resistance, self.wall_resistance, self.radiator_resistance)
+        return np.array([*capacities, *resistances, self.water_heat_capacity, self.supply_temperature])
+
+    def initial_state(self) -> NDArray[np.float64]:
+        """Return the temperatures of zone, wall and radiator at time zero [degC]."""
+        return np.array([self.initial_zone, self.initial_wall, self.initial_radiator])
+
+    def noise_std(self) -> NDArray[np.float64]:
+        """Return the standard deviations of the three noise channels [K/s]."""
+        return np.array([self.zone_noise_std, self.wall_noise_std, self.radiator_noise_std])
+
+    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the zone temperature [degC] of states (..., 3) as (..., 1)."""
+        return state[..., :1]

@@ -1,0 +1,1 @@
+"""Sources of the ambient temperature, one file each."""

@@ -1,0 +1,6 @@
+"""System identification with budgeted online Gaussian processes."""
+
+from sysid.kernels import SquaredExponential
+from sysid.online import OnlineGP, UpdateReport, UpdateReports
+
+__all__ = ["OnlineGP", "SquaredExponential", "UpdateReport", "UpdateReports"]

@@ -1,0 +1,48 @@
+"""Checked arrays at the boundary: what comes in is finite, float64, contiguous and of the right shape."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def _floats(values: ArrayLike, name: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _check_finite(array: np.ndarray, name: str) -> None:
+    if not np.isfinite(array).all():
+        first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        count = int((~np.isfinite(array)).sum())
+        raise ValueError(
+            f"{name}: {count} of {array.size} values are not finite, the first is {array[first]} at index "
+            f"{first[0] if len(first) == 1 else first}; remove these samples or choose on_missing=skip"
+        )
+
+
+def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
+    """Finite float64 matrix (n, n_columns), C-contiguous.
+
+    >>> matrix([[1, 2]], 2, "inputs")
+    array([[1., 2.]])
+    """
+    array = _floats(values, name)
+    if array.ndim != 2 or array.shape[1] != n_columns:
+        hint = "; write x[None, :] for a single point" if array.shape == (n_columns,) else ""
+        raise ValueError(f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}")
+    _check_finite(array, name)
+    return array
+
+
+def vector(values: ArrayLike, size: int | None, name: str) -> np.ndarray:
+    """Finite float64 vector (size,), C-contiguous; any length if size is None.
+
+    >>> vector([1, 2], 2, "targets")
+    array([1., 2.])
+    """
+    array = _floats(values, name)
+    if array.ndim != 1 or (size is not None and array.size != size):
+        raise ValueError(f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}")
+    _check_finite(array, name)
+    return array

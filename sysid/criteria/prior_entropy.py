@@ -1,0 +1,26 @@
+"""Prior entropy, section 3.2.1."""
+
+from dataclasses import dataclass
+from math import log
+
+from sysid.criteria.criterion import Criterion
+from sysid.criteria.predictive_entropy import latent_variance
+from sysid.reference import Reference
+
+
+def _reduction(residual: float, variance: float, noise_variance: float) -> float:
+    return 0.5 * log(variance)
+
+
+@dataclass(frozen=True)
+class PriorEntropy(Criterion):
+    """Keep the set whose noisy observations have the largest joint entropy.
+
+    ``f_red = -H(y without i) = -(n/2)(1 + log 2 pi) - 0.5 log|Ky without i|`` and ``log|Ky without i| = log|Ky| -
+    log v_i``, so up to what all points share the score is ``0.5 log v_i``. Selects the same point as
+    `PredictiveEntropy`. Acceptance: the latent predictive variance (section 3.3.1).
+    """
+
+    reduction = staticmethod(_reduction)
+    acceptance = staticmethod(latent_variance)
+    published_reference = Reference.in_sample

@@ -1,0 +1,516 @@
+"""The dictionary of an online GP and everything compiled that works on it.
+
+The state is the exact covariance ``Ky = K + noise_variance I``, a lower triangular factor ``F`` of its
+inverse, ``F'F = Ky^-1``, and what follows from it: ``q = diag(Ky^-1)``, ``a = Ky^-1 y``. A new point
+costs one product with ``F`` to be predicted. To enter, it appends the row ``[-v, 1]/sqrt(s)``
+with ``v = Ky^-1 k`` after one step of iterative refinement against the stored ``Ky``; a point leaves by one
+sweep of Givens rotations that folds its row into the younger ones. Both are orthogonal or
+second-order accurate, so rounding errors do not accumulate.
+
+Points keep their *slot* for life; ``F``, ``q``, ``a`` are in order of *age*, oldest first, and ``order`` maps
+age to slot. All loops live in this one file because numba's disk cache knows only the content of the file
+itself. They know no kernel, criterion or rule: those come as addresses (`sysid.formula`).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from sysid.formula import COVARIANCE, DECISION, SCORE
+
+TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
+PROBE_INTERVAL = 50  # entries between two measurements of the factor's drift
+
+# positions in Dictionary.counts
+N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, NEEDS_REPAIR, MINIMUM_IS_STALE = range(6)
+N_COUNTS = 6
+
+# how the stored points are judged when a candidate asks to be accepted
+ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
+
+
+class Dictionary(NamedTuple):
+    """State of a budgeted GP; every array is preallocated and changed in place.
+
+    Sizes: N budget, p features. Slot order: `inputs`, `targets`, `covariance`. Order of age: the rest.
+    """
+
+    inputs: np.ndarray  # (p, N) points, one column each
+    targets: np.ndarray  # (N,)
+    covariance: np.ndarray  # (N, N) Ky = K + noise_variance I, exact
+    order: np.ndarray  # (N,) slot of each point by age; free slots at the end
+    factor: np.ndarray  # (N + 1, N + 1) F, lower triangular, F'F = Ky^-1
+    whitened: np.ndarray  # (N + 1,) b = F y
+    weights: np.ndarray  # (N + 1,) a = Ky^-1 y
+    precision: np.ndarray  # (N + 1,) q = diag(Ky^-1)
+    work: np.ndarray  # (8, N + 1) scratch
+    counts: np.ndarray  # (N_COUNTS,) see the constants above
+    minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
+
+
+class Rules(NamedTuple):
+    """What `learn` applies: addresses of formulas and their numbers."""
+
+    kernel: Any
+    kernel_parameters: np.ndarray
+    noise_variance: float
+    insertion: Any
+    insertion_parameters: np.ndarray
+    acceptance: Any
+    reference: int  # ACCEPT_ALL, LEAVE_ONE_OUT or IN_SAMPLE
+    reduction: Any
+    tolerance: float  # largest residual of a probe that needs no repair
+
+
+#: per-sample results of `learn`, one row per sample
+RECORD = np.dtype(
+    [
+        ("mean", np.float64),  # prediction before the target was used
+        ("variance", np.float64),  # latent
+        ("inserted", np.bool_),
+        ("accepted", np.bool_),
+        ("slot", np.int64),  # slot that the sample took, or -1
+        ("removed", np.int64),  # slot whose point had to leave, or -1
+        ("n_points", np.int64),  # after the sample
+        ("acceptance_score", np.float64),
+        ("acceptance_minimum", np.float64),
+        ("reduction_score", np.float64),  # of the point that left
+    ],
+    align=True,
+)
+
+
+def empty_dictionary(budget: int, n_features: int) -> Dictionary:
+    """Dictionary without points."""
+    n = budget + 1
+    return Dictionary(
+        inputs=np.zeros((n_features, budget)),
+        targets=np.zeros(budget),
+        covariance=np.zeros((budget, budget)),
+        order=np.arange(budget),
+        factor=np.zeros((n, n)),
+        whitened=np.zeros(n),
+        weights=np.zeros(n),
+        precision=np.zeros(n),
+        work=np.zeros((8, n)),
+        counts=np.array([0, 0, 0, 0, 0, 1]),
+        minimum=np.zeros(1),
+    )
+
+
+def _caller(signature: Any) -> Any:
+    """Intrinsic that calls the C function at an address; a plain call when compiling is switched off."""
+    if config.DISABLE_JIT:
+        return lambda function, arguments: function(*arguments)
+
+    @intrinsic
+    def call(typing_context, address, arguments):  # type: ignore[no-untyped-def]
+        def generate(context, builder, _signature, values):  # type: ignore[no-untyped-def]
+            pointer, packed = values
+            unpacked = cgutils.unpack_tuple(builder, packed)
+            returns_nothing = signature.return_type == types.void
+            result = ir.VoidType() if returns_nothing else context.get_data_type(signature.return_type)
+            function_type = ir.FunctionType(result, [value.type for value in unpacked])
+            value = builder.call(builder.inttoptr(pointer, function_type.as_pointer()), unpacked)
+            if returns_nothing:
+                return context.get_dummy_value()
+            return context.data_model_manager[signature.return_type].from_data(builder, value)
+
+        return signature.return_type(address, types.Tuple(signature.args)), generate
+
+    return call
+
+
+_score = _caller(SCORE)
+_decide = _caller(DECISION)
+_covariance = _caller(COVARIANCE)
+
+
+def _pointer_of(array: np.ndarray) -> Any:
+    return array.ravel()
+
+
+if config.DISABLE_JIT:
+    _pointer = _pointer_of
+else:
+
+    @njit(inline="always")
+    def _pointer(array):  # type: ignore[no-untyped-def]
+        return array.ctypes
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
+    total = 0.0
+    for i in range(n):
+        total += x[i] * y[i]
+    return total
+
+
+@njit(cache=True)
+def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyped-def]
+    """``out[j] = k(points[:, j], x)`` for j < n."""
+    _covariance(
+        kernel,
+        (_pointer(points), points.shape[1], n, points.shape[0], _pointer(x), _pointer(parameters), _pointer(out)),
+    )
+
+
+@njit(cache=True)
+def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
+    """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
+    for i in range(rows.shape[0]):
+        covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
+
+
+@njit(cache=True)
+def _apply_inverse(factor, n, x, out):  # type: ignore[no-untyped-def]
+    """``out += F'(F x)``, both products in one pass over the rows of F."""
+    for i in range(n):
+        row = factor[i]
+        z = _dot(row, x, i + 1)
+        for j in range(i + 1):
+            out[j] += z * row[j]
+
+
+@njit(cache=True)
+def _residual(state, n, x, right_side, out):  # type: ignore[no-untyped-def]
+    """``out = right_side - Ky x`` in order of age; reads the lower triangle of Ky once."""
+    by_slot, product, order = state.work[7], state.work[6], state.order
+    for j in range(n):
+        by_slot[order[j]] = x[j]
+        product[j] = 0.0
+    for i in range(n):
+        row, x_i = state.covariance[i], by_slot[i]
+        for j in range(i):
+            product[j] += x_i * row[j]
+        product[i] += _dot(row, by_slot, i + 1)
+    for j in range(n):
+        out[j] = right_side[j] - product[order[j]]
+
+
+@njit(cache=True)
+def _forget_summary(state, n):  # type: ignore[no-untyped-def]
+    state.weights[:n] = 0.0
+    state.precision[:n] = 0.0
+    state.counts[MINIMUM_IS_STALE] = 1
+
+
+@njit(cache=True)
+def _add_row_to_summary(row, b, n, weights, precision):  # type: ignore[no-untyped-def]
+    """One row's part of ``a = F'b`` and ``q_j = sum_i F_ij^2``."""
+    for j in range(n):
+        f = row[j]
+        weights[j] += b * f
+        precision[j] += f * f
+
+
+@njit(cache=True)
+def _append(state, n, v, error, s):  # type: ignore[no-untyped-def]
+    """Border F by the row ``[-v, 1]/sqrt(s)`` and b by ``error/sqrt(s)``."""
+    scale = 1.0 / math.sqrt(s)
+    row = state.factor[n]
+    for j in range(n):
+        row[j] = -v[j] * scale
+    row[n] = scale
+    state.whitened[n] = error * scale
+    state.weights[n] = state.precision[n] = 0.0
+
+
+@njit(cache=True)
+def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
+    """``out, y = c x - s y, s x + c y``, entry by entry."""
+    for j in range(n):
+        f, g = x[j], y[j]
+        out[j] = c * f - s * g
+        y[j] = s * f + c * g
+
+
+@njit(cache=True)
+def _delete(state, n, r):  # type: ignore[no-untyped-def]
+    """Remove the r-th oldest of n points from F and b and renew a and q.
+
+    Row r is carried through the younger rows; each Givens rotation moves that row's entry of column r
+    into the carried row, which is dropped at the end. F stays lower triangular.
+    """
+    factor, b, carried = state.factor, state.whitened, state.work[6]
+    weights, precision = state.weights, state.precision
+    _forget_summary(state, n)
+    for i in range(r):
+        _add_row_to_summary(factor[i], b[i], i + 1, weights, precision)
+    carried[: r + 1] = factor[r, : r + 1]
+    carried[r + 1 : n] = 0.0
+    b_carried = b[r]
+    for i in range(r + 1, n):
+        row, above = factor[i], factor[i - 1]
+        length = math.sqrt(carried[r] * carried[r] + row[r] * row[r])
+        c, s = carried[r] / length, row[r] / length
+        _rotate(row, carried, above, c, s, r)
+        _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, i - r)
+        carried[r] = length
+        b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
+        _add_row_to_summary(above, b[i - 1], i, weights, precision)
+
+
+@njit(cache=True)
+def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
+    """Kernel vector and its image: fills work[0] = k by slot, work[1] = k by age, work[2] = F k.
+
+    Returns the posterior mean ``k'a``, the prior variance ``k(x, x)`` and the latent posterior variance
+    ``k(x, x) - |F k|^2``, which rounding may leave slightly negative.
+    """
+    by_slot, k, z = state.work[0], state.work[1], state.work[2]
+    itself = state.work[3]
+    covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
+    prior = itself[0]
+    covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
+    for j in range(n):
+        k[j] = by_slot[state.order[j]]
+    for i in range(n):
+        z[i] = _dot(state.factor[i], k, i + 1)
+    return _dot(k, state.weights, n), prior, prior - _dot(z, z, n)
+
+
+@njit(cache=True)
+def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
+    """Posterior mean and latent variance at every row of points (m, p); returns how many were clipped at 0."""
+    clipped = 0
+    for t in range(points.shape[0]):
+        mean[t], _, latent = _project(rules, state, n, points[t])
+        clipped += latent < 0.0
+        variance[t] = max(latent, 0.0)
+    return clipped
+
+
+@njit(cache=True)
+def _refine(rules, state, n, prior):  # type: ignore[no-untyped-def]
+    """``v = Ky^-1 k`` in work[3] and the noisy variance ``s = k** + noise - k'v``, to working accuracy.
+
+    One step of iterative refinement, ``v = v0 + F'F rho`` with ``rho = k - Ky v0``; the variance
+    ``s = k** + noise - v0'(k + rho)`` is second-order accurate in the error of v0.
+    """
+    k, z, v, rho = state.work[1], state.work[2], state.work[3], state.work[4]
+    v[:n] = 0.0
+    for i in range(n):
+        row, z_i = state.factor[i], z[i]
+        for j in range(i + 1):
+            v[j] += z_i * row[j]
+    _residual(state, n, v, k, rho)
+    s = prior + rules.noise_variance - _dot(v, k, n) - _dot(v, rho, n)
+    _apply_inverse(state.factor, n, rho, v)
+    if s < rules.noise_variance:
+        state.counts[N_CLIPPED] += 1
+        s = rules.noise_variance
+    return s
+
+
+@njit(cache=True)
+def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
+    """``r_i = a_i / q_i`` and ``v_i = 1 / q_i``, by age."""
+    for j in range(n):
+        residual[j] = state.weights[j] / state.precision[j]
+        variance[j] = 1.0 / state.precision[j]
+
+
+@njit(cache=True)
+def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore[no-untyped-def]
+    """As `leave_one_out`, with the candidate in the set: ``q + v^2/s`` and ``a - v error/s``."""
+    v = state.work[3]
+    for j in range(n):
+        precision = state.precision[j] + v[j] * v[j] / s
+        residual[j] = (state.weights[j] - v[j] * error / s) / precision
+        variance[j] = 1.0 / precision
+
+
+@njit(cache=True)
+def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
+    """Acceptance score of every stored point by age, judged without itself or in sample.
+
+    In sample the residual is ``noise a_i`` and the noisy variance ``2 noise - noise^2 q_i``.
+    """
+    noise = rules.noise_variance
+    for j in range(n):
+        a, q = state.weights[j], state.precision[j]
+        if rules.reference == IN_SAMPLE:
+            out[j] = _score(rules.acceptance, (noise * a, 2.0 * noise - noise * noise * q, noise))
+        else:
+            out[j] = _score(rules.acceptance, (a / q, 1.0 / q, noise))
+
+
+@njit(cache=True)
+def _minimum(rules, state, n):  # type: ignore[no-untyped-def]
+    """Smallest acceptance score of the stored points, computed once after each change."""
+    if state.counts[MINIMUM_IS_STALE]:
+        scores = state.work[5]
+        acceptance_scores(rules, state, n, scores)
+        state.minimum[0] = scores[:n].min()
+        state.counts[MINIMUM_IS_STALE] = 0
+    return state.minimum[0]
+
+
+@njit(cache=True)
+def reduction_scores(rules, n, residual, variance, out):  # type: ignore[no-untyped-def]
+    """Reduction score of every point; the lowest leaves first."""
+    for j in range(n):
+        out[j] = _score(rules.reduction, (residual[j], variance[j], rules.noise_variance))
+
+
+@njit(cache=True)
+def lowest(scores, n):  # type: ignore[no-untyped-def]
+    """Index of the lowest score; among ties (relative gap below `TIE`) the first, which is the oldest."""
+    least = scores[:n].min()
+    bound = least + TIE * abs(least)
+    for j in range(n):
+        if scores[j] <= bound:
+            return j
+    return 0
+
+
+@njit(cache=True)
+def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def]
+    """Store a point whose border has been appended; the r-th oldest (r = n: nobody) leaves. Returns the slot."""
+    order = state.order
+    slot = order[r]
+    if r < n:
+        _delete(state, n + 1, r)
+        for j in range(r, n - 1):
+            order[j] = order[j + 1]
+        order[n - 1] = slot
+        state.counts[N_POINTS] = n
+    else:
+        state.counts[N_POINTS] = n + 1
+        _add_row_to_summary(state.factor[n], state.whitened[n], n + 1, state.weights, state.precision)
+        state.counts[MINIMUM_IS_STALE] = 1
+    state.inputs[:, slot] = x
+    state.targets[slot] = target
+    k, duplicate = state.work[0], False
+    for i in range(state.counts[N_POINTS]):
+        state.covariance[slot, i] = k[i]
+        state.covariance[i, slot] = k[i]
+        duplicate |= i != slot and k[i] > prior * (1.0 - 1e-10)
+    state.covariance[slot, slot] = prior + rules.noise_variance
+    state.counts[N_DUPLICATES] += duplicate
+    state.counts[N_ENTRIES] += 1
+    return slot
+
+
+@njit(cache=True)
+def drift(state, n):  # type: ignore[no-untyped-def]
+    """``max |z - Ky F'F z|`` for the fixed vector of signs ``z = (1, -1, -1, 1, ...)``: 0 for an exact factor."""
+    z, v, rho = state.work[2], state.work[3], state.work[4]
+    for j in range(n):
+        z[j] = 1.0 - 2.0 * ((j * (j + 1) // 2) % 2)
+        v[j] = 0.0
+    _apply_inverse(state.factor, n, z, v)
+    _residual(state, n, v, z, rho)
+    return np.abs(rho[:n]).max() if n else 0.0
+
+
+@njit(cache=True)
+def _report_prediction(row, mean, latent, n):  # type: ignore[no-untyped-def]
+    """Start a row of the record: predicted, and nothing has entered yet."""
+    row["mean"], row["variance"], row["n_points"] = mean, latent, n
+    row["accepted"], row["slot"], row["removed"] = False, -1, -1
+    row["acceptance_score"] = row["acceptance_minimum"] = row["reduction_score"] = math.nan
+
+
+@njit(cache=True)
+def summarise(state, n):  # type: ignore[no-untyped-def]
+    """``b = F y``, then ``a = F'b`` and ``q = diag(F'F)``: what follows from a new factor."""
+    y = state.work[0]
+    for j in range(n):
+        y[j] = state.targets[state.order[j]]
+    _forget_summary(state, n)
+    for i in range(n):
+        state.whitened[i] = _dot(state.factor[i], y, i + 1)
+        _add_row_to_summary(state.factor[i], state.whitened[i], i + 1, state.weights, state.precision)
+
+
+@njit(cache=True)
+def reduce(rules, state, target):  # type: ignore[no-untyped-def]
+    """Remove the point with the lowest reduction score until `target` points are left.
+
+    The point in the last slot moves into each slot that becomes free, so that slots 0 to n - 1 stay in use.
+    """
+    residual, variance, scores = state.work[4], state.work[5], state.work[7]
+    order = state.order
+    for n in range(state.counts[N_POINTS], target, -1):
+        leave_one_out(state, n, residual, variance)
+        reduction_scores(rules, n, residual, variance, scores)
+        r = lowest(scores, n)
+        _delete(state, n, r)
+        slot, last = order[r], n - 1
+        for j in range(r, n - 1):
+            order[j] = order[j + 1]
+        order[n - 1] = last
+        for j in range(n - 1):
+            if order[j] == last:
+                order[j] = slot
+        state.inputs[:, slot] = state.inputs[:, last]
+        state.targets[slot] = state.targets[last]
+        itself = state.covariance[last, last]
+        state.covariance[slot, :n] = state.covariance[last, :n]
+        state.covariance[:n, slot] = state.covariance[last, :n]
+        state.covariance[slot, slot] = itself
+        state.counts[N_POINTS] = n - 1
+
+
+@njit(cache=True)
+def all_finite(points, targets):  # type: ignore[no-untyped-def]
+    """Whether all points (m, p) and targets (m,) are finite."""
+    for t in range(targets.size):
+        if not math.isfinite(targets[t]):
+            return False
+        for d in range(points.shape[1]):
+            if not math.isfinite(points[t, d]):
+                return False
+    return True
+
+
+@njit(cache=True)
+def learn(rules, state, points, targets, start, record):  # type: ignore[no-untyped-def]
+    """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
+
+    Returns the index after the last sample it took: fewer than all when the factor needs repair
+    (``counts[NEEDS_REPAIR]``), which the caller does before it goes on.
+    """
+    budget = state.targets.size
+    residual, variance, scores = state.work[4], state.work[5], state.work[7]
+    for t in range(start, points.shape[0]):
+        n, x, row = state.counts[N_POINTS], points[t], record[t]
+        mean, prior, latent = _project(rules, state, n, x)
+        if latent < 0.0:
+            state.counts[N_CLIPPED] += 1
+            latent = 0.0
+        error = targets[t] - mean
+        _report_prediction(row, mean, latent, n)
+        row["inserted"] = _decide(rules.insertion, (error, latent, _pointer(rules.insertion_parameters)))
+        if not row["inserted"]:
+            continue
+        s = _refine(rules, state, n, prior)
+        r = n
+        if n == budget:
+            if rules.reference != ACCEPT_ALL:
+                row["acceptance_score"] = _score(rules.acceptance, (error, s, rules.noise_variance))
+                row["acceptance_minimum"] = _minimum(rules, state, n)
+                if not row["acceptance_score"] > row["acceptance_minimum"]:
+                    continue
+            _leave_one_out_with(state, n, error, s, residual, variance)
+            reduction_scores(rules, n, residual, variance, scores)
+            r = lowest(scores, n)
+            row["reduction_score"] = scores[r]
+        _append(state, n, state.work[3], error, s)
+        row["accepted"] = True
+        row["slot"] = _enter(rules, state, n, r, x, targets[t], prior)
+        if r < n:
+            row["removed"] = row["slot"]
+        row["n_points"] = state.counts[N_POINTS]
+        if state.counts[N_ENTRIES] % PROBE_INTERVAL == 0 and drift(state, row["n_points"]) > rules.tolerance:
+            state.counts[NEEDS_REPAIR] = 1
+            return t + 1
+    return points.shape[0]

@@ -1,0 +1,163 @@
+"""Records: signals over a uniform time, checked, as plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+
+TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Signals of one experiment, each (n,), with their time and attributes where these are known."""
+
+    signals: dict[str, Array]
+    number: int = 0
+    time: Array = field(default_factory=lambda: np.empty(0))  # s
+    attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return len(next(iter(self.signals.values())))
+
+    @property
+    def sampling_time(self) -> float:
+        """Mean time step [s]; NaN for fewer than two samples."""
+        if len(self.time) < 2:
+            return float("nan")
+        return float(self.time[-1] - self.time[0]) / (len(self.time) - 1)
+
+    def missing(self) -> NDArray[np.bool_]:
+        """Samples (n,) with a value that is not finite in any signal."""
+        return ~np.logical_and.reduce([np.isfinite(values) for values in self.signals.values()])
+
+    def first_missing(self) -> str:
+        """Signal, sample and count of the values that are not finite; empty if there are none."""
+        samples = np.flatnonzero(self.missing())
+        if not len(samples):
+            return ""
+        first = samples[0]
+        name = next(name for name, values in self.signals.items() if not np.isfinite(values[first]))
+        when = f"sample {first}" + (f" (time {self.time[first]:g} s)" if len(self.time) else "")
+        return (
+            f"signal {name!r} of record {self.number} is {self.signals[name][first]} at {when}, "
+            f"the first of {len(samples)} samples with values that are not finite"
+        )
+
+
+def read_signals(signals: Mapping[Any, ArrayLike], names: Sequence[str], number: int) -> dict[str, Array]:
+    """Named signals as float64 arrays (n,) of one length.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A missing signal (those present are listed), another shape, no real numbers, unequal lengths.
+    """
+    if absent := [name for name in names if name not in signals]:
+        raise ValueError(f"record {number} has no signals {absent}: it has {sorted(map(str, signals))}")
+    arrays = {name: _real(signals[name], f"signal {name!r} of record {number}") for name in names}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"signals of record {number} need one length, got {lengths}")
+    return arrays
+
+
+def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str]) -> list[Record]:
+    """One or several data sets with dimension ``time`` [s] as records of the same sampling time.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `read_signals`; no records; time missing, in another unit, not finite, not uniform; sampling
+        times or units that differ between records.
+    """
+    records = [records] if isinstance(records, xr.Dataset) else list(records)
+    if not records:
+        raise ValueError("expected at least one record, got an empty list")
+    read = [_read(record, names, number) for number, record in enumerate(records)]
+    for record in read[1:]:
+        _check_alike(read[0], record)
+    return read
+
+
+def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
+    if not isinstance(dataset, xr.Dataset):
+        raise TypeError(f"record {number} must be an xarray.Dataset, got {type(dataset).__name__}")
+    time = _read_time(dataset, number)
+    for name in set(names) & set(dataset.variables):
+        if dataset[name].dims != ("time",):
+            raise ValueError(
+                f"signal {name!r} of record {number} has dimensions {dataset[name].dims}, expected "
+                "('time',): pass several records as a list with one data set each"
+            )
+    signals = read_signals(dict(dataset.variables), names, number)
+    taken = ("units", "long_name")
+    attributes = {
+        name: {key: dataset[name].attrs[key] for key in taken if key in dataset[name].attrs} for name in names
+    }
+    return Record(signals, number, time, attributes)
+
+
+def _read_time(dataset: xr.Dataset, number: int) -> Array:
+    if "time" not in dataset.dims or "time" not in dataset.coords:
+        raise ValueError(
+            f"record {number} needs a dimension 'time' with a coordinate [s], it has dimensions "
+            f"{list(dataset.sizes)} and coordinates {list(dataset.coords)}"
+        )
+    if (unit := dataset["time"].attrs.get("units", "s")) != "s":
+        raise ValueError(f"time of record {number} has units {unit!r}, expected 's': convert it to seconds")
+    time = _real(dataset["time"].values, f"time of record {number}")
+    _check_uniform(time, number)
+    return time
+
+
+def _check_uniform(time: Array, number: int) -> None:
+    """Steps equal their mean to `TIME_TOLERANCE`, beside the rounding of the times themselves."""
+    if not np.isfinite(time).all():
+        raise ValueError(
+            f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}"
+        )
+    steps = np.diff(time)
+    mean = float(steps.mean()) if len(steps) else 1.0
+    deviation = np.abs(steps - mean)
+    allowed = TIME_TOLERANCE * mean + 4 * np.spacing(np.abs(time).max(initial=0.0))
+    if mean <= 0 or (deviation > allowed).any():
+        worst = int(deviation.argmax())
+        raise ValueError(
+            f"time of record {number} must increase in equal steps: step {worst} (from {time[worst]:g} s) is "
+            f"{steps[worst]:g} s, the mean {mean:g} s; resample the record, or split it where time jumps"
+        )
+
+
+def _check_alike(first: Record, record: Record) -> None:
+    steps = first.sampling_time, record.sampling_time
+    if abs(steps[1] - steps[0]) > TIME_TOLERANCE * steps[0]:
+        raise ValueError(
+            f"records need one sampling time, record {first.number} has {steps[0]:g} s, record "
+            f"{record.number} {steps[1]:g} s: resample them, or identify them apart"
+        )
+    for name, attributes in record.attributes.items():
+        units = first.attributes[name].get("units"), attributes.get("units")
+        if units[0] != units[1]:
+            raise ValueError(
+                f"signal {name!r} has units {units[0]!r} in record {first.number} and {units[1]!r} in record "
+                f"{record.number}: convert them to one unit"
+            )
+
+
+def _real(values: ArrayLike, what: str) -> Array:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{what} must have shape (n,), got {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{what} must be real numbers, got dtype {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.float64)

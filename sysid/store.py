@@ -1,0 +1,191 @@
+"""Files of the toolbox: atomic writing and checked reading of labelled data sets (NetCDF 4).
+
+Every file carries its schema in global attributes: ``schema`` (the kind), ``schema_version``,
+``Conventions``, ``title``, ``source``, ``creation_time``, ``package_versions`` (JSON),
+``source_commit`` when the package lies in a git checkout, and what the caller adds
+(``configuration``, ``seed``, ``history``, timings), so that ``ncdump -h`` alone explains the file.
+
+A file appears under its final name complete or not at all: the bytes are made in memory, written
+to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from sysid.netcdf import from_file, to_bytes
+from sysid.provenance import provenance
+
+SCHEMA_VERSION = 1
+CONVENTIONS = "CF-1.11"
+TITLES = {
+    "trajectory": "Trajectory of a dynamic system: signals over time",
+    "narx": "Lag data set: regressors and targets of a NARX model",
+    "result": "Result of an online identification, sample by sample",
+    "model": "Identified Gaussian process model",
+}
+OWN_ATTRIBUTES = {
+    "schema",
+    "schema_version",
+    "Conventions",
+    "creation_time",
+    "package_versions",
+    "source_commit",
+}
+
+
+class StoreError(OSError):
+    """A file could not be written, or is not what the reader expects."""
+
+
+def write(
+    dataset: xr.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    attributes: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a data set to a NetCDF 4 file that appears complete or not at all.
+
+    Numbers are stored with a checksum (fletcher32); arrays of 4 kB and more are also compressed
+    (zlib 1 with shuffle: readable everywhere). Checksums cover neither text nor single numbers (0-d).
+
+    Parameters
+    ----------
+    dataset
+        Numbers, flags (bool) and text; time in seconds. It is not changed.
+    path
+        Final name of the file, in an existing folder. A file of that name is replaced.
+    kind
+        Schema of the file: a key of `TITLES`.
+    attributes
+        Global attributes besides those of the data set, over which they win: the resolved
+        ``configuration`` as YAML text, the ``seed``, timings, a ``title`` of their own.
+
+    Returns
+    -------
+    Path
+        Where the file lies.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Unknown kind; an attribute or a variable that NetCDF cannot give back as it was.
+    StoreError
+        The folder is missing or read-only, the disk is full. A file that already had the final name
+        is untouched and nothing else is left behind.
+    """
+    path = Path(path)
+    described = dataset.drop_attrs(deep=False).assign_attrs(_file_attributes(dataset, kind, attributes or {}))
+    content = to_bytes(described)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write_bytes(content, temporary)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise StoreError(_failure(path, len(content), error)) from error
+    return path
+
+
+def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
+    """Read a file of `write` into memory, and check that it is what the caller expects.
+
+    Parameters
+    ----------
+    path
+        The file.
+    kind
+        Expected schema: a key of `TITLES`.
+
+    Returns
+    -------
+    xarray.Dataset
+        The data set as written, bit for bit, with the attributes of the file; the file is closed.
+
+    Raises
+    ------
+    ValueError
+        Unknown kind.
+    StoreError
+        Missing, truncated or damaged file (a flipped byte in an array of numbers included), a NetCDF
+        file of another origin, another kind, another schema version.
+    """
+    _check_kind(kind)
+    path = Path(path)
+    if not path.is_file():
+        raise StoreError(f"no file {path}: check the path, or write it with sysid.store.write")
+    try:
+        return from_file(path, check=lambda attributes: _check_schema(attributes, path, kind))
+    except StoreError:
+        raise
+    except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
+        raise StoreError(
+            f"cannot read {path} as NetCDF 4 ({error}): the file is truncated, damaged or of another "
+            "format; restore it from a copy or write it anew"
+        ) from error
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in TITLES:
+        raise ValueError(f"kind must be one of {', '.join(TITLES)}, got {kind!r}")
+
+
+def _check_schema(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
+    if "schema" not in attributes or "schema_version" not in attributes:
+        raise StoreError(
+            f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and 'schema_version'; "
+            "build an xarray.Dataset from it and write that with sysid.store.write"
+        )
+    found, version = attributes["schema"], attributes["schema_version"]
+    if found != kind:
+        raise StoreError(f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}")
+    if version != SCHEMA_VERSION:
+        age, advice = (
+            ("newer", "update sysid")
+            if version > SCHEMA_VERSION
+            else ("older", "write it anew with this sysid, or read it with the sysid that wrote it")
+        )
+        raise StoreError(
+            f"{path} has schema_version {version}, {age} than {SCHEMA_VERSION} which this sysid reads: "
+            + advice
+        )
+
+
+def _file_attributes(dataset: xr.Dataset, kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
+    _check_kind(kind)
+    if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
+        raise ValueError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
+    inherited = {name: value for name, value in dataset.attrs.items() if name not in OWN_ATTRIBUTES}
+    if inherited.get("title") in TITLES.values():  # of the file that this data set was read from
+        del inherited["title"]
+    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | provenance()
+    return {"title": TITLES[kind], "source": "sysid"} | inherited | dict(attributes) | own
+
+
+def _write_bytes(content: memoryview, path: Path) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _failure(path: Path, size: int, error: OSError) -> str:
+    if not path.parent.is_dir():
+        advice = f"the folder {path.parent} does not exist: create it or choose another one"
+    elif path.is_dir():
+        advice = "the name belongs to a folder: choose another name"
+    else:
+        advice = "free space on the disk, or choose a folder that you may write to"
+    return f"could not write {path} ({size} bytes): {error.strerror or error}; {advice}; nothing was changed"

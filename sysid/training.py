@@ -1,0 +1,193 @@
+"""Estimation of hyper-parameters from the first samples of a stream."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+from scipy.spatial.distance import pdist
+
+from sysid.gp import log_marginal_likelihood
+from sysid.kernels import Kernel, SquaredExponential
+from sysid.online import LEAST_NOISE
+
+
+class Hyperparameters(NamedTuple):
+    """What a training returns."""
+
+    kernel: Kernel
+    noise_variance: float  # target unit^2
+    log_likelihood: float  # of the training samples; nan if not computed
+    warnings: tuple[str, ...] = ()  # what a user should know about this estimate
+
+
+class Training(ABC):
+    """Supplies hyper-parameters once the first `n_initial` samples are there."""
+
+    n_initial: int  # samples to collect before learning starts; 0 starts empty
+
+    @property
+    @abstractmethod
+    def standardise(self) -> bool:
+        """Whether features are standardised and the target is centred by the training samples."""
+
+    @abstractmethod
+    def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
+        """Hyper-parameters for samples (n_initial, p), (n_initial,)."""
+
+
+@dataclass(frozen=True)
+class Fixed(Training):
+    """Given hyper-parameters, in the units of the features and of the target; nothing is standardised.
+
+    Examples
+    --------
+    >>> Fixed(variance=1.0, length_scales=[1.0, 2.0], noise_variance=0.01).n_initial
+    0
+    """
+
+    variance: float  # target unit^2
+    length_scales: Sequence[float] | float  # feature units; one number serves all features
+    noise_variance: float  # target unit^2
+    n_initial: int = 0  # samples that start the dictionary before learning
+
+    def __post_init__(self) -> None:
+        if self.n_initial < 0:
+            raise ValueError(f"Fixed: n_initial must be at least 0, got {self.n_initial}")
+
+    @property
+    def standardise(self) -> bool:
+        """Never: the values given are in the units of the data."""
+        return False
+
+    def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
+        """Return the given values; a single length scale is repeated for all features."""
+        scales = np.atleast_1d(np.asarray(self.length_scales, dtype=float))
+        if scales.size == 1:
+            scales = np.repeat(scales, inputs.shape[1])
+        if scales.size != inputs.shape[1]:
+            raise ValueError(
+                f"Fixed: length_scales must have one number or {inputs.shape[1]} (features), got {scales.size}"
+            )
+        return Hyperparameters(SquaredExponential(self.variance, scales), float(self.noise_variance), float("nan"))
+
+
+@dataclass(frozen=True)
+class MaximumLikelihood(Training):
+    """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded starts.
+
+    All bounds are relative: length scales to the spread of their (standardised) feature, the signal variance to
+    the variance of the target, the noise variance to the signal variance. Weak log-normal priors keep
+    length scales and noise sane where the samples say nothing (maximum a posteriori); a standard deviation
+    of infinity switches a prior off.
+    """
+
+    n_initial: int = 100  # samples
+    restarts: int = 5  # optimisations from different starts
+    length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # spread of the feature
+    variance_bounds: tuple[float, float] = (0.0025, 900.0)  # variance of the target
+    noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
+    length_scale_prior_std: float = float("inf")  # of log(length scale / typical distance)
+    noise_prior_std: float = float("inf")  # of log(noise variance / (0.01 variance of the target))
+    max_iterations: int = 200  # of one optimisation
+
+    def __post_init__(self) -> None:
+        if self.n_initial < 2:
+            raise ValueError(f"MaximumLikelihood: n_initial must be at least 2, got {self.n_initial}")
+        if self.restarts < 1:
+            raise ValueError(f"MaximumLikelihood: restarts must be at least 1, got {self.restarts}")
+        for name in ("length_scale_bounds", "variance_bounds", "noise_bounds"):
+            low, high = getattr(self, name)
+            object.__setattr__(self, name, (float(low), float(high)))
+            if not 0 < low < high:
+                raise ValueError(f"MaximumLikelihood: {name} must be 0 < low < high, got ({low}, {high})")
+
+    @property
+    def standardise(self) -> bool:
+        """Always."""
+        return True
+
+    def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
+        """Best optimum over all starts."""
+        problem = _Problem.of(self, inputs, targets)
+        starts = problem.starts(self.restarts, np.random.default_rng(seed))
+        results = [problem.solve(start) for start in starts]
+        best = min(results, key=lambda result: result.fun)
+        return problem.hyperparameters(best.x)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Minimise minus the log posterior over ``(log variance, log length scales, log noise/variance)``."""
+
+    settings: MaximumLikelihood
+    inputs: np.ndarray
+    targets: np.ndarray
+    typical: np.ndarray  # typical length per feature
+    spread: np.ndarray  # standard deviation per feature
+    target_variance: float
+
+    @classmethod
+    def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> "_Problem":
+        p = inputs.shape[1]
+        spread = inputs.std(axis=0)
+        spread = np.where(spread > 0, spread, 1.0)
+        distances = np.array([np.median(pdist(inputs[:, [d]])) for d in range(p)])
+        typical = np.where(distances > 0, distances, spread) * np.sqrt(p)
+        variance = float(np.mean(targets**2))
+        return cls(settings, inputs, targets, typical, spread, variance if variance > 0 else 1.0)
+
+    @property
+    def bounds(self) -> np.ndarray:
+        scales = np.outer(self.spread, self.settings.length_scale_bounds)
+        variance = self.target_variance * np.array(self.settings.variance_bounds)
+        return np.log(np.vstack([variance, scales, self.settings.noise_bounds]))
+
+    def starts(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
+        first = np.log(np.concatenate([[self.target_variance], self.typical, [0.01]]))
+        longer = first.copy()
+        longer[1:-1] += np.log(3.0)
+        drawn = [first + generator.normal(scale=0.7, size=first.size) for _ in range(n)]
+        return [np.clip(start, *self.bounds.T) for start in [first, longer, *drawn][:n]]
+
+    def solve(self, start: np.ndarray) -> OptimizeResult:
+        options = {"maxiter": self.settings.max_iterations}
+        return minimize(self.cost, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options=options)
+
+    def hyperparameters(self, x: np.ndarray) -> Hyperparameters:
+        kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
+        noise = float(np.exp(x[0] + x[-1]))
+        value = log_marginal_likelihood(kernel, noise, self.inputs, self.targets).value
+        return Hyperparameters(kernel, noise, value, self.warnings(x))
+
+    def warnings(self, x: np.ndarray) -> tuple[str, ...]:
+        low, high = self.bounds[[0, -1]].T
+        names = ("signal variance", "noise variance")
+        at_low = [f"{name} at its lower bound" for name, v, b in zip(names, x[[0, -1]], low, strict=True) if v <= b]
+        at_high = [f"{name} at its upper bound" for name, v, b in zip(names, x[[0, -1]], high, strict=True) if v >= b]
+        return tuple(at_low + at_high)
+
+    def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
+        try:
+            value, gradient = log_marginal_likelihood(kernel, np.exp(x[0] + x[-1]), self.inputs, self.targets)
+        except np.linalg.LinAlgError:
+            return 1e25, np.zeros_like(x)
+        gradient = gradient.copy()
+        gradient[0] += gradient[-1]  # the noise is relative to the signal variance
+        penalty, slope = self.prior(x)
+        return penalty - value, slope - gradient
+
+    def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Minus the log of the log-normal priors, without constants."""
+        s = self.settings
+        scales = (x[1:-1] - np.log(self.typical)) / s.length_scale_prior_std
+        noise = (x[0] + x[-1] - np.log(0.01 * self.target_variance)) / s.noise_prior_std
+        slope = np.concatenate([[0.0], scales / s.length_scale_prior_std, [0.0]])
+        slope[[0, -1]] += noise / s.noise_prior_std
+        return float(0.5 * (scales @ scales + noise * noise)), slope
+
+
+__all__ = ["Fixed", "Hyperparameters", "MaximumLikelihood", "Training"]

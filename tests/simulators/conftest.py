@@ -1,0 +1,26 @@
+"""Shared by the tests of the simulators: the measured records, and how long runs may be."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from simulators.integrators import PLAIN
+
+WEATHER = Path(__file__).parents[3] / "shared" / "data" / "weather"
+
+
+@pytest.fixture(params=["potsdam_2010_hourly.csv", "try2010_potsdam_hourly.csv"])
+def measured_year(request):
+    """Path of a measured year of weather."""
+    path = WEATHER / request.param
+    if not path.is_file():
+        reason = f"measured weather not found: {path}"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    return str(path)
+
+
+@pytest.fixture
+def year_samples():
+    """Samples of a year at 15 minutes; a few days when the kernels run as plain Python."""
+    return 1000 if PLAIN else 35041

@@ -1,0 +1,199 @@
+"""The integrators: order, accuracy, divergence, compiled against plain."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from simulators import DivergenceError, Signal, System, simulate
+from simulators.integrators import PLAIN, compile_drift, drift_address, integrate
+from simulators.reference import solve_reference
+from simulators.systems.building import Building
+
+
+@dataclass(frozen=True)
+class Analytic(System):
+    """x1' = r x1 (1 - x1), x2' = x2 cos t: two problems with known solutions."""
+
+    states: ClassVar = (Signal("x1", "1", "logistic"), Signal("x2", "1", "driven by time"))
+    inputs: ClassVar = ()
+    outputs: ClassVar = (Signal("total", "1", "sum of the states"),)
+    noises: ClassVar = ()
+
+    dt: float = 0.5
+    substeps: int = 1
+    rate: float = 2.0
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = parameters[0] * state[0] * (1 - state[0])
+        derivative[-1] = state[-1] * np.cos(time)
+
+    def parameters(self):
+        return np.array([self.rate])
+
+    def initial_state(self):
+        return np.array([0.1, 1.0])
+
+    def noise_std(self):
+        return np.empty(0)
+
+    def output(self, state):
+        return state.sum(axis=-1, keepdims=True)
+
+    def solution(self, time):
+        return np.stack([1 / (1 + 9 * np.exp(-self.rate * time)), np.exp(np.sin(time))], axis=-1)
+
+
+def building_run(n=12):
+    """Inputs, noise and start of a short run of the building with heating."""
+    generator = np.random.default_rng(5)
+    u = np.column_stack([generator.uniform(-10, 10, n), generator.uniform(0, 0.1, n)])
+    return Building().initial_state(), u, 5e-5 * generator.standard_normal((n, 3))
+
+
+def observed_order(errors):
+    """Slope of log2 error over halvings of the step."""
+    return -np.polyfit(np.arange(len(errors)), np.log2(errors), 1)[0]
+
+
+def test_fourth_order_on_known_solutions():
+    errors = []
+    for substeps in (2, 4, 8, 16):
+        trajectory = simulate(Analytic(substeps=substeps), np.empty((9, 0)))
+        errors.append(np.abs(trajectory.state - Analytic().solution(trajectory.time)).max(axis=0))
+    for component in np.transpose(errors):
+        assert observed_order(component) == pytest.approx(4.0, abs=0.2)
+    assert np.max(errors[-1]) < 1e-6
+
+
+def test_fourth_order_on_building():
+    x0, u, w = building_run()
+    exact = solve_reference(Building(), x0, u, w, relative_tolerance=1e-12)
+    steps = [16, 32, 64]
+    errors = [np.abs(integrate(Building(substeps=s), x0, u, w) - exact).max() for s in steps]
+    assert observed_order(errors) == pytest.approx(4.0, abs=0.25)
+
+
+def test_building_matches_adaptive_reference():
+    x0, u, w = building_run()
+    exact = solve_reference(Building(), x0, u, w, relative_tolerance=1e-12)
+    np.testing.assert_allclose(integrate(Building(), x0, u, w), exact, atol=1e-4)
+    np.testing.assert_allclose(integrate(Building(substeps=300), x0, u, w), exact, atol=1e-8)
+
+
+def test_reference_matches_known_solution():
+    nothing = np.empty((9, 0))
+    states = solve_reference(Analytic(), Analytic().initial_state(), nothing, nothing)
+    np.testing.assert_allclose(states, Analytic().solution(0.5 * np.arange(9)), rtol=1e-8)
+
+
+def test_too_few_substeps_diverge_with_advice():
+    u = np.column_stack([np.zeros(2000), np.full(2000, 0.1)])
+    with pytest.raises(DivergenceError, match=r"Building diverged at time \d") as error:
+        simulate(Building(substeps=1), u, noise=False)
+    text = str(error.value)
+    assert any(f"state '{name}' became" in text for name in ("zone", "wall", "radiator"))
+    assert "zone=" in text
+    assert "degC" in text
+    assert "more substeps (now 1 per dt=900 s)" in text
+    assert "nan" not in text.split("last finite state")[1]
+
+
+@dataclass(frozen=True)
+class Explosion(Analytic):
+    """x1' = x1^2 reaches infinity at time 1 / x1(0); x2 stays."""
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = state[0] * state[0]
+        derivative[1] = 0.0
+
+    def initial_state(self):
+        return np.array([0.8, 1.0])
+
+
+def test_divergence_time_is_that_of_the_substep():
+    with pytest.raises(DivergenceError, match=r"sample 2\): state 'x1'") as error:
+        simulate(Explosion(substeps=1000), np.empty((9, 0)))
+    time = float(str(error.value).split("at time ")[1].split(" s")[0])
+    assert time == pytest.approx(1.25, abs=0.01)
+
+
+@dataclass(frozen=True)
+class Forgetful(Analytic):
+    """A drift that forgets a component."""
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = 1.0
+
+
+def test_unwritten_derivative_is_named():
+    with pytest.raises(ValueError, match=r"Forgetful.drift gave nan for the rate of 'x2'"):
+        simulate(Forgetful(), np.empty((2, 0)))
+
+
+@dataclass(frozen=True)
+class OutOfRange(Analytic):
+    """A drift that reads a state that is not there."""
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = state[2]
+        derivative[1] = 0.0
+
+
+def test_wrong_index_is_an_error_not_a_wild_read():
+    with pytest.raises(IndexError):
+        simulate(OutOfRange(), np.empty((2, 0)))
+
+
+@pytest.mark.skipif(PLAIN, reason="nothing is compiled")
+def test_drift_is_compiled_once_and_refused_with_advice():
+    assert compile_drift(Building.drift) is compile_drift(Building.drift)
+    assert drift_address(Building.drift) != drift_address(Analytic.drift)
+
+    def unsupported(time, state, input, noise, parameters, derivative):
+        derivative[0] = {"a": open}["a"]
+
+    with pytest.raises(TypeError, match="unsupported: expected scalar Python"):
+        compile_drift(unsupported)
+
+
+SCRIPT = """
+import json, numpy as np
+from simulators import closed_loop, collect
+from simulators.controllers.pi import PI
+from simulators.systems.building import Building
+ambient = {"ambient_temperature": np.linspace(-5.0, 5.0, 60)}
+run = collect(closed_loop(Building(), PI(), ambient, seed=3), Building(), seed=3)
+print(json.dumps([run.state.tolist(), run.input.tolist()]))
+"""
+
+
+def closed_loop_in(disable_jit):
+    """States and inputs of a short closed loop in a fresh interpreter."""
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": disable_jit}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_compiled_equals_plain():
+    compiled, plain = closed_loop_in("0"), closed_loop_in("1")
+    for one, other in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_splitting_a_sample_changes_only_the_substeps():
+    x0, u, w = building_run()
+    fine = integrate(
+        replace(Building(), dt=300.0, substeps=10), x0, np.repeat(u, 3, axis=0), np.repeat(w, 3, axis=0)
+    )
+    np.testing.assert_allclose(fine[::3], integrate(Building(), x0, u, w), rtol=1e-12)
