@@ -47,7 +47,8 @@ def compile_drift(drift: Drift) -> Any:
     Returns
     -------
     object
-        Its attribute `address` is what the kernels take; without the compiler the drift itself is.
+        Its attribute `address` is what the kernels take. A component of the derivative that the drift
+        does not write is NaN, never a value of an earlier call.
 
     Raises
     ------
@@ -81,6 +82,7 @@ def drift_address(drift: Drift) -> Any:
 
 def _call_plain(address: Any, *arguments: Any) -> None:
     """Call the drift: what `_call_compiled` is without the compiler."""
+    arguments[-1].fill(np.nan)
     address(*arguments)
 
 

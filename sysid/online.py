@@ -1,6 +1,6 @@
 """Online Gaussian process with a fixed budget of points."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -306,6 +306,38 @@ class OnlineGP:
         by_slot = np.empty_like(by_age)
         by_slot[:, self.age_order] = by_age
         return LeaveOneOut(*by_slot)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Copies of the arrays that define the dictionary, see `sysid.dictionary.Dictionary`; for `restore`."""
+        n, state = self.n_points, self._state
+        by_age = {name: getattr(state, name)[:n].copy() for name in ("order", "whitened", "weights", "precision")}
+        factor = np.tril(state.factor[:n, :n])
+        return {"inputs": self.inputs, "targets": self.targets, **by_age, "factor": factor, "counts": state.counts.copy()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
+        """Take over the arrays and counts of `state`, bit for bit.
+
+        Raises
+        ------
+        ValueError, KeyError
+            Arrays that are missing, do not fit together or exceed the budget.
+        """
+        state, n = dictionary.empty_dictionary(self.budget, self.n_features), len(arrays["targets"])
+        if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != state.counts.size:
+            raise ValueError(f"restore: expected at most {self.budget} points with an order of their own, got {n}")
+        x = matrix(arrays["inputs"], self.n_features, "inputs")
+        state.inputs[:, :n] = x.T
+        state.targets[:n] = vector(arrays["targets"], n, "targets")
+        state.order[:n] = arrays["order"]
+        state.factor[:n, :n] = matrix(arrays["factor"], n, "factor")
+        for name in ("whitened", "weights", "precision"):
+            getattr(state, name)[:n] = vector(arrays[name], n, name)
+        state.covariance[:n, :n] = self.kernel(x, x)
+        state.covariance[np.arange(n), np.arange(n)] += self.noise_variance
+        state.counts[:] = counts
+        state.counts[dictionary.N_POINTS] = n
+        state.counts[dictionary.MINIMUM_IS_STALE] = 1
+        self._state = state
 
     def drift(self) -> float:
         """Residual ``max |z - Ky F'F z|`` of the factor for a fixed vector of signs z."""

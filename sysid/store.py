@@ -52,7 +52,7 @@ def write(
     kind: str,
     attributes: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a data set to a NetCDF 4 file that appears complete or not at all.
+    """Write a data set to a NetCDF 4 file that appears complete or not at all, and return its path.
 
     Numbers are stored with a checksum (fletcher32); arrays of 4 kB and more are also compressed
     (zlib 1 with shuffle: readable everywhere). Checksums cover neither text nor single numbers (0-d).
@@ -66,36 +66,18 @@ def write(
     kind
         Schema of the file: a key of `TITLES`.
     attributes
-        Global attributes besides those of the data set, over which they win: the resolved
-        ``configuration`` as YAML text, the ``seed``, timings, a ``title`` of their own.
-
-    Returns
-    -------
-    Path
-        Where the file lies.
+        More global attributes, which win over those of the data set: ``configuration`` (resolved,
+        YAML text), ``seed``, timings, ``title``, ``history``.
 
     Raises
     ------
     ValueError, TypeError
         Unknown kind; an attribute or a variable that NetCDF cannot give back as it was.
     StoreError
-        The folder is missing or read-only, the disk is full. A file that already had the final name
-        is untouched and nothing else is left behind.
+        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
     """
-    path = Path(path)
     described = dataset.drop_attrs(deep=False).assign_attrs(_file_attributes(dataset, kind, attributes or {}))
-    content = to_bytes(described)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        _write_bytes(content, temporary)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if not isinstance(error, OSError):
-            raise
-        raise StoreError(_failure(path, len(content), error)) from error
-    return path
+    return _write_atomically(to_bytes(described), Path(path))
 
 
 def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
@@ -172,6 +154,20 @@ def _file_attributes(dataset: xr.Dataset, kind: str, attributes: Mapping[str, An
         del inherited["title"]
     own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | provenance()
     return {"title": TITLES[kind], "source": "sysid"} | inherited | dict(attributes) | own
+
+
+def _write_atomically(content: memoryview, path: Path) -> Path:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write_bytes(content, temporary)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise StoreError(_failure(path, len(content), error)) from error
+    return path
 
 
 def _write_bytes(content: memoryview, path: Path) -> None:

@@ -78,19 +78,29 @@ class Fixed(Training):
 class MaximumLikelihood(Training):
     """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded starts.
 
-    All bounds are relative: length scales to the spread of their (standardised) feature, the signal variance to
-    the variance of the target, the noise variance to the signal variance. Weak log-normal priors keep
-    length scales and noise sane where the samples say nothing (maximum a posteriori); a standard deviation
-    of infinity switches a prior off.
+    Bounds are relative: length scales to the standard deviation of their feature, the signal variance to the
+    mean square of the target, the noise variance to the signal variance.
+
+    The first samples of a stream cover a small part of what it will visit, and say little about length
+    scales far beyond their own spread: the likelihood alone puts many of them at a bound. Log-normal priors
+    hold those that the samples do not decide (maximum a posteriori); a standard
+    deviation of infinity switches a prior off, both off is plain maximum likelihood.
+
+    Notes
+    -----
+    The typical distance of a feature is the median distance of two samples times the square root of the number
+    of features.
     """
 
     n_initial: int = 100  # samples
     restarts: int = 5  # optimisations from different starts
-    length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # spread of the feature
-    variance_bounds: tuple[float, float] = (0.0025, 900.0)  # variance of the target
+    length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # std of the feature
+    variance_bounds: tuple[float, float] = (0.0025, 900.0)  # mean square of the target
     noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
-    length_scale_prior_std: float = float("inf")  # of log(length scale / typical distance)
-    noise_prior_std: float = float("inf")  # of log(noise variance / (0.01 variance of the target))
+    length_scale_prior_median: float = 20.0  # typical distances
+    length_scale_prior_std: float = 0.7  # of the logarithm
+    noise_prior_median: float = 0.1  # mean square of the target
+    noise_prior_std: float = 2.0  # of the logarithm
     max_iterations: int = 200  # of one optimisation
 
     def __post_init__(self) -> None:
@@ -98,6 +108,9 @@ class MaximumLikelihood(Training):
             raise ValueError(f"MaximumLikelihood: n_initial must be at least 2, got {self.n_initial}")
         if self.restarts < 1:
             raise ValueError(f"MaximumLikelihood: restarts must be at least 1, got {self.restarts}")
+        for name in ("length_scale_prior_median", "length_scale_prior_std", "noise_prior_median", "noise_prior_std"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"MaximumLikelihood: {name} must be positive, got {getattr(self, name)}")
         for name in ("length_scale_bounds", "variance_bounds", "noise_bounds"):
             low, high = getattr(self, name)
             object.__setattr__(self, name, (float(low), float(high)))
@@ -148,7 +161,7 @@ class _Problem:
     def starts(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
         first = np.log(np.concatenate([[self.target_variance], self.typical, [0.01]]))
         longer = first.copy()
-        longer[1:-1] += np.log(3.0)
+        longer[1:-1] += np.log(self.settings.length_scale_prior_median)
         drawn = [first + generator.normal(scale=0.7, size=first.size) for _ in range(n)]
         return [np.clip(start, *self.bounds.T) for start in [first, longer, *drawn][:n]]
 
@@ -183,8 +196,8 @@ class _Problem:
     def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the log of the log-normal priors, without constants."""
         s = self.settings
-        scales = (x[1:-1] - np.log(self.typical)) / s.length_scale_prior_std
-        noise = (x[0] + x[-1] - np.log(0.01 * self.target_variance)) / s.noise_prior_std
+        scales = (x[1:-1] - np.log(s.length_scale_prior_median * self.typical)) / s.length_scale_prior_std
+        noise = (x[0] + x[-1] - np.log(s.noise_prior_median * self.target_variance)) / s.noise_prior_std
         slope = np.concatenate([[0.0], scales / s.length_scale_prior_std, [0.0]])
         slope[[0, -1]] += noise / s.noise_prior_std
         return float(0.5 * (scales @ scales + noise * noise)), slope

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simulators import DivergenceError, Signal, System, simulate
-from simulators.integrators import PLAIN, compile_drift, drift_address, integrate
+from simulators.integrators import PLAIN, compile_drift, drift_address, integrate, stepper
 from simulators.reference import solve_reference
 from simulators.systems.building import Building
 
@@ -125,6 +125,13 @@ def test_divergence_time_is_that_of_the_substep():
     assert time == pytest.approx(1.25, abs=0.01)
 
 
+def test_divergence_time_of_a_single_sample():
+    nothing, state = np.empty(0), np.array([0.8 / (1 - 0.8), 1.0])  # the solution at time 1
+    with pytest.raises(DivergenceError, match=r"at time 1\.25\d* s \(sample 2\)"):
+        stepper(Explosion(substeps=1000))(1.0, state, nothing, nothing)
+    assert np.all(np.isfinite(state))
+
+
 @dataclass(frozen=True)
 class Forgetful(Analytic):
     """A drift that forgets a component."""
@@ -137,6 +144,22 @@ class Forgetful(Analytic):
 def test_unwritten_derivative_is_named():
     with pytest.raises(ValueError, match=r"Forgetful.drift gave nan for the rate of 'x2'"):
         simulate(Forgetful(), np.empty((2, 0)))
+
+
+@dataclass(frozen=True)
+class Lapsing(Analytic):
+    """A drift that stops writing a component after a second."""
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = 0.0
+        if time < 1.0:
+            derivative[1] = 0.0
+
+
+def test_derivative_that_is_not_written_later_is_not_the_old_one():
+    with pytest.raises(DivergenceError, match=r"state 'x2' became nan"):
+        simulate(Lapsing(), np.empty((9, 0)))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import xarray as xr
 
 from simulators import closed_loop, collect, simulate
 from simulators.controllers.pi import PI
+from simulators.noise import held_noise, random_streams
 from simulators.systems.building import Building
 from simulators.weather.measured import MeasuredWeather
 from simulators.weather.synthetic import SyntheticWeather
@@ -144,6 +145,11 @@ def test_sampling_and_start_can_be_replaced():
     np.testing.assert_array_equal(given.time, 600.0 * np.arange(7))
 
 
+def test_noise_is_the_process_stream_of_the_seed():
+    expected = held_noise(random_streams(6).process, 7, Building().noise_std())
+    np.testing.assert_array_equal(simulate(Building(), np.zeros((7, 2)), seed=6).noise, expected)
+
+
 def test_noise_can_be_left_out():
     u = np.tile([0.0, 0.02], (7, 1))
     quiet = replace(Building(), zone_noise_std=0.0, wall_noise_std=0.0, radiator_noise_std=0.0)
@@ -162,7 +168,10 @@ def test_dataset_explains_itself_and_survives_netcdf(tmp_path):
     assert stored["mass_flow"].units == "kg/s"
     assert stored["time"].units == "s"
     assert all(variable.attrs["long_name"] for variable in stored.variables.values())
-    np.testing.assert_array_equal(stored["zone_temperature"], record.output[:, 0])
+    system, columns = Building(), (record.input, record.output, record.state, record.noise)
+    signals = [*system.inputs, *system.outputs, *system.states, *system.noises]
+    for signal, column in zip(signals, np.hstack(columns).T, strict=True):
+        np.testing.assert_array_equal(stored[signal.name], column)
     assert Building(**json.loads(stored.attrs["parameters"])) == Building()
     assert (stored.attrs["seed"], stored.attrs["dt"], stored.attrs["substeps"]) == (2, 900.0, 30)
 

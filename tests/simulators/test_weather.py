@@ -129,6 +129,8 @@ def test_named_column_is_used_and_missing_one_refused(tmp_path):
 def test_short_record_says_what_is_covered_and_needed(tmp_path):
     weather = csv_file(tmp_path, "temp\n" + "1\n" * 48)
     assert len(weather.temperature([2 * DAY])) == 1
+    with pytest.raises(ValueError, match="covers 2 days"):
+        weather.temperature([2 * DAY + 1])
     with pytest.raises(ValueError, match="covers 2 days, 365 days are needed"):
         weather.temperature(YEAR)
 

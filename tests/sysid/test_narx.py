@@ -315,11 +315,11 @@ def test_wrong_time_and_units_are_named():
 
 
 @pytest.mark.parametrize(
-    "times", [900.0 * np.arange(35000), 1e6 + np.arange(2000) / 750, np.linspace(0, 5, 52)]
+    "times", [900.0 * np.arange(35000), 1e8 + np.arange(2000) / 750, np.linspace(0, 5, 52)]
 )
 def test_rounding_of_long_times_is_no_gap(times):
     bare = xr.Dataset({"y": ("time", np.zeros(len(times)))}, coords={"time": times})
-    assert Narx({"y": 1}).dataset(bare).attrs["sampling_time"] == pytest.approx(times[1] - times[0], rel=1e-6)
+    assert Narx({"y": 1}).dataset(bare).attrs["sampling_time"] == pytest.approx(times[1] - times[0], rel=1e-5)
 
 
 def test_time_steps_off_by_more_than_the_tolerance_are_refused():

@@ -1,0 +1,140 @@
+"""An identified model: lags, scaling and online GP, ready to predict, to learn on and to be kept."""
+
+import json
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from sysid import store
+from sysid.acceptance import Acceptance
+from sysid.criteria import Criterion
+from sysid.description import build, describe
+from sysid.insertion import Insertion
+from sysid.kernels import Kernel
+from sysid.narx import Narx
+from sysid.online import OnlineGP, UpdateReport
+from sysid.scaling import Scaling
+
+
+class Prediction(NamedTuple):
+    """Predictive distribution of the target at a set of regressors."""
+
+    mean: np.ndarray  # (m,) target unit
+    variance: np.ndarray  # (m,) latent, target unit^2; add the noise variance for a measurement
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """NARX model whose function is an online GP on standardised features.
+
+    ``target[k] = offset + f((regressor[k] - mean) / std) + e[k]``, ``f ~ GP``, ``e ~ N(0, noise_variance)``. The
+    target is centred, never scaled, so that variances and thresholds keep its unit.
+    """
+
+    narx: Narx
+    scaling: Scaling  # of the features
+    offset: float  # target unit
+    gp: OnlineGP
+
+    def predict(self, regressors: ArrayLike) -> Prediction:
+        """Mean and latent variance of the target at regressors (m, n_features), in their own units."""
+        mean, variance = self.gp.predict(self.scaling.transform(regressors))
+        return Prediction(mean + self.offset, variance)
+
+    def update(self, regressor: np.ndarray, target: float) -> UpdateReport:
+        """Predict one sample, then learn from it; the reported mean is that of the target."""
+        report = self.gp.update(self.scaling.transform(regressor), target - self.offset)
+        return report._replace(mean=report.mean + self.offset)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Hyper-parameters with names and units of the data, for people."""
+        kernel = dict(json.loads(describe(self.gp.kernel)))
+        kernel["class"] = kernel["class"].rpartition(".")[2]
+        scales = kernel.get("length_scales")
+        if scales is not None:
+            own_units = (np.asarray(scales) * self.scaling.scale).tolist()
+            kernel["length_scales"] = dict(zip(self.narx.feature_names, own_units, strict=True))
+        return {"kernel": kernel, "noise_variance": self.gp.noise_variance, "target_offset": self.offset}
+
+    def to_dataset(self) -> xr.Dataset:
+        """Everything needed to rebuild the model bit for bit; schema "model" of the store."""
+        gp = self.gp
+        state = gp.state()
+        dims = {
+            "inputs": ("slot", "feature"),
+            "targets": ("slot",),
+            "order": ("age",),
+            "factor": ("age", "age_of_column"),
+            "whitened": ("age",),
+            "weights": ("age",),
+            "precision": ("age",),
+        }
+        meaning = {
+            "inputs": "stored points, standardised",
+            "targets": "targets of the stored points, centred",
+            "order": "slot of each point from the oldest to the youngest",
+            "factor": "lower triangular F with F'F = (K + noise_variance I)^-1",
+            "whitened": "F y",
+            "weights": "(K + noise_variance I)^-1 y",
+            "precision": "diagonal of (K + noise_variance I)^-1",
+        }
+        variables = {name: (dims[name], state[name], {"long_name": meaning[name]}) for name in dims}
+        variables["feature_offset"] = (("feature",), self.scaling.offset, {"long_name": "subtracted from features"})
+        variables["feature_scale"] = (("feature",), self.scaling.scale, {"long_name": "features are divided by it"})
+        attributes = {
+            "narx": json.dumps(self.narx.to_dict()),
+            "kernel": describe(gp.kernel),
+            "insertion": describe(gp.insertion),
+            "acceptance": describe(gp.acceptance),
+            "reduction": describe(gp.reduction),
+            "noise_variance": gp.noise_variance,
+            "budget": gp.budget,
+            "target_offset": self.offset,
+            "constant_features": json.dumps(self.scaling.constant),
+            "counts": json.dumps([*state["counts"].tolist(), gp.n_refactorisations]),
+        }
+        return xr.Dataset(variables, coords={"feature": list(self.narx.feature_names)}, attrs=attributes)
+
+    @classmethod
+    def from_dataset(cls, dataset: xr.Dataset) -> "Model":
+        """Inverse of `to_dataset`."""
+        attributes = dataset.attrs
+        gp = OnlineGP(
+            build(attributes["kernel"], Kernel),  # type: ignore[type-abstract]
+            noise_variance=float(attributes["noise_variance"]),
+            budget=int(attributes["budget"]),
+            insertion=build(attributes["insertion"], Insertion),  # type: ignore[type-abstract]
+            acceptance=build(attributes["acceptance"], Acceptance),  # type: ignore[type-abstract]
+            reduction=build(attributes["reduction"], Criterion),
+        )
+        *counts, gp.n_refactorisations = json.loads(attributes["counts"])
+        gp.restore({str(name): dataset[name].values for name in dataset.data_vars}, counts)
+        constant = tuple(json.loads(attributes["constant_features"]))
+        scaling = Scaling(dataset["feature_offset"].values, dataset["feature_scale"].values, constant)
+        return cls(Narx.from_dict(json.loads(attributes["narx"])), scaling, float(attributes["target_offset"]), gp)
+
+    def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
+        """Write the model to a NetCDF file, complete or not at all."""
+        store.write(self.to_dataset(), path, kind="model", attributes=attributes)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Model":
+        """Model of a file; it predicts, and learns on, bit for bit as the one that was saved.
+
+        Raises
+        ------
+        sysid.store.StoreError
+            Missing, damaged or foreign file, or one whose content does not fit together.
+        """
+        dataset = store.read(path, kind="model")
+        try:
+            return cls.from_dataset(dataset)
+        except (KeyError, ValueError, TypeError) as error:
+            raise store.StoreError(
+                f"{path} is not a complete model ({type(error).__name__}: {error}); save it anew"
+            ) from error
