@@ -1,0 +1,10 @@
+"""Commands of the toolbox: each file is one, `python -m experiments.<name>`.
+
+The matrices of an online GP are small: one BLAS thread is fastest for them and leaves the other
+cores to other jobs. The limit must be set before NumPy is imported; an explicit setting wins.
+"""
+
+import os
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -59,6 +60,8 @@ class Identification:
     initial : Model or None
         A copy of the model before it learned from the stream.
     hyperparameters : Hyperparameters or None
+    training_seconds : float
+        Wall time of the training [s].
     """
 
     def __init__(self, narx: Narx, settings: Settings) -> None:
@@ -67,6 +70,7 @@ class Identification:
         self.model: Model | None = None
         self.initial: Model | None = None
         self.hyperparameters: Hyperparameters | None = None
+        self.training_seconds = 0.0
         self._regressors: list[np.ndarray] = []
         self._targets: list[float] = []
         if settings.training.n_initial == 0:
@@ -90,7 +94,9 @@ class Identification:
         scaling = Scaling.fit(inputs) if standardise else Scaling.identity(self.narx.n_features)
         offset = float(targets.mean()) if standardise else 0.0
         scaled = scaling.transform(inputs)
+        begin = perf_counter()
         self.hyperparameters = training.train(scaled, targets - offset, self.settings.seed)
+        self.training_seconds = perf_counter() - begin
         self.model, self.initial = (
             Model(self.narx, scaling, offset, self._gp().fit(scaled, targets - offset)) for _ in range(2)
         )

@@ -1,0 +1,196 @@
+"""Figures of an identification: what the plant did, what the model said, how the dictionary lived."""
+
+from collections.abc import Callable
+from functools import partial
+from io import BytesIO
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sysid.result import INITIAL, ONLINE, VALIDATION
+from sysid.validation import Z_95
+
+DAY = 86400.0  # s
+BLUE, ORANGE, GREEN, GREY, RED = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a", "#b3302c"
+SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}
+
+
+def drawings(
+    trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
+) -> dict[str, Callable[[], Figure]]:
+    """Figure name to the function that draws it."""
+    return {
+        "temperatures": partial(temperatures, trajectory),
+        "prediction": partial(prediction, result, noise_variance),
+        "dictionary": partial(dictionary, result),
+        "error": partial(error, result),
+    }
+
+
+def png(figure: Figure) -> bytes:
+    """Figure as PNG."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=140)
+    return buffer.getvalue()
+
+
+def _figure(rows: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(9.0, height), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(rows, 1, **options))  # type: ignore[call-overload]
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25, linewidth=0.5)
+    return figure, axes
+
+
+def _week(time: np.ndarray, days: float) -> slice:
+    """The first full days from a Monday on in the coldest quarter's end of the record, at most `days`."""
+    start = max(time[-1] - (days + 7) * DAY, time[0])
+    start = np.ceil(start / (7 * DAY)) * 7 * DAY if time[-1] - time[0] > (days + 7) * DAY else start
+    return slice(*np.searchsorted(time, [start, start + days * DAY]))
+
+
+def temperatures(trajectory: xr.Dataset) -> Figure:
+    """The whole run (daily range) above one week in detail: comfort band, zone, ambient, heating."""
+    figure, (year, week, flow) = _figure(3, 8.2, height_ratios=[2, 2, 1])
+    time = trajectory["time"].values
+    day = np.floor(time / DAY)
+    _daily_range(year, day, trajectory["ambient_temperature"].values, GREY, "ambient, daily range")
+    _daily_range(year, day, trajectory["zone_temperature"].values, BLUE, "zone, daily range")
+    year.set(xlabel="day", ylabel="temperature [°C]", title="The whole run", xlim=(0, time[-1] / DAY))
+    year.legend(loc="upper left", ncols=2, frameon=False)
+    part = trajectory.isel(time=_week(time, 7.0))
+    days = part["time"].values / DAY
+    week.fill_between(
+        days, part["comfort_lower"], part["comfort_upper"], step="post", color=GREEN, alpha=0.15, label="comfort band"
+    )
+    week.step(days, part["set_point"], where="post", color=GREEN, linewidth=1, label="set-point")
+    week.plot(days, part["zone_temperature"], color=BLUE, linewidth=1.2, label="zone")
+    week.set(ylabel="temperature [°C]", title="One week (Monday to Sunday)")
+    ambient = week.twinx()
+    ambient.plot(days, part["ambient_temperature"], color=GREY, linewidth=1, label="ambient (right axis)")
+    ambient.set_ylabel("ambient [°C]", color=GREY)
+    ambient.spines["top"].set_visible(False)
+    handles = [*week.get_legend_handles_labels()[0], *ambient.get_legend_handles_labels()[0]]
+    week.legend(handles=handles, loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.06))
+    flow.step(days, 1000 * part["mass_flow"], where="post", color=ORANGE, linewidth=1)
+    flow.set(xlabel="day", ylabel="hot water [g/s]")
+    for ax in (week, flow):
+        ax.set_xlim(days[0], days[-1])
+    return figure
+
+
+def _daily_range(ax: Axes, day: np.ndarray, values: np.ndarray, color: str, label: str) -> None:
+    days, starts = np.unique(day, return_index=True)
+    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    ax.fill_between(days, low, high, color=color, alpha=0.6, linewidth=0, label=label)
+
+
+def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
+    """Predicted target with its 95 % band against the truth over two days, and all of them as a scatter."""
+    chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
+    phase = VALIDATION if (chosen["phase"] == VALIDATION).any() else ONLINE
+    chosen = chosen.isel(sample=np.flatnonzero(chosen["phase"] == phase))
+    figure, (series, below) = _figure(2, 7.2, height_ratios=[3, 2])
+    if not chosen.sizes["sample"]:
+        series.set_title("No sample was predicted")
+        return figure
+    unit = chosen["target"].attrs["units"]
+    part = chosen.isel(sample=_week(chosen["time"].values, 2.0))
+    days, mean = part["time"].values / DAY, part["mean"].values
+    half = Z_95 * np.sqrt(part["variance"].values + noise_variance)
+    series.fill_between(days, mean - half, mean + half, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
+    series.plot(days, mean, color=BLUE, linewidth=1.2, label="predicted")
+    series.plot(days, part["target"], ".", color=ORANGE, markersize=4, label="measured")
+    title = "One step ahead, " + ("by the final model on new data" if phase == VALIDATION else "while learning")
+    series.set(xlabel="day", ylabel=f"target [{unit}]", title=title, xlim=(days[0], days[-1]))
+    series.legend(loc="upper left", ncols=3, frameon=False)
+    _standardised_errors(below, chosen, noise_variance)
+    return figure
+
+
+def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
+    z = (chosen["target"] - chosen["mean"]).values / np.sqrt(chosen["variance"].values + noise_variance)
+    bins = np.linspace(-5, 5, 81)
+    ax.hist(np.clip(z, -5, 5), bins=list(bins), density=True, color=BLUE, alpha=0.5, label="errors / predicted std")
+    ax.plot(bins, np.exp(-0.5 * bins**2) / np.sqrt(2 * np.pi), color="black", linewidth=1, label="standard normal")
+    inside = 100 * float(np.mean(np.abs(z) <= Z_95))
+    ax.set(
+        xlabel="standardised prediction error [-]",
+        ylabel="density",
+        title=f"All {len(z)} samples: {inside:.1f} % within the 95 % band",
+        xlim=(-5, 5),
+    )
+    ax.legend(loc="upper left", frameon=False)
+
+
+def dictionary(result: xr.Dataset) -> Figure:
+    """Which points entered the dictionary and left it when, one line per life; and how many came."""
+    figure, (lives, count) = _figure(2, 7.2, sharex=True, height_ratios=[3, 1])
+    steps = result.isel(sample=np.flatnonzero(result["phase"] != VALIDATION))
+    days = steps["time"].values / DAY
+    if not len(days):
+        return figure
+    slots, births, deaths = _lives(steps["slot"].values, steps["phase"].values, days)
+    age = deaths - births
+    lines = lives.hlines(slots, births, deaths, linewidth=1.3, array=age, cmap="viridis")
+    lives.plot(births, slots, ".", color=ORANGE, markersize=3)
+    lives.set(ylabel="place in the dictionary", title="Life of the dictionary: a line per point, a dot where it entered")
+    figure.colorbar(lines, ax=lives, label="days in the dictionary", pad=0.01)
+    for name, color, label in (("inserted", GREY, "asked for a place"), ("accepted", BLUE, "entered")):
+        count.step(days, np.cumsum(steps[name].values), where="post", color=color, label=label)
+    count.set(xlabel="day", ylabel="samples", xlim=(0, days[-1]))
+    count.legend(loc="upper left", frameon=False)
+    return figure
+
+
+def _lives(slot: np.ndarray, phase: np.ndarray, days: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slot, day of birth and day of death of every point; the initial points are born with the first sample."""
+    entered = np.flatnonzero(slot >= 0)
+    open_lives = {place: days[0] for place in range((phase == INITIAL).sum())}
+    finished = []
+    for k in entered:
+        place = int(slot[k])
+        if place in open_lives:
+            finished.append((place, open_lives[place], days[k]))
+        open_lives[place] = days[k]
+    finished += [(place, birth, days[-1]) for place, birth in open_lives.items()]
+    slots, births, deaths = np.array(finished, dtype=float).reshape(-1, 3).T
+    return slots, births, deaths
+
+
+def error(result: xr.Dataset) -> Figure:
+    """Root mean squared prediction error and predicted standard deviation per day."""
+    figure, (ax, size) = _figure(2, 6.2, sharex=True, height_ratios=[3, 1])
+    chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
+    if not chosen.sizes["sample"]:
+        ax.set_title("No sample was predicted")
+        return figure
+    time = chosen["time"].values / DAY
+    width = 1.0 if time[-1] - time[0] > 10 else (time[-1] - time[0]) / 10 or 1.0
+    bins, starts = np.unique(np.floor(time / width), return_index=True)
+    counts = np.diff([*starts, len(time)])
+
+    def rms(squares: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.add.reduceat(squares, starts) / counts)
+
+    target, mean = chosen["target"].values, chosen["mean"].values
+    days = bins * width
+    ax.plot(days, rms(target**2), color=GREY, linewidth=1, label="predicting no change")
+    ax.plot(days, rms((target - mean) ** 2), color=BLUE, linewidth=1.3, label="online GP")
+    ax.plot(days, rms(chosen["variance"].values), color=GREEN, linewidth=1, label="its own latent std")
+    _shade(ax, chosen)
+    ax.set(ylabel=f"rms error per day [{chosen['target'].attrs['units']}]", yscale="log", title="Error over time")
+    ax.legend(loc="lower left", ncols=3, frameon=False)
+    size.plot(time, chosen["n_points"].values, color=BLUE, linewidth=1)
+    size.set(xlabel="day", ylabel="points", ylim=(0, None))
+    return figure
+
+
+def _shade(ax: Axes, chosen: xr.Dataset) -> None:
+    after = chosen["time"].values[chosen["phase"].values == VALIDATION]
+    if len(after):
+        ax.axvspan(after[0] / DAY, after[-1] / DAY, color=SHADES[VALIDATION], zorder=0)
+        ax.text(after[0] / DAY, 0.98, "  model frozen", transform=ax.get_xaxis_transform(), va="top", color=GREY)

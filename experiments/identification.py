@@ -1,0 +1,208 @@
+"""One identification from end to end: simulate, identify online, validate, store, draw, tell."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.launch import Stopped
+from experiments.live import LiveSource, live_source
+from experiments.progress import Progress
+from experiments.summary import Evidence, summarise, tell
+from sysid import store
+from sysid.identify import Identification, Settings, Step, identify
+from sysid.lag_window import LagWindow
+from sysid.model import Prediction
+from sysid.result import result_dataset
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Clock:
+    """Wall times of the parts of a run [s]."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time a part."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.perf_counter() - start
+
+
+def run(config: DictConfig, folder: Path) -> float:
+    """Identify, validate and write everything to the folder; returns the SMSE of the validation part.
+
+    Raises
+    ------
+    Stopped
+        After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked partial.
+    """
+    clock = Clock()
+    with clock("setup"):
+        source, identification = live_source(config), prepare(config)
+        window = LagWindow(identification.narx)
+        check_enough(source, identification)
+    steps: list[Step] = []
+    with clock("loop"):
+        stopped = stream(source, identification, window, steps)
+    with clock("validation"):
+        evidence = gather(source, identification, window, steps, stopped)
+    summary = summarise(config, evidence, clock.seconds)
+    write(config, folder, evidence, summary)
+    tell(summary, evidence, folder)
+    if stopped is not None:
+        code = 130 if isinstance(stopped, KeyboardInterrupt) else 1
+        reason = "interrupted" if code == 130 else f"stopped: {stopped}"
+        raise Stopped(f"Run {reason}. Partial results are in {folder}", code)
+    return float(summary["smse"])
+
+
+def prepare(config: DictConfig) -> Identification:
+    """Instantiate what learns."""
+    settings = Settings(
+        training=instantiate(config.training, _convert_="all"),
+        insertion=instantiate(config.insertion),
+        acceptance=instantiate(config.acceptance),
+        reduction=instantiate(config.reduction),
+        budget=config.budget,
+        seed=config.seed,
+    )
+    return Identification(instantiate(config.narx, _convert_="all"), settings)
+
+
+def check_enough(source: LiveSource, identification: Identification) -> None:
+    """Refuse a run that is too short for its lags and its training."""
+    needed = identification.narx.max_lag + identification.settings.training.n_initial + 1
+    if source.n_identified < needed:
+        days = source.n_samples * source.system.dt / 86400
+        raise ValueError(
+            f"duration of {days:.3g} days has {source.n_identified} samples to identify from, "
+            f"expected at least {needed} (lags + training.n_initial + 1); write a longer duration, such as 30d"
+        )
+
+
+def stream(
+    source: LiveSource, identification: Identification, window: LagWindow, steps: list[Step]
+) -> BaseException | None:
+    """Run the loop, then simulate the rest; returns what ended it early."""
+    try:
+        samples = source.advance(source.n_identified)
+        loop = identify(samples, identification, window, outputs=source.outputs, inputs=source.inputs)
+        with Progress(source.n_samples) as progress:
+            for step in loop:
+                steps.append(step)
+                progress.step(step)
+            for _ in source.advance(source.n_samples):
+                progress.simulated()
+    except (KeyboardInterrupt, ArithmeticError) as reason:
+        return reason
+    return None
+
+
+def gather(
+    source: LiveSource,
+    identification: Identification,
+    window: LagWindow,
+    steps: list[Step],
+    stopped: BaseException | None,
+) -> Evidence:
+    """Predict what was not identified, by the final and by the initial model, and label everything."""
+    trajectory, narx = source.trajectory(), identification.narx
+    rows = narx.dataset(trajectory) if len(source.seen) > narx.max_lag else None
+    last = steps[-1].time if steps else np.inf
+    after = np.zeros(0, dtype=int) if rows is None else np.flatnonzero(rows["time"].values > last)
+    validation = None if rows is None else rows.isel(sample=after)
+    nothing = Prediction(np.zeros(0), np.zeros(0))
+    predicted = {"final": nothing, "initial": nothing}
+    if validation is not None and len(after):
+        for name, model in (("final", identification.model), ("initial", identification.initial)):
+            assert model is not None
+            predicted[name] = model.predict(validation["regressor"].values)
+    return Evidence(
+        source=source,
+        identification=identification,
+        window=window,
+        steps=steps,
+        trajectory=trajectory,
+        rows=rows,
+        validation=validation,
+        predicted=predicted["final"],
+        predicted_initial=predicted["initial"],
+        stopped=stopped,
+    )
+
+
+def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any]) -> None:
+    """Write every file that can be written, the most valuable first; then report those that could not.
+
+    Raises
+    ------
+    sysid.store.StoreError
+        If a file could not be written; the others are there.
+    """
+    jobs = writers(config, folder, evidence, summary)
+    failures = []
+    for job in jobs:
+        try:
+            job()
+        except store.StoreError as error:
+            failures.append(str(error))
+    if failures:
+        raise store.StoreError("; ".join(failures))
+
+
+def writers(
+    config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any]
+) -> list[Callable[[], object]]:
+    """One call per file."""
+    attributes = {
+        "configuration": OmegaConf.to_yaml(config, resolve=True),
+        "seed": int(config.seed),
+        "partial": int(evidence.stopped is not None),
+        "timings": json.dumps(summary["times"]),
+    }
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    jobs: list[Callable[[], object]] = [lambda: store.write_bytes(text.encode(), folder / "summary.json")]
+    model = evidence.identification.model
+    if model is not None:
+        jobs.append(lambda: model.save(folder / "model.nc", attributes=attributes))
+    datasets: dict[str, xr.Dataset] = {"trajectory": evidence.trajectory}
+    if evidence.rows is not None and evidence.validation is not None:
+        unit = str(evidence.rows["target"].attrs.get("units", "1"))
+        datasets["result"] = result_dataset(evidence.steps, evidence.validation, evidence.predicted, unit)
+        datasets["narx"] = evidence.rows
+    for kind, dataset in datasets.items():
+        jobs.append(lambda kind=kind, dataset=dataset: store.write(  # type: ignore[misc]
+            dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes
+        ))
+    if config.figures and "result" in datasets:
+        jobs += figure_writers(folder, datasets["trajectory"], datasets["result"], model)
+    return jobs
+
+
+def figure_writers(
+    folder: Path, trajectory: xr.Dataset, result: xr.Dataset, model: Any
+) -> list[Callable[[], object]]:
+    """One call per figure; matplotlib is imported only here."""
+    from experiments import figures
+
+    noise_variance = model.gp.noise_variance if model is not None else 0.0
+    drawings = figures.drawings(trajectory, result, noise_variance)
+    return [
+        lambda name=name, draw=draw: store.write_bytes(figures.png(draw()), folder / f"{name}.png")  # type: ignore[misc]
+        for name, draw in drawings.items()
+    ]

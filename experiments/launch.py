@@ -1,0 +1,81 @@
+"""From a composed configuration to a running experiment: checks, quiet logs, readable errors, exit codes."""
+
+import difflib
+import importlib
+import logging
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+#: mistakes of a user, told in one line; anything else is a bug and keeps its traceback
+MISTAKES = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    OSError,
+    InstantiationException,
+    OmegaConfBaseException,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The run ended early; what it had computed is stored. Carries the exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def launch(module: str, config: DictConfig) -> float | None:
+    """Run ``module.run(config, folder)``; in a single run a mistake ends in one readable line and exit code 1."""
+    logging.captureWarnings(True)
+    for noisy in ("numba", "matplotlib"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    hydra = HydraConfig.get()
+    single = hydra.mode == RunMode.RUN
+    try:
+        check_keys(config, str(hydra.job.config_name))
+        return importlib.import_module(module).run(config, Path(hydra.runtime.output_dir))
+    except Stopped as stop:
+        if not single:
+            raise
+        log.error("%s", stop)
+        raise SystemExit(stop.exit_code) from None
+    except MISTAKES as error:
+        if not single:
+            raise
+        log.debug("details", exc_info=True)
+        log.error("Error: %s", _message(error))
+        raise SystemExit(1) from None
+
+
+def _message(error: BaseException) -> str:
+    """What went wrong, without the layers in between."""
+    if isinstance(error, InstantiationException) and error.__cause__ is not None:
+        return f"{_message(error.__cause__)} ({str(error).splitlines()[-1].strip()})"
+    return str(error) or type(error).__name__
+
+
+def check_keys(config: DictConfig, name: str) -> None:
+    """Refuse keys that the command does not know, which ``+key=value`` would add silently.
+
+    Raises
+    ------
+    ValueError
+        With the nearest valid name.
+    """
+    primary = OmegaConf.load(CONF / f"{name}.yaml")
+    groups = [str(next(iter(entry))).split("@")[0].removeprefix("optional ") for entry in primary.defaults if entry != "_self_"]
+    known = sorted({str(key) for key in primary} - {"defaults", "hydra"} | set(groups))
+    for key in config:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"unknown configuration key {key!r}, expected one of {', '.join(known)}{hint}")

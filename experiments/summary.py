@@ -1,0 +1,183 @@
+"""What came out of an identification: numbers for files, words for people."""
+
+import logging
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from omegaconf import DictConfig
+
+from experiments.live import LiveSource
+from sysid.identify import Identification, Step
+from sysid.lag_window import LagWindow
+from sysid.model import Prediction
+from sysid.validation import scores, standardised_mean_squared_error
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Everything a run has produced."""
+
+    source: LiveSource
+    identification: Identification
+    window: LagWindow
+    steps: list[Step]
+    trajectory: xr.Dataset
+    rows: xr.Dataset | None  # lag data set of the whole trajectory
+    validation: xr.Dataset | None  # its rows after the identified part
+    predicted: Prediction  # of the final model for the validation rows
+    predicted_initial: Prediction  # of the model before the stream
+    stopped: BaseException | None
+
+    @property
+    def online(self) -> list[Step]:
+        """Steps that were predicted."""
+        return [step for step in self.steps if step.report is not None]
+
+
+def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -> dict[str, Any]:
+    """Summary as plain numbers, texts, lists and dicts; None where there is no number."""
+    summary = {
+        "system": type(evidence.source.system).__name__,
+        "target": _target_name(evidence),
+        "partial": evidence.stopped is not None,
+        "seed": int(config.seed),
+        **_validation_scores(evidence),
+        **_stream_counts(evidence),
+        **_model_facts(evidence),
+    }
+    training = evidence.identification.training_seconds
+    summary["times"] = {**times, "loop": times["loop"] - training, "training": training}
+    summary["warnings"] = _warnings(summary, evidence)
+    return _plain(summary)
+
+
+def _target_name(evidence: Evidence) -> str:
+    narx = evidence.identification.narx
+    return narx.predict.describe(narx.target)
+
+
+def _validation_scores(evidence: Evidence) -> dict[str, Any]:
+    model, validation = evidence.identification.model, evidence.validation
+    target = np.zeros(0) if validation is None else validation["target"].values
+    previous = np.zeros(0) if validation is None else validation["previous"].values
+    noise = model.gp.noise_variance if model is not None else math.nan
+    final = scores(target, *evidence.predicted, noise)
+    unchanged = np.broadcast_to(evidence.identification.narx.predict.of(previous, previous), target.shape)
+    stream = evidence.online
+    return {
+        "smse": final.smse,
+        "smse_initial": standardised_mean_squared_error(target, evidence.predicted_initial.mean),
+        "smse_no_change": standardised_mean_squared_error(target, unchanged),
+        "smse_stream": standardised_mean_squared_error(
+            np.array([step.target for step in stream]),
+            np.array([step.report.mean for step in stream if step.report is not None]),
+        ),
+        "rmse": final.rmse,
+        "mean_variance": final.mean_variance,
+        "coverage_95": final.coverage_95,
+        "nlpd": final.nlpd,
+        "n_validation": final.n,
+    }
+
+
+def _stream_counts(evidence: Evidence) -> dict[str, int]:
+    reports = [step.report for step in evidence.online if step.report is not None]
+    return {
+        "n_initial": len(evidence.steps) - len(reports),
+        "n_seen": len(reports),
+        "n_inserted": sum(report.inserted for report in reports),
+        "n_accepted": sum(report.accepted for report in reports),
+        "n_turned_away": sum(report.inserted and not report.accepted for report in reports),
+        "n_revised": sum(report.slot >= 0 for report in reports),
+    }
+
+
+def _model_facts(evidence: Evidence) -> dict[str, Any]:
+    model = evidence.identification.model
+    skipped = {"missing_samples": evidence.window.n_missing, "skipped_rows": evidence.window.n_skipped}
+    if model is None:
+        return {"n_points": 0, "hyperparameters": None, "repairs": skipped, "constant_features": []}
+    names = evidence.identification.narx.feature_names
+    constant = [names[i] for i in model.scaling.constant]
+    repairs = {**model.gp.repairs, **skipped, "constant_features": len(constant)}
+    return {
+        "n_points": model.gp.n_points,
+        "hyperparameters": model.hyperparameters,
+        "repairs": repairs,
+        "constant_features": constant,
+    }
+
+
+def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
+    found = []
+    inserted, away = summary["n_inserted"], summary["n_turned_away"]
+    if inserted and away > 0.5 * inserted:
+        found.append(
+            f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold "
+            f"cannot be met with a budget of {evidence.identification.settings.budget} points; raise one of them"
+        )
+    hyperparameters = evidence.identification.hyperparameters
+    for note in hyperparameters.warnings if hyperparameters is not None else ():
+        found.append(f"training: {note}")
+    if summary["constant_features"]:
+        found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
+    if summary["repairs"]["missing_samples"]:
+        found.append(
+            f"{summary['repairs']['missing_samples']} samples were not finite; "
+            f"{summary['repairs']['skipped_rows']} rows were left out"
+        )
+    if summary["repairs"].get("refactorisations"):
+        found.append(f"the factor was repaired {summary['repairs']['refactorisations']} times")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no nan: it becomes None; NumPy numbers become Python's."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
+    """Log the summary in a few lines."""
+    times = summary["times"]
+    rate = summary["n_seen"] / times["loop"] if times["loop"] > 0 else math.nan
+    log.info(
+        "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
+        summary["target"],
+        summary["n_seen"],
+        summary["n_inserted"],
+        summary["n_revised"],
+        summary["n_points"],
+        evidence.identification.settings.budget,
+    )
+    if summary["smse"] is not None:
+        log.info(
+            "One-step SMSE on the %s samples after that: %.3f  (model before the stream %.3g, no change %.3g)",
+            summary["n_validation"],
+            summary["smse"],
+            summary["smse_initial"],
+            summary["smse_no_change"],
+        )
+        log.info(
+            "RMSE %.4g %s, 95 %% band covers %.1f %%, SMSE in the stream %.3f",
+            summary["rmse"],
+            evidence.trajectory[evidence.identification.narx.target].attrs.get("units", ""),
+            100 * summary["coverage_95"],
+            summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
+        )
+    log.info("Training %.2f s, loop %.2f s (%.0f samples/s)", times["training"], times["loop"], rate)
+    for warning in summary["warnings"]:
+        log.warning("Note: %s", warning)
+    log.info("Results: %s", folder)
+

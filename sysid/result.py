@@ -1,0 +1,71 @@
+"""The per-sample record of an identification, as a labelled data set."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+
+from sysid.identify import Step
+from sysid.model import Prediction
+from sysid.online import UpdateReport
+
+INITIAL, ONLINE, VALIDATION = range(3)
+NO_REPORT = UpdateReport(np.nan, np.nan, False, False, -1, -1, 0, np.nan, np.nan, np.nan)
+MEANINGS = {
+    "mean": "predicted target, before the target was used",
+    "variance": "latent predictive variance",
+    "inserted": "the insertion rule asked for a place",
+    "accepted": "the sample entered the dictionary",
+    "slot": "place that the sample took, -1 if none",
+    "removed": "place whose point had to leave, -1 if none",
+    "n_points": "points in the dictionary after the sample",
+    "acceptance_score": "acceptance score of the sample, nan if nobody asked",
+    "acceptance_minimum": "smallest acceptance score of the stored points, nan if nobody asked",
+    "reduction_score": "reduction score of the point that left, nan if none",
+}
+
+
+def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Prediction, unit: str) -> xr.Dataset:
+    """Record of every sample; schema "result" of the store.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The identified part of the stream.
+    validation : xarray.Dataset
+        Lag data set of the rest (`sysid.narx.Narx.dataset`); may have no samples.
+    predicted : Prediction
+        Of the final model for it.
+    unit : str
+        Unit of the target.
+
+    Returns
+    -------
+    xarray.Dataset
+        One variable (sample,) per field of `UpdateReport`, ``target``, ``previous`` and ``phase``; coordinate ``time``.
+    """
+    n = validation.sizes["sample"]
+    tail = [NO_REPORT._replace(mean=m, variance=v) for m, v in zip(*predicted, strict=True)]
+    reports = [step.report or NO_REPORT for step in steps] + tail
+    columns = dict(zip(UpdateReport._fields, zip(*reports, strict=True), strict=True)) if reports else {}
+    columns = {name: np.array(columns.get(name, ())) for name in UpdateReport._fields}
+    if n and steps:
+        columns["n_points"][-n:] = columns["n_points"][-n - 1]
+    phase = [INITIAL if step.report is None else ONLINE for step in steps] + [VALIDATION] * n
+    units = {"mean": unit, "variance": f"({unit})2", "target": unit}
+    variables = {
+        name: ("sample", values, {"long_name": MEANINGS[name], "units": units.get(name, "1")})
+        for name, values in columns.items()
+    }
+    time = [step.time for step in steps] + validation["time"].values.tolist()
+    for name, meaning in (("target", "measured target"), ("previous", "target signal one sample earlier")):
+        values = [getattr(step, name) for step in steps] + validation[name].values.tolist()
+        variables[name] = ("sample", np.array(values, dtype=float), {"long_name": meaning, "units": unit})
+    flags = {
+        "long_name": "phase of the run",
+        "flag_values": np.array([INITIAL, ONLINE, VALIDATION], dtype=np.int8),
+        "flag_meanings": "initial online validation",
+    }
+    variables["phase"] = ("sample", np.array(phase, dtype=np.int8), flags)
+    seconds = ("sample", np.array(time, dtype=float), {"units": "s", "long_name": "time since the start"})
+    return xr.Dataset(variables, coords={"time": seconds})
