@@ -64,7 +64,13 @@ def temperatures(trajectory: xr.Dataset) -> Figure:
     part = trajectory.isel(time=_week(time, 7.0))
     days = part["time"].values / DAY
     week.fill_between(
-        days, part["comfort_lower"], part["comfort_upper"], step="post", color=GREEN, alpha=0.15, label="comfort band"
+        days,
+        part["comfort_lower"],
+        part["comfort_upper"],
+        step="post",
+        color=GREEN,
+        alpha=0.15,
+        label="comfort band",
     )
     week.step(days, part["set_point"], where="post", color=GREEN, linewidth=1, label="set-point")
     week.plot(days, part["zone_temperature"], color=BLUE, linewidth=1.2, label="zone")
@@ -97,15 +103,16 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
-    unit = chosen["target"].attrs["units"]
     part = chosen.isel(sample=_week(chosen["time"].values, 2.0))
     days, mean = part["time"].values / DAY, part["mean"].values
     half = Z_95 * np.sqrt(part["variance"].values + noise_variance)
     series.fill_between(days, mean - half, mean + half, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
     series.plot(days, mean, color=BLUE, linewidth=1.2, label="predicted")
     series.plot(days, part["target"], ".", color=ORANGE, markersize=4, label="measured")
-    title = "One step ahead, " + ("by the final model on new data" if phase == VALIDATION else "while learning")
-    series.set(xlabel="day", ylabel=f"target [{unit}]", title=title, xlim=(days[0], days[-1]))
+    title = "One step ahead, " + (
+        "by the final model on new data" if phase == VALIDATION else "while learning"
+    )
+    series.set(xlabel="day", ylabel=_label(chosen["target"]), title=title, xlim=(days[0], days[-1]))
     series.legend(loc="upper left", ncols=3, frameon=False)
     _standardised_errors(below, chosen, noise_variance)
     return figure
@@ -114,8 +121,17 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
 def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
     z = (chosen["target"] - chosen["mean"]).values / np.sqrt(chosen["variance"].values + noise_variance)
     bins = np.linspace(-5, 5, 81)
-    ax.hist(np.clip(z, -5, 5), bins=list(bins), density=True, color=BLUE, alpha=0.5, label="errors / predicted std")
-    ax.plot(bins, np.exp(-0.5 * bins**2) / np.sqrt(2 * np.pi), color="black", linewidth=1, label="standard normal")
+    ax.hist(
+        np.clip(z, -5, 5),
+        bins=list(bins),
+        density=True,
+        color=BLUE,
+        alpha=0.5,
+        label="errors / predicted std",
+    )
+    ax.plot(
+        bins, np.exp(-0.5 * bins**2) / np.sqrt(2 * np.pi), color="black", linewidth=1, label="standard normal"
+    )
     inside = 100 * float(np.mean(np.abs(z) <= Z_95))
     ax.set(
         xlabel="standardised prediction error [-]",
@@ -137,7 +153,10 @@ def dictionary(result: xr.Dataset) -> Figure:
     age = deaths - births
     lines = lives.hlines(slots, births, deaths, linewidth=1.3, array=age, cmap="viridis")
     lives.plot(births, slots, ".", color=ORANGE, markersize=3)
-    lives.set(ylabel="place in the dictionary", title="Life of the dictionary: a line per point, a dot where it entered")
+    lives.set(
+        ylabel="place in the dictionary",
+        title="Life of the dictionary: a line per point, a dot where it entered",
+    )
     figure.colorbar(lines, ax=lives, label="days in the dictionary", pad=0.01)
     for name, color, label in (("inserted", GREY, "asked for a place"), ("accepted", BLUE, "entered")):
         count.step(days, np.cumsum(steps[name].values), where="post", color=color, label=label)
@@ -146,10 +165,12 @@ def dictionary(result: xr.Dataset) -> Figure:
     return figure
 
 
-def _lives(slot: np.ndarray, phase: np.ndarray, days: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slot, day of birth and day of death of every point; the initial points are born with the first sample."""
+def _lives(
+    slot: np.ndarray, phase: np.ndarray, days: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slot, day of birth and day of death of every point; the initial points are born at the start."""
     entered = np.flatnonzero(slot >= 0)
-    open_lives = {place: days[0] for place in range((phase == INITIAL).sum())}
+    open_lives = dict.fromkeys(range((phase == INITIAL).sum()), days[0])
     finished = []
     for k in entered:
         place = int(slot[k])
@@ -162,35 +183,61 @@ def _lives(slot: np.ndarray, phase: np.ndarray, days: np.ndarray) -> tuple[np.nd
 
 
 def error(result: xr.Dataset) -> Figure:
-    """Root mean squared prediction error and predicted standard deviation per day."""
-    figure, (ax, size) = _figure(2, 6.2, sharex=True, height_ratios=[3, 1])
+    """Root mean squared error and predicted standard deviation per day, and the SMSE so far."""
+    figure, (ax, so_far) = _figure(2, 6.6, sharex=True, height_ratios=[3, 2])
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
     if not chosen.sizes["sample"]:
         ax.set_title("No sample was predicted")
         return figure
-    time = chosen["time"].values / DAY
-    width = 1.0 if time[-1] - time[0] > 10 else (time[-1] - time[0]) / 10 or 1.0
-    bins, starts = np.unique(np.floor(time / width), return_index=True)
-    counts = np.diff([*starts, len(time)])
-
-    def rms(squares: np.ndarray) -> np.ndarray:
-        return np.sqrt(np.add.reduceat(squares, starts) / counts)
-
-    target, mean = chosen["target"].values, chosen["mean"].values
-    days = bins * width
-    ax.plot(days, rms(target**2), color=GREY, linewidth=1, label="predicting no change")
-    ax.plot(days, rms((target - mean) ** 2), color=BLUE, linewidth=1.3, label="online GP")
-    ax.plot(days, rms(chosen["variance"].values), color=GREEN, linewidth=1, label="its own latent std")
-    _shade(ax, chosen)
-    ax.set(ylabel=f"rms error per day [{chosen['target'].attrs['units']}]", yscale="log", title="Error over time")
-    ax.legend(loc="lower left", ncols=3, frameon=False)
-    size.plot(time, chosen["n_points"].values, color=BLUE, linewidth=1)
-    size.set(xlabel="day", ylabel="points", ylim=(0, None))
+    days = chosen["time"].values / DAY
+    width = 1.0 if days[-1] - days[0] > 10 else max((days[-1] - days[0]) / 10, 1e-9)
+    target, squares = chosen["target"].values, (chosen["target"] - chosen["mean"]).values ** 2
+    for values, color, label in (
+        (target**2, GREY, "predicting no change"),
+        (squares, BLUE, "online GP"),
+        (chosen["variance"].values, GREEN, "its own latent standard deviation"),
+    ):
+        ax.plot(*_binned_rms(days, values, width), color=color, linewidth=1.2, label=label)
+    period = "day" if width == 1.0 else f"{24 * width:.2g} h"
+    unit = chosen["target"].attrs.get("units", "1")
+    ax.set(ylabel=f"rms per {period} [{unit}]", yscale="log", title="Error of one-step predictions over time")
+    ax.legend(loc="upper center", ncols=3, frameon=False, bbox_to_anchor=(0.5, -0.02))
+    for phase, label in ((ONLINE, "while learning"), (VALIDATION, "model frozen")):
+        part = np.flatnonzero(chosen["phase"].values == phase)
+        if len(part) > 1:
+            smse = np.cumsum(squares[part]) / np.maximum(_sum_of_squares(target[part]), 1e-300)
+            shown = slice(min(len(part) // 20, 96), None)
+            so_far.plot(
+                days[part][shown], smse[shown], color=BLUE if phase == ONLINE else ORANGE, label=label
+            )
+    so_far.set(xlabel="day", ylabel="SMSE so far [-]", ylim=(0, None))
+    so_far.legend(loc="lower right", frameon=False)
+    for axes in (ax, so_far):
+        _shade(axes, chosen)
+        axes.set_xlim(days[0], days[-1])
     return figure
+
+
+def _binned_rms(days: np.ndarray, squares: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+    """Middle of each full bin and the root mean square in it."""
+    index, starts, counts = np.unique(np.floor(days / width), return_index=True, return_counts=True)
+    means = np.add.reduceat(squares, starts) / counts
+    full = counts >= 0.5 * np.median(counts)
+    return (index[full] + 0.5) * width, np.sqrt(means[full])
+
+
+def _sum_of_squares(values: np.ndarray) -> np.ndarray:
+    """Sum of squared deviations from their mean of the first 1, 2, ... values."""
+    n = np.arange(1, len(values) + 1)
+    return np.cumsum(values**2) - np.cumsum(values) ** 2 / n
+
+
+def _label(variable: xr.DataArray) -> str:
+    """Axis label with the unit."""
+    return f"{variable.attrs.get('long_name', variable.name)} [{variable.attrs.get('units', '1')}]"
 
 
 def _shade(ax: Axes, chosen: xr.Dataset) -> None:
     after = chosen["time"].values[chosen["phase"].values == VALIDATION]
     if len(after):
         ax.axvspan(after[0] / DAY, after[-1] / DAY, color=SHADES[VALIDATION], zorder=0)
-        ax.text(after[0] / DAY, 0.98, "  model frozen", transform=ax.get_xaxis_transform(), va="top", color=GREY)

@@ -91,7 +91,7 @@ def check_enough(source: LiveSource, identification: Identification) -> None:
         days = source.n_samples * source.system.dt / 86400
         raise ValueError(
             f"duration of {days:.3g} days has {source.n_identified} samples to identify from, "
-            f"expected at least {needed} (lags + training.n_initial + 1); write a longer duration, such as 30d"
+            f"expected at least {needed} (lags + training.n_initial + 1); write a longer one, such as 30d"
         )
 
 
@@ -182,13 +182,14 @@ def writers(
         jobs.append(lambda: model.save(folder / "model.nc", attributes=attributes))
     datasets: dict[str, xr.Dataset] = {"trajectory": evidence.trajectory}
     if evidence.rows is not None and evidence.validation is not None:
-        unit = str(evidence.rows["target"].attrs.get("units", "1"))
-        datasets["result"] = result_dataset(evidence.steps, evidence.validation, evidence.predicted, unit)
+        datasets["result"] = result_dataset(evidence.steps, evidence.validation, evidence.predicted)
         datasets["narx"] = evidence.rows
     for kind, dataset in datasets.items():
-        jobs.append(lambda kind=kind, dataset=dataset: store.write(  # type: ignore[misc]
-            dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes
-        ))
+        jobs.append(
+            lambda kind=kind, dataset=dataset: store.write(  # type: ignore[misc]
+                dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes
+            )
+        )
     if config.figures and "result" in datasets:
         jobs += figure_writers(folder, datasets["trajectory"], datasets["result"], model)
     return jobs

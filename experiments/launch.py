@@ -34,7 +34,7 @@ class Stopped(Exception):
 
 
 def launch(module: str, config: DictConfig) -> float | None:
-    """Run ``module.run(config, folder)``; in a single run a mistake ends in one readable line and exit code 1."""
+    """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
     logging.captureWarnings(True)
     for noisy in ("numba", "matplotlib"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -72,7 +72,11 @@ def check_keys(config: DictConfig, name: str) -> None:
         With the nearest valid name.
     """
     primary = OmegaConf.load(CONF / f"{name}.yaml")
-    groups = [str(next(iter(entry))).split("@")[0].removeprefix("optional ") for entry in primary.defaults if entry != "_self_"]
+    groups = [
+        str(next(iter(entry))).split("@")[0].removeprefix("optional ")
+        for entry in primary.defaults
+        if entry != "_self_"
+    ]
     known = sorted({str(key) for key in primary} - {"defaults", "hydra"} | set(groups))
     for key in config:
         if key not in known:

@@ -45,6 +45,7 @@ def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -
     summary = {
         "system": type(evidence.source.system).__name__,
         "target": _target_name(evidence),
+        "target_unit": "" if evidence.rows is None else evidence.rows["target"].attrs.get("units", ""),
         "partial": evidence.stopped is not None,
         "seed": int(config.seed),
         **_validation_scores(evidence),
@@ -120,13 +121,16 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     if inserted and away > 0.5 * inserted:
         found.append(
             f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold "
-            f"cannot be met with a budget of {evidence.identification.settings.budget} points; raise one of them"
+            f"cannot be met with a budget of {evidence.identification.settings.budget} points; "
+            "raise one of them"
         )
     hyperparameters = evidence.identification.hyperparameters
     for note in hyperparameters.warnings if hyperparameters is not None else ():
         found.append(f"training: {note}")
     if summary["constant_features"]:
-        found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
+        found.append(
+            f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}"
+        )
     if summary["repairs"]["missing_samples"]:
         found.append(
             f"{summary['repairs']['missing_samples']} samples were not finite; "
@@ -163,7 +167,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     )
     if summary["smse"] is not None:
         log.info(
-            "One-step SMSE on the %s samples after that: %.3f  (model before the stream %.3g, no change %.3g)",
+            "One-step SMSE on the %s samples after: %.3f (model before the stream %.3g, no change %.3g)",
             summary["n_validation"],
             summary["smse"],
             summary["smse_initial"],
@@ -172,7 +176,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
         log.info(
             "RMSE %.4g %s, 95 %% band covers %.1f %%, SMSE in the stream %.3f",
             summary["rmse"],
-            evidence.trajectory[evidence.identification.narx.target].attrs.get("units", ""),
+            summary["target_unit"],
             100 * summary["coverage_95"],
             summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
         )
@@ -180,4 +184,3 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     for warning in summary["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)
-

@@ -30,7 +30,9 @@ def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
     array = _floats(values, name)
     if array.ndim != 2 or array.shape[1] != n_columns:
         hint = "; write x[None, :] for a single point" if array.shape == (n_columns,) else ""
-        raise ValueError(f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}")
+        raise ValueError(
+            f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}"
+        )
     _check_finite(array, name)
     return array
 

@@ -68,7 +68,7 @@ def _built(value: Any) -> Any:
         return value
     content = {name: _built(item) for name, item in value.items() if name != "class"}
     kind = _imported(str(value.get("class")))
-    if not is_dataclass(kind):
+    if not (isinstance(kind, type) and is_dataclass(kind)):
         raise ValueError(f"expected the dotted name of a dataclass, got {value.get('class')!r}")
     return kind(**content)
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from sysid.formula import COVARIANCE, DECISION, SCORE
+from sysid.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
 PROBE_INTERVAL = 50  # entries between two measurements of the factor's drift
@@ -105,7 +105,7 @@ def empty_dictionary(budget: int, n_features: int) -> Dictionary:
 
 def _caller(signature: Any) -> Any:
     """Intrinsic that calls the C function at an address; a plain call when compiling is switched off."""
-    if config.DISABLE_JIT:
+    if PLAIN:
         return lambda function, arguments: function(*arguments)
 
     @intrinsic
@@ -135,7 +135,7 @@ def _pointer_of(array: np.ndarray) -> Any:
     return array.ravel()
 
 
-if config.DISABLE_JIT:
+if PLAIN:
     _pointer = _pointer_of
 else:
 
@@ -157,7 +157,15 @@ def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyp
     """``out[j] = k(points[:, j], x)`` for j < n."""
     _covariance(
         kernel,
-        (_pointer(points), points.shape[1], n, points.shape[0], _pointer(x), _pointer(parameters), _pointer(out)),
+        (
+            _pointer(points),
+            points.shape[1],
+            n,
+            points.shape[0],
+            _pointer(x),
+            _pointer(parameters),
+            _pointer(out),
+        ),
     )
 
 
@@ -278,7 +286,7 @@ def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
-    """Posterior mean and latent variance at every row of points (m, p); returns how many were clipped at 0."""
+    """Posterior mean and latent variance at the rows of points (m, p); returns how many it clipped at 0."""
     clipped = 0
     for t in range(points.shape[0]):
         mean[t], _, latent = _project(rules, state, n, points[t])
@@ -373,7 +381,7 @@ def lowest(scores, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def]
-    """Store a point whose border has been appended; the r-th oldest (r = n: nobody) leaves. Returns the slot."""
+    """Store a point whose border is appended; the r-th oldest (r = n: nobody) leaves. Returns the slot."""
     order = state.order
     slot = order[r]
     if r < n:
@@ -401,7 +409,7 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
 
 @njit(cache=True)
 def drift(state, n):  # type: ignore[no-untyped-def]
-    """``max |z - Ky F'F z|`` for the fixed vector of signs ``z = (1, -1, -1, 1, ...)``: 0 for an exact factor."""
+    """``max |z - Ky F'F z|`` for a fixed vector of signs z = (1, -1, -1, 1, ...): 0 for an exact factor."""
     z, v, rho = state.work[2], state.work[3], state.work[4]
     for j in range(n):
         z[j] = 1.0 - 2.0 * ((j * (j + 1) // 2) % 2)

@@ -7,10 +7,13 @@ itself takes the place of its address and everything runs as plain Python.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from numba import cfunc, config, types
+
+#: whether compiling is switched off (NUMBA_DISABLE_JIT=1)
+PLAIN = bool(getattr(config, "DISABLE_JIT", False))
 
 FLOATS = types.CPointer(types.float64)
 
@@ -22,7 +25,7 @@ DECISION = types.boolean(types.float64, types.float64, FLOATS)
 COVARIANCE = types.void(FLOATS, types.intp, types.intp, types.intp, FLOATS, FLOATS, FLOATS)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(formula: Callable[..., Any], signature: Any) -> Any:
     return cfunc(signature)(formula)
 
@@ -39,6 +42,6 @@ def address(formula: Callable[..., Any], signature: Any) -> Any:
     -------
     int or function
     """
-    if config.DISABLE_JIT:
+    if PLAIN:
         return formula
     return int(_compiled(formula, signature).address)

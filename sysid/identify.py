@@ -22,11 +22,16 @@ class Measurement(Protocol):
     """One sample of a stream: outputs measured at a time, inputs applied from then on."""
 
     @property
-    def time(self) -> float: ...  # s
+    def time(self) -> float:
+        """Time [s]."""
+
     @property
-    def output(self) -> np.ndarray: ...  # (n_y,)
+    def output(self) -> np.ndarray:
+        """Outputs (n_y,)."""
+
     @property
-    def input(self) -> np.ndarray: ...  # (n_u,)
+    def input(self) -> np.ndarray:
+        """Inputs (n_u,)."""
 
 
 @dataclass(frozen=True)

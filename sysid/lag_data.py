@@ -28,9 +28,10 @@ def _sample_columns(narx: Narx, records: Sequence[Record], rows: Sequence[LagRow
 
     attributes = records[0].attributes[narx.target]
     name = attributes.get("long_name", narx.target)
+    unit = {"units": narx.predict.unit_of(attributes["units"])} if "units" in attributes else {}
     titles = {
         "regressor": {"long_name": "lagged signals, each in its unit"},
-        "target": attributes | {"long_name": narx.predict.describe(name)},
+        "target": attributes | {"long_name": narx.predict.describe(name)} | unit,
         "previous": attributes | {"long_name": f"{name} one sample earlier"},
         "time": {"units": "s", "long_name": "time of the target"},
         "record": {"long_name": "number of the record"},

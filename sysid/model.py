@@ -31,8 +31,8 @@ class Prediction(NamedTuple):
 class Model:
     """NARX model whose function is an online GP on standardised features.
 
-    ``target[k] = offset + f((regressor[k] - mean) / std) + e[k]``, ``f ~ GP``, ``e ~ N(0, noise_variance)``. The
-    target is centred, never scaled, so that variances and thresholds keep its unit.
+    ``target[k] = offset + f((regressor[k] - mean) / std) + e[k]``, f a GP, ``e ~ N(0, noise_variance)``.
+    The target is centred, never scaled, so that variances and thresholds keep its unit.
     """
 
     narx: Narx
@@ -84,8 +84,16 @@ class Model:
             "precision": "diagonal of (K + noise_variance I)^-1",
         }
         variables = {name: (dims[name], state[name], {"long_name": meaning[name]}) for name in dims}
-        variables["feature_offset"] = (("feature",), self.scaling.offset, {"long_name": "subtracted from features"})
-        variables["feature_scale"] = (("feature",), self.scaling.scale, {"long_name": "features are divided by it"})
+        variables["feature_offset"] = (
+            ("feature",),
+            self.scaling.offset,
+            {"long_name": "subtracted from features"},
+        )
+        variables["feature_scale"] = (
+            ("feature",),
+            self.scaling.scale,
+            {"long_name": "features are divided by it"},
+        )
         attributes = {
             "narx": json.dumps(self.narx.to_dict()),
             "kernel": describe(gp.kernel),
@@ -110,13 +118,15 @@ class Model:
             budget=int(attributes["budget"]),
             insertion=build(attributes["insertion"], Insertion),  # type: ignore[type-abstract]
             acceptance=build(attributes["acceptance"], Acceptance),  # type: ignore[type-abstract]
-            reduction=build(attributes["reduction"], Criterion),
+            reduction=build(attributes["reduction"], Criterion),  # type: ignore[type-abstract]
         )
         *counts, gp.n_refactorisations = json.loads(attributes["counts"])
         gp.restore({str(name): dataset[name].values for name in dataset.data_vars}, counts)
         constant = tuple(json.loads(attributes["constant_features"]))
         scaling = Scaling(dataset["feature_offset"].values, dataset["feature_scale"].values, constant)
-        return cls(Narx.from_dict(json.loads(attributes["narx"])), scaling, float(attributes["target_offset"]), gp)
+        return cls(
+            Narx.from_dict(json.loads(attributes["narx"])), scaling, float(attributes["target_offset"]), gp
+        )
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""

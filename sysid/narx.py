@@ -49,6 +49,14 @@ class Target(Enum):
         """
         return target + previous if self is Target.change else target
 
+    def unit_of(self, unit: str) -> str:
+        """Unit of the target of a signal in this unit: a change of a temperature in degC is in K.
+
+        >>> Target.change.unit_of("degC"), Target.value.unit_of("degC"), Target.change.unit_of("m")
+        ('K', 'degC', 'm')
+        """
+        return "K" if self is Target.change and unit == "degC" else unit
+
     def describe(self, name: str) -> str:
         """Name of the target of a signal, for labels.
 

@@ -70,15 +70,15 @@ class LeaveOneOut(NamedTuple):
 class OnlineGP:
     """Zero-mean GP regression that learns from a stream and keeps at most `budget` points.
 
-    Posterior at x*, with ``Ky = K + noise_variance I`` over the stored points (section 2 of Wietzke and Graichen,
-    "Comparison of Data Reduction Criteria for Online Gaussian Processes")::
+    Posterior at x*, with ``Ky = K + noise_variance I`` over the stored points (section 2 of Wietzke and
+    Graichen, "Comparison of Data Reduction Criteria for Online Gaussian Processes")::
 
         mean     = k*' Ky^-1 y
         variance = k(x*, x*) - k*' Ky^-1 k*          (latent: without the noise)
 
     Each sample is predicted, then algorithm 1 of the paper decides: drop it (insertion rule), store it
-    (while there is room), or let it replace the stored point of lowest reduction score, if accepted. A replacement
-    costs O(N^2), memory is O(N^2). Targets and thresholds are in the target's own units.
+    (while there is room), or let it replace the stored point of lowest reduction score, if accepted. A
+    replacement costs O(N^2), memory is O(N^2). Targets and thresholds are in the target's own units.
 
     Parameters
     ----------
@@ -135,10 +135,13 @@ class OnlineGP:
                 got = getattr(self, name)
                 raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
         prior = self._prior_variance()
-        if not np.isfinite(self.noise_variance) or not self.noise_variance >= LEAST_NOISE * prior * (1 - 1e-9):
+        if not np.isfinite(self.noise_variance) or not self.noise_variance >= LEAST_NOISE * prior * (
+            1 - 1e-9
+        ):
             raise ValueError(
                 f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance "
-                f"({LEAST_NOISE * prior:g}), got {self.noise_variance}; below that double precision cannot hold the factor"
+                f"({LEAST_NOISE * prior:g}), got {self.noise_variance}; below that double precision "
+                "cannot hold the factor"
             )
 
     def _prior_variance(self) -> float:
@@ -188,8 +191,8 @@ class OnlineGP:
     def repairs(self) -> dict[str, int]:
         """What had to be repaired or was odd so far, counted.
 
-        ``refactorisations``: the factor had drifted and was computed anew; ``clipped_variances``: rounding made a
-        variance negative; ``near_duplicates``: points entered that equal a stored one in all features.
+        ``refactorisations``: the factor had drifted and was computed anew; ``clipped_variances``: rounding
+        made a variance negative; ``near_duplicates``: points that entered equal a stored one in all features.
         """
         counts = self._state.counts
         return {
@@ -199,7 +202,7 @@ class OnlineGP:
         }
 
     def fit(self, inputs: ArrayLike, targets: ArrayLike) -> "OnlineGP":
-        """Start from these points; if they exceed the budget, from what the reduction criterion keeps of them.
+        """Start from these points; beyond the budget, from those that the reduction criterion keeps.
 
         Parameters
         ----------
@@ -239,7 +242,9 @@ class OnlineGP:
     def reduce_to(self, n_points: int) -> None:
         """Remove the point of lowest reduction score until `n_points` are left (section 5 of the paper)."""
         if not 1 <= n_points <= self.n_points:
-            raise ValueError(f"reduce_to: expected a number from 1 to {self.n_points} (points stored), got {n_points}")
+            raise ValueError(
+                f"reduce_to: expected a number from 1 to {self.n_points} (points stored), got {n_points}"
+            )
         dictionary.reduce(self._rules, self._state, n_points)
 
     def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -268,8 +273,15 @@ class OnlineGP:
             Wrong shape, or a value that is not finite. Nothing has been learned then.
         """
         point, target = np.array(x, dtype=float, ndmin=2), np.array(y, dtype=float, ndmin=1)
-        if point.shape != (1, self._n_features) or target.shape != (1,) or not dictionary.all_finite(point, target):
-            point, target = vector(x, self._n_features, "x")[None, :], vector([y], 1, "y")  # raises with advice
+        if (
+            point.shape != (1, self._n_features)
+            or target.shape != (1,)
+            or not dictionary.all_finite(point, target)
+        ):
+            point, target = (
+                vector(x, self._n_features, "x")[None, :],
+                vector([y], 1, "y"),
+            )  # raises with advice
         dictionary.learn(self._rules, self._state, point, target, 0, self._record)
         if self._state.counts[dictionary.NEEDS_REPAIR]:
             self._repair()
@@ -299,7 +311,7 @@ class OnlineGP:
         return UpdateReports(*(np.ascontiguousarray(record[name]) for name in UpdateReport._fields))
 
     def leave_one_out(self) -> LeaveOneOut:
-        """Residual ``a_i/q_i`` and noisy variance ``1/q_i`` of every stored point (Rasmussen and Williams, 5.12)."""
+        """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams, 5.12)."""
         n = self.n_points
         by_age = np.empty((2, n))
         dictionary.leave_one_out(self._state, n, by_age[0], by_age[1])
@@ -308,11 +320,19 @@ class OnlineGP:
         return LeaveOneOut(*by_slot)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Copies of the arrays that define the dictionary, see `sysid.dictionary.Dictionary`; for `restore`."""
+        """Copies of the arrays that define the dictionary (`sysid.dictionary.Dictionary`), for `restore`."""
         n, state = self.n_points, self._state
-        by_age = {name: getattr(state, name)[:n].copy() for name in ("order", "whitened", "weights", "precision")}
+        by_age = {
+            name: getattr(state, name)[:n].copy() for name in ("order", "whitened", "weights", "precision")
+        }
         factor = np.tril(state.factor[:n, :n])
-        return {"inputs": self.inputs, "targets": self.targets, **by_age, "factor": factor, "counts": state.counts.copy()}
+        return {
+            "inputs": self.inputs,
+            "targets": self.targets,
+            **by_age,
+            "factor": factor,
+            "counts": state.counts.copy(),
+        }
 
     def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
         """Take over the arrays and counts of `state`, bit for bit.
@@ -324,7 +344,9 @@ class OnlineGP:
         """
         state, n = dictionary.empty_dictionary(self.budget, self.n_features), len(arrays["targets"])
         if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != state.counts.size:
-            raise ValueError(f"restore: expected at most {self.budget} points with an order of their own, got {n}")
+            raise ValueError(
+                f"restore: expected at most {self.budget} points with an order of their own, got {n}"
+            )
         x = matrix(arrays["inputs"], self.n_features, "inputs")
         state.inputs[:, :n] = x.T
         state.targets[:n] = vector(arrays["targets"], n, "targets")

@@ -1,6 +1,7 @@
 """The per-sample record of an identification, as a labelled data set."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -25,7 +26,7 @@ MEANINGS = {
 }
 
 
-def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Prediction, unit: str) -> xr.Dataset:
+def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Prediction) -> xr.Dataset:
     """Record of every sample; schema "result" of the store.
 
     Parameters
@@ -36,31 +37,31 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
         Lag data set of the rest (`sysid.narx.Narx.dataset`); may have no samples.
     predicted : Prediction
         Of the final model for it.
-    unit : str
-        Unit of the target.
 
     Returns
     -------
     xarray.Dataset
-        One variable (sample,) per field of `UpdateReport`, ``target``, ``previous`` and ``phase``; coordinate ``time``.
+        One variable (sample,) per field of `UpdateReport`, ``target``, ``previous`` and ``phase``;
+        coordinate ``time``.
     """
     n = validation.sizes["sample"]
+    unit = str(validation["target"].attrs.get("units", "1"))
     tail = [NO_REPORT._replace(mean=m, variance=v) for m, v in zip(*predicted, strict=True)]
     reports = [step.report or NO_REPORT for step in steps] + tail
-    columns = dict(zip(UpdateReport._fields, zip(*reports, strict=True), strict=True)) if reports else {}
-    columns = {name: np.array(columns.get(name, ())) for name in UpdateReport._fields}
+    values = list(zip(*reports, strict=True)) if reports else [()] * len(UpdateReport._fields)
+    columns = {name: np.array(column) for name, column in zip(UpdateReport._fields, values, strict=True)}
     if n and steps:
         columns["n_points"][-n:] = columns["n_points"][-n - 1]
     phase = [INITIAL if step.report is None else ONLINE for step in steps] + [VALIDATION] * n
-    units = {"mean": unit, "variance": f"({unit})2", "target": unit}
-    variables = {
-        name: ("sample", values, {"long_name": MEANINGS[name], "units": units.get(name, "1")})
-        for name, values in columns.items()
+    units = {"mean": unit, "variance": f"{unit}2", "target": unit}
+    variables: dict[str, Any] = {
+        name: ("sample", column, {"long_name": MEANINGS[name], "units": units.get(name, "1")})
+        for name, column in columns.items()
     }
     time = [step.time for step in steps] + validation["time"].values.tolist()
-    for name, meaning in (("target", "measured target"), ("previous", "target signal one sample earlier")):
-        values = [getattr(step, name) for step in steps] + validation[name].values.tolist()
-        variables[name] = ("sample", np.array(values, dtype=float), {"long_name": meaning, "units": unit})
+    for name in ("target", "previous"):
+        signal = [getattr(step, name) for step in steps] + validation[name].values.tolist()
+        variables[name] = ("sample", np.array(signal, dtype=float), validation[name].attrs)
     flags = {
         "long_name": "phase of the run",
         "flag_values": np.array([INITIAL, ONLINE, VALIDATION], dtype=np.int8),

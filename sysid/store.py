@@ -77,103 +77,21 @@ def write(
         Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
     """
     described = dataset.drop_attrs(deep=False).assign_attrs(_file_attributes(dataset, kind, attributes or {}))
-    return _write_atomically(to_bytes(described), Path(path))
-
-
-def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
-    """Read a file of `write` into memory, and check that it is what the caller expects.
-
-    Parameters
-    ----------
-    path
-        The file.
-    kind
-        Expected schema: a key of `TITLES`.
-
-    Returns
-    -------
-    xarray.Dataset
-        The data set as written, bit for bit, with the attributes of the file; the file is closed.
-
-    Raises
-    ------
-    ValueError
-        Unknown kind.
-    StoreError
-        Missing, truncated or damaged file (a flipped byte in an array of numbers included), a NetCDF
-        file of another origin, another kind, another schema version.
-    """
-    _check_kind(kind)
-    path = Path(path)
-    if not path.is_file():
-        raise StoreError(f"no file {path}: check the path, or write it with sysid.store.write")
-    try:
-        return from_file(path, check=lambda attributes: _check_schema(attributes, path, kind))
-    except StoreError:
-        raise
-    except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
-        raise StoreError(
-            f"cannot read {path} as NetCDF 4 ({error}): the file is truncated, damaged or of another "
-            "format; restore it from a copy or write it anew"
-        ) from error
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in TITLES:
-        raise ValueError(f"kind must be one of {', '.join(TITLES)}, got {kind!r}")
-
-
-def _check_schema(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
-    if "schema" not in attributes or "schema_version" not in attributes:
-        raise StoreError(
-            f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and 'schema_version'; "
-            "build an xarray.Dataset from it and write that with sysid.store.write"
-        )
-    found, version = attributes["schema"], attributes["schema_version"]
-    if found != kind:
-        raise StoreError(f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}")
-    if version != SCHEMA_VERSION:
-        age, advice = (
-            ("newer", "update sysid")
-            if version > SCHEMA_VERSION
-            else ("older", "write it anew with this sysid, or read it with the sysid that wrote it")
-        )
-        raise StoreError(
-            f"{path} has schema_version {version}, {age} than {SCHEMA_VERSION} which this sysid reads: "
-            + advice
-        )
-
-
-def _file_attributes(dataset: xr.Dataset, kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
-    _check_kind(kind)
-    if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
-        raise ValueError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
-    inherited = {name: value for name, value in dataset.attrs.items() if name not in OWN_ATTRIBUTES}
-    if inherited.get("title") in TITLES.values():  # of the file that this data set was read from
-        del inherited["title"]
-    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | provenance()
-    return {"title": TITLES[kind], "source": "sysid"} | inherited | dict(attributes) | own
-
-
-def _write_atomically(content: memoryview, path: Path) -> Path:
-    write_bytes(content, path)
-    return path
+    return write_bytes(to_bytes(described), path)
 
 
 def write_bytes(content: bytes | memoryview, path: str | os.PathLike[str]) -> Path:
-    """Write a file that appears under its name complete or not at all (`write`, texts and figures use it).
+    """Write a file that appears under its name complete or not at all, and return its path.
 
     Raises
     ------
     StoreError
-        The folder is missing or read-only, the disk is full. A file that already had the final name
-        is untouched and nothing else is left behind.
+        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        _write_bytes(content, temporary)
+        _write_and_flush(content, temporary)
         os.replace(temporary, path)
     except BaseException as error:
         with suppress(OSError):
@@ -260,21 +178,7 @@ def _file_attributes(dataset: xr.Dataset, kind: str, attributes: Mapping[str, An
     return {"title": TITLES[kind], "source": "sysid"} | inherited | dict(attributes) | own
 
 
-def _write_atomically(content: memoryview, path: Path) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        _write_bytes(content, temporary)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if not isinstance(error, OSError):
-            raise
-        raise StoreError(_failure(path, len(content), error)) from error
-    return path
-
-
-def _write_bytes(content: bytes | memoryview, path: Path) -> None:
+def _write_and_flush(content: bytes | memoryview, path: Path) -> None:
     with open(path, "xb") as file:
         file.write(content)
         file.flush()

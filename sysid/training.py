@@ -69,9 +69,12 @@ class Fixed(Training):
             scales = np.repeat(scales, inputs.shape[1])
         if scales.size != inputs.shape[1]:
             raise ValueError(
-                f"Fixed: length_scales must have one number or {inputs.shape[1]} (features), got {scales.size}"
+                f"Fixed: length_scales must have one number, or {inputs.shape[1]} (one per feature), "
+                f"got {scales.size}"
             )
-        return Hyperparameters(SquaredExponential(self.variance, scales), float(self.noise_variance), float("nan"))
+        return Hyperparameters(
+            SquaredExponential(self.variance, scales), float(self.noise_variance), float("nan")
+        )
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,8 @@ class MaximumLikelihood(Training):
 
     Notes
     -----
-    The typical distance of a feature is the median distance of two samples times the square root of the number
-    of features.
+    The typical distance of a feature is the median distance of two samples times the square root of the
+    number of features.
     """
 
     n_initial: int = 100  # samples
@@ -108,7 +111,12 @@ class MaximumLikelihood(Training):
             raise ValueError(f"MaximumLikelihood: n_initial must be at least 2, got {self.n_initial}")
         if self.restarts < 1:
             raise ValueError(f"MaximumLikelihood: restarts must be at least 1, got {self.restarts}")
-        for name in ("length_scale_prior_median", "length_scale_prior_std", "noise_prior_median", "noise_prior_std"):
+        for name in (
+            "length_scale_prior_median",
+            "length_scale_prior_std",
+            "noise_prior_median",
+            "noise_prior_std",
+        ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"MaximumLikelihood: {name} must be positive, got {getattr(self, name)}")
         for name in ("length_scale_bounds", "variance_bounds", "noise_bounds"):
@@ -178,8 +186,12 @@ class _Problem:
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
         low, high = self.bounds[[0, -1]].T
         names = ("signal variance", "noise variance")
-        at_low = [f"{name} at its lower bound" for name, v, b in zip(names, x[[0, -1]], low, strict=True) if v <= b]
-        at_high = [f"{name} at its upper bound" for name, v, b in zip(names, x[[0, -1]], high, strict=True) if v >= b]
+        at_low = [
+            f"{name} at its lower bound" for name, v, b in zip(names, x[[0, -1]], low, strict=True) if v <= b
+        ]
+        at_high = [
+            f"{name} at its upper bound" for name, v, b in zip(names, x[[0, -1]], high, strict=True) if v >= b
+        ]
         return tuple(at_low + at_high)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:

@@ -10,8 +10,8 @@ from sysid.reference import Reference
 
 
 @njit
-def negative_log_density(residual: float, variance: float, noise_variance: float) -> float:
-    """``-log N(y; mu, v) = 0.5 log(2 pi v) + 0.5 residual^2 / v``."""
+def negative_log_density(residual: float, variance: float) -> float:
+    """``-log N(residual; 0, v) = 0.5 log(2 pi v) + 0.5 residual^2 / v``."""
     return 0.5 * log(2.0 * pi * variance) + 0.5 * residual * residual / variance
 
 
@@ -23,6 +23,14 @@ class LogPredictiveDensity(Criterion):
     (section 3.3.3).
     """
 
-    reduction = staticmethod(negative_log_density)
-    acceptance = staticmethod(negative_log_density)
     published_reference = Reference.leave_one_out
+
+    @staticmethod
+    def reduction(residual: float, variance: float, noise_variance: float) -> float:
+        """``-log p(y_i | y without i)``."""
+        return negative_log_density(residual, variance)
+
+    @staticmethod
+    def acceptance(residual: float, variance: float, noise_variance: float) -> float:
+        """``-log p(y_i | y without i)``."""
+        return negative_log_density(residual, variance)

@@ -2,20 +2,18 @@
 
 from dataclasses import dataclass
 
-from sysid.criteria.criterion import Criterion
-from sysid.criteria.log_predictive_density import negative_log_density
-from sysid.reference import Reference
+from sysid.criteria.log_predictive_density import LogPredictiveDensity
 
 
 @dataclass(frozen=True)
-class MarginalLogLikelihood(Criterion):
+class MarginalLogLikelihood(LogPredictiveDensity):
     """Remove the point without which the remaining data are least likely (Petelin).
 
-    ``f_red = log p(y without i) = log p(y) - log p(y_i | y without i)`` by the chain rule; ``log p(y)`` is shared by all
-    points and dropped, which leaves the score of `LogPredictiveDensity`. Acceptance: the negative log
-    predictive density (section 3.3.3).
-    """
+    ::
 
-    reduction = staticmethod(negative_log_density)
-    acceptance = staticmethod(negative_log_density)
-    published_reference = Reference.leave_one_out
+        f_red = log p(y without i) = log p(y) - log p(y_i | y without i)
+
+    by the chain rule, and the lowest leaves: the point that the others predict best. ``log p(y)`` is shared
+    by all points and dropped, which leaves the very formula of `LogPredictiveDensity`, as the paper's
+    section 3.2.3 proves. Acceptance: the negative log predictive density (section 3.3.3).
+    """

@@ -7,15 +7,14 @@ import numpy as np
 from sysid.insertion.rule import Insertion
 
 
-def _formula(error, variance, parameters):  # type: ignore[no-untyped-def]
-    return True
-
-
 @dataclass(frozen=True)
 class Always(Insertion):
     """Every sample asks for a place."""
 
-    formula = staticmethod(_formula)
+    @staticmethod
+    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+        """Yes."""
+        return True
 
     def parameters(self) -> np.ndarray:
         """None are needed."""

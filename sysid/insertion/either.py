@@ -4,11 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysid.insertion.rule import Insertion, checked_threshold
-
-
-def _formula(error, variance, parameters):  # type: ignore[no-untyped-def]
-    return variance > parameters[0] or abs(error) >= parameters[1]
+from sysid.insertion.rule import Insertion, check_threshold
 
 
 @dataclass(frozen=True)
@@ -18,11 +14,14 @@ class EitherThreshold(Insertion):
     variance_threshold: float  # target unit^2
     error_threshold: float  # target unit
 
-    formula = staticmethod(_formula)
+    @staticmethod
+    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+        """``variance > variance_threshold or |error| >= error_threshold``."""
+        return variance > parameters[0] or abs(error) >= parameters[1]
 
     def __post_init__(self) -> None:
-        checked_threshold(self, "variance_threshold")
-        checked_threshold(self, "error_threshold")
+        check_threshold(self, "variance_threshold")
+        check_threshold(self, "error_threshold")
 
     def parameters(self) -> np.ndarray:
         """``(variance_threshold, error_threshold)``."""

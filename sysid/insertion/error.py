@@ -4,11 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysid.insertion.rule import Insertion, checked_threshold
-
-
-def _formula(error, variance, parameters):  # type: ignore[no-untyped-def]
-    return abs(error) >= parameters[0]
+from sysid.insertion.rule import Insertion, check_threshold
 
 
 @dataclass(frozen=True)
@@ -17,10 +13,13 @@ class ErrorThreshold(Insertion):
 
     error_threshold: float  # target unit
 
-    formula = staticmethod(_formula)
+    @staticmethod
+    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+        """``|error| >= error_threshold``."""
+        return abs(error) >= parameters[0]
 
     def __post_init__(self) -> None:
-        checked_threshold(self, "error_threshold")
+        check_threshold(self, "error_threshold")
 
     def parameters(self) -> np.ndarray:
         """``(error_threshold,)``."""

@@ -1,9 +1,8 @@
 """The role of an insertion rule."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,18 +10,26 @@ from sysid.formula import DECISION, address
 
 
 class Insertion(ABC):
-    """Decides from its own prediction whether a sample is worth a place (algorithm 2, section 3.1).
+    """Decides from its own prediction whether a sample is worth a place (algorithm 2, section 3.1)."""
 
-    `formula` has the signature ``(error, variance, parameters) -> bool`` with the prediction error ``y - mu`` in the
-    unit of the target, the latent predictive variance in that unit squared, and the vector that
-    `parameters` returns.
-    """
+    @staticmethod
+    @abstractmethod
+    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+        """Whether to insert.
 
-    formula: ClassVar[Callable[..., bool]]
+        Parameters
+        ----------
+        error : float
+            Prediction error ``y - mu``, unit of the target.
+        variance : float
+            Latent predictive variance, that unit squared.
+        parameters : indexable
+            What `parameters` returns.
+        """
 
     @abstractmethod
     def parameters(self) -> np.ndarray:
-        """Numbers that `formula` receives."""
+        """Numbers that `formula` receives, at least one."""
 
     @property
     def address(self) -> Any:
@@ -30,11 +37,11 @@ class Insertion(ABC):
         return address(type(self).formula, DECISION)
 
 
-def checked_threshold(owner: object, name: str) -> float:
-    """Threshold of a rule as a float; at least 0 and below infinity."""
+def check_threshold(owner: object, name: str) -> None:
+    """Refuse a threshold that is not a number of at least 0."""
     value = getattr(owner, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         raise ValueError(
-            f"{type(owner).__name__}: {name} must be a number of at least 0 in the target's own units, got {value!r}"
+            f"{type(owner).__name__}: {name} must be a number of at least 0, "
+            f"in the target's own units, got {value!r}"
         )
-    return float(value)

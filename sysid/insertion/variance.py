@@ -4,11 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sysid.insertion.rule import Insertion, checked_threshold
-
-
-def _formula(error, variance, parameters):  # type: ignore[no-untyped-def]
-    return variance > parameters[0]
+from sysid.insertion.rule import Insertion, check_threshold
 
 
 @dataclass(frozen=True)
@@ -17,10 +13,13 @@ class VarianceThreshold(Insertion):
 
     variance_threshold: float  # target unit^2
 
-    formula = staticmethod(_formula)
+    @staticmethod
+    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+        """``variance > variance_threshold``."""
+        return variance > parameters[0]
 
     def __post_init__(self) -> None:
-        checked_threshold(self, "variance_threshold")
+        check_threshold(self, "variance_threshold")
 
     def parameters(self) -> np.ndarray:
         """``(variance_threshold,)``."""
