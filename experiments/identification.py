@@ -102,7 +102,7 @@ def stream(
     try:
         samples = source.advance(source.n_identified)
         loop = identify(samples, identification, window, outputs=source.outputs, inputs=source.inputs)
-        with Progress(source.n_samples) as progress:
+        with Progress(source.n_samples - identification.narx.max_lag) as progress:
             for step in loop:
                 steps.append(step)
                 progress.step(step)

@@ -16,7 +16,7 @@ class Progress:
     targets so far.
     """
 
-    def __init__(self, n_samples: int) -> None:
+    def __init__(self, n_samples: int) -> None:  # those that have a full lag window
         self._bar = tqdm(total=n_samples, unit=" samples", disable=None, desc="identifying", mininterval=0.2)
         self._n = 0
         self._sum = self._squares = self._errors = 0.0

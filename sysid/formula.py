@@ -27,7 +27,7 @@ COVARIANCE = types.void(FLOATS, types.intp, types.intp, types.intp, FLOATS, FLOA
 
 @cache
 def _compiled(formula: Callable[..., Any], signature: Any) -> Any:
-    return cfunc(signature)(formula)
+    return cfunc(signature, error_model="numpy")(formula)
 
 
 def address(formula: Callable[..., Any], signature: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -389,6 +390,6 @@ def _factorise(state: dictionary.Dictionary) -> None:
 
 
 def _checked_budget(budget: int) -> int:
-    if isinstance(budget, bool) or int(budget) != budget or budget < 2:
+    if isinstance(budget, bool) or not isinstance(budget, Real) or budget < 2 or int(budget) != budget:
         raise ValueError(f"OnlineGP: budget must be an integer of at least 2 points, got {budget!r}")
     return int(budget)

@@ -98,7 +98,7 @@ class MaximumLikelihood(Training):
     n_initial: int = 100  # samples
     restarts: int = 5  # optimisations from different starts
     length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # std of the feature
-    variance_bounds: tuple[float, float] = (0.0025, 900.0)  # mean square of the target
+    variance_bounds: tuple[float, float] = (0.0025, 1e4)  # mean square of the target
     noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
     length_scale_prior_median: float = 20.0  # typical distances
     length_scale_prior_std: float = 0.7  # of the logarithm

@@ -59,7 +59,9 @@ class NaiveGP:
         out = np.empty((len(first), len(second)))
         for i, x in enumerate(first):
             for j, z in enumerate(second):
-                out[i, j] = self.variance * np.exp(-0.5 * np.sum(((x - z) / np.array(self.length_scales)) ** 2))
+                out[i, j] = self.variance * np.exp(
+                    -0.5 * np.sum(((x - z) / np.array(self.length_scales)) ** 2)
+                )
         return out
 
     @property
@@ -81,7 +83,11 @@ class NaiveGP:
 
     def log_likelihood(self):
         n, (_, log_determinant) = len(self.targets), np.linalg.slogdet(self.ky)
-        return -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets) - 0.5 * log_determinant - 0.5 * n * LOG_2PI
+        return (
+            -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets)
+            - 0.5 * log_determinant
+            - 0.5 * n * LOG_2PI
+        )
 
     def without(self, i):
         return self.with_data(np.delete(self.inputs, i, axis=0), np.delete(self.targets, i))
@@ -160,7 +166,7 @@ def plain(formula):
 
 
 def reduction_score(criterion, model, i):
-    """f_red of point i, which the model contains; for a criterion the paper does not know, by its own formula."""
+    """f_red of point i of the model; a criterion that the paper does not know uses its own formula."""
     if criterion_name(criterion) in PUBLISHED_REDUCTION:
         return PUBLISHED_REDUCTION[criterion_name(criterion)](model, i)
     residual, latent = model.left_out(i)
@@ -215,7 +221,12 @@ class NaiveOnlineGP:
 
     def __init__(self, variance, length_scales, noise_variance, budget, insertion, acceptance, reduction):
         self.settings = (variance, tuple(length_scales), noise_variance)
-        self.budget, self.insertion, self.acceptance, self.reduction = budget, insertion, acceptance, reduction
+        self.budget, self.insertion, self.acceptance, self.reduction = (
+            budget,
+            insertion,
+            acceptance,
+            reduction,
+        )
         self.points = []
 
     def model(self):
@@ -274,9 +285,9 @@ def narx_stream(n, seed, noise_std=0.0):
 
 
 def random_stream(n, n_features, seed):
-    """Inputs from a box and a nonlinear target with noise."""
+    """Inputs from a growing box, so that there is news all the time, and a nonlinear target with noise."""
     rng = np.random.default_rng(seed)
-    x = rng.uniform(-2.0, 2.0, size=(n, n_features))
+    x = rng.uniform(-2.0, 2.0, size=(n, n_features)) * np.linspace(0.2, 1.2, n)[:, None]
     return x, np.sin(2.0 * x[:, 0]) + 0.5 * x.sum(axis=1) + 0.1 * rng.normal(size=n)
 
 

@@ -1,0 +1,89 @@
+"""The closed loop over one year, and where its time goes."""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from hydra import compose
+from omegaconf import DictConfig
+
+from experiments.benchmarks.plan import Plan
+from experiments.benchmarks.row import Row, Target
+from experiments.benchmarks.timing import Job, time_once
+from experiments.identification import check_enough, prepare, stream
+from experiments.live import LiveSource, live_source
+from sysid.identify import Identification, Step
+from sysid.lag_window import LagWindow
+
+ROUNDS = 3
+
+
+class Loop(NamedTuple):
+    """One closed loop that was identified."""
+
+    source: LiveSource
+    identification: Identification
+    steps: list[Step]
+    seconds: float  # without the training
+
+    @property
+    def n_replaced(self) -> int:
+        """Samples that entered the dictionary."""
+        return sum(step.report is not None and step.report.slot >= 0 for step in self.steps)
+
+
+def loop(plan: Plan) -> Iterator[Row]:
+    """The closed loop of `sysid-identify` with identification, after the training; then its parts alone.
+
+    Simulation alone: the same samples, asked for and thrown away. Identification alone: `update_many` on the
+    stored samples from the same initial model. The rest of the loop is lags, scaling, reports and Python.
+    """
+    rounds = []
+    for _ in range(min(ROUNDS, plan.repetitions)):
+        config = compose("identify", overrides=[f"duration={plan.duration}", f"seed={plan.seed}"])
+        whole = run_loop(config)
+        rounds.append((whole.seconds, simulation_seconds(config), identification_seconds(whole)))
+    samples, online = len(whole.source.seen), sum(step.report is not None for step in whole.steps)
+    best, median = np.min(rounds, axis=0), np.median(rounds, axis=0)
+    counts = {"samples": samples, "identified": online, "entered": whole.n_replaced}
+    rates = {"samples/s": samples / best[0]}
+    yield _row("simulation and identification", best[0], median[0], Target(3.0), **counts, **rates)
+    parts = {"simulation alone": samples, "identification alone (update_many)": online}
+    for i, (name, n) in enumerate(parts.items(), start=1):
+        share = {"fraction of the loop": best[i] / best[0]}
+        yield _row(name, best[i], median[i], None, samples=n, **{"samples/s": n / best[i]}, **share)
+
+
+def _row(case: str, best: float, median: float, target: Target | None, **details: float) -> Row:
+    return Row("loop", case, best, "s", median, target, details)
+
+
+def run_loop(config: DictConfig) -> Loop:
+    """Run the loop of `sysid-identify`."""
+    source, identification = live_source(config), prepare(config)
+    check_enough(source, identification)
+    steps: list[Step] = []
+    start = time.perf_counter()
+    stopped = stream(source, identification, LagWindow(identification.narx), steps)
+    seconds = time.perf_counter() - start
+    if stopped is not None:
+        raise stopped
+    return Loop(source, identification, steps, seconds - identification.training_seconds)
+
+
+def simulation_seconds(config: DictConfig) -> float:
+    """Time of all samples of the closed loop without identification."""
+    source = live_source(config)
+    return time_once(Job(lambda: sum(1 for _ in source.advance(source.n_samples))))
+
+
+def identification_seconds(whole: Loop) -> float:
+    """Time of `update_many` of the initial model on the samples that were identified online."""
+    narx, model = whole.identification.narx, whole.identification.initial
+    assert model is not None
+    rows = narx.dataset(whole.source.trajectory())
+    online = slice(whole.identification.settings.training.n_initial, len(whole.steps))
+    inputs = model.scaling.transform(rows["regressor"].values[online])
+    targets = rows["target"].values[online] - model.offset
+    return time_once(Job(lambda: model.gp.update_many(inputs, targets)))
