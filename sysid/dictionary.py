@@ -374,7 +374,7 @@ def lowest(scores, n):  # type: ignore[no-untyped-def]
     least = scores[:n].min()
     bound = least + TIE * abs(least)
     for j in range(n):
-        if scores[j] <= bound:
+        if scores[j] <= bound or scores[j] == least:
             return j
     return 0
 
@@ -518,7 +518,8 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
         if r < n:
             row["removed"] = row["slot"]
         row["n_points"] = state.counts[N_POINTS]
-        if state.counts[N_ENTRIES] % PROBE_INTERVAL == 0 and drift(state, row["n_points"]) > rules.tolerance:
-            state.counts[NEEDS_REPAIR] = 1
-            return t + 1
+        if state.counts[N_ENTRIES] % PROBE_INTERVAL == 0:
+            if not drift(state, row["n_points"]) <= rules.tolerance:  # nan needs repair too
+                state.counts[NEEDS_REPAIR] = 1
+                return t + 1
     return points.shape[0]

@@ -273,16 +273,10 @@ class OnlineGP:
         ValueError
             Wrong shape, or a value that is not finite. Nothing has been learned then.
         """
-        point, target = np.array(x, dtype=float, ndmin=2), np.array(y, dtype=float, ndmin=1)
-        if (
-            point.shape != (1, self._n_features)
-            or target.shape != (1,)
-            or not dictionary.all_finite(point, target)
-        ):
-            point, target = (
-                vector(x, self._n_features, "x")[None, :],
-                vector([y], 1, "y"),
-            )  # raises with advice
+        point, target = np.array(x, ndmin=2), np.array([y])
+        is_plain = point.dtype == target.dtype == np.float64 and point.shape == (1, self._n_features)
+        if not (is_plain and target.ndim == 1 and np.ndim(x) == 1 and dictionary.all_finite(point, target)):
+            point, target = vector(x, self._n_features, "x")[None, :], vector([y], 1, "y")
         dictionary.learn(self._rules, self._state, point, target, 0, self._record)
         if self._state.counts[dictionary.NEEDS_REPAIR]:
             self._repair()

@@ -69,7 +69,7 @@ def _against_product(gp: OnlineGP, rewind: Callable[[], None], samples: Samples,
 
 
 def _block(size: int) -> int:
-    """Samples that take some milliseconds if there can be few; a multiple of the interval of the drift probe."""
+    """Samples of one run: few milliseconds where possible, a multiple of the interval of the drift probe."""
     return PROBE_INTERVAL * max(1, round(2e4 / size**2))
 
 

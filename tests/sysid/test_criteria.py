@@ -280,6 +280,12 @@ def test_a_tie_is_a_relative_gap_below_1e_9(excess, removed):
     assert report.removed == removed
 
 
+@pytest.mark.parametrize("least", [-np.inf, -2.0, 0.0, np.inf])
+def test_the_oldest_of_the_lowest_is_found_among_extreme_scores(least):
+    assert dictionary.lowest(np.array([np.inf, least, least, np.inf]), 4) == (0 if least == np.inf else 1)
+    assert dictionary.lowest(np.array([1.0, 1.0, -3.0]), 2) == 0
+
+
 def test_first_lowest_of_the_naive_reference():
     assert first_lowest(np.array([3.0, 1.0, 1.0, 2.0])) == 1
 

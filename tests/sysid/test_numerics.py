@@ -175,24 +175,14 @@ def test_after_100_000_replacements_the_inverse_is_as_good_as_new(reduction, noi
 
 
 @each_noise
-def test_reported_variances_are_never_negative_and_clipping_is_counted(noise_variance):
+def test_variances_of_a_healthy_stream_are_positive_without_clipping(noise_variance):
     x, y = narx_stream(1500 if COMPILED else 100, seed=1, noise_std=np.sqrt(noise_variance))
-    gp = OnlineGP(
-        SquaredExponential(1.0, LENGTH_SCALES),
-        noise_variance=noise_variance,
-        budget=40 if COMPILED else 10,
-        reduction=Oldest(),
-    )
-    reports = gp.update_many(x, y)
-    assert (reports.variance >= 0).all()
-    assert np.isfinite(reports.mean).all()
-    assert (gp.leave_one_out().variance > 0).all()
-    clipped = gp.repairs["clipped_variances"]
-    assert clipped >= np.count_nonzero(reports.variance == 0)
-    assert clipped == 0 or noise_variance < 1e-5
-    before = clipped
-    variance = gp.predict(gp.inputs)[1]
-    assert gp.repairs["clipped_variances"] - before == np.count_nonzero(variance == 0)
+    kernel, budget = SquaredExponential(1.0, LENGTH_SCALES), 40 if COMPILED else 10
+    gp = OnlineGP(kernel, noise_variance=noise_variance, budget=budget, reduction=Oldest())
+    assert (gp.update_many(x, y).variance > 0).all()
+    assert (gp.predict(gp.inputs)[1] > 0).all()
+    assert (gp.leave_one_out().variance >= noise_variance).all()
+    assert gp.repairs["clipped_variances"] == 0
 
 
 def test_the_80_bit_reference_is_better_than_double_precision():

@@ -1,0 +1,251 @@
+"""Every yaml composes, instantiates and repeats the defaults of its class; every class has a yaml."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from enum import Enum
+
+import pytest
+import yaml
+from hydra.errors import ConfigCompositionException
+from hydra.utils import get_class, instantiate
+from omegaconf import OmegaConf
+from running import CONF, ROOT, configured
+
+import simulators
+import sysid
+from experiments.launch import check_keys
+from simulators.controllers.controller import Controller
+from simulators.system import System
+from simulators.weather.weather import Weather
+from sysid.acceptance import Acceptance
+from sysid.criteria import Criterion
+from sysid.insertion import Insertion
+from sysid.narx import Narx
+from sysid.training import Training
+
+ROLES = {
+    "system": System,
+    "controller": Controller,
+    "weather": Weather,
+    "narx": Narx,
+    "training": Training,
+    "insertion": Insertion,
+    "reduction": Criterion,
+    "acceptance": Acceptance,
+}
+#: groups of `sysid-identify`; other commands may have more
+DEFAULTS = yaml.safe_load((CONF / "identify.yaml").read_text())["defaults"]
+GROUPS = [next(iter(entry)) for entry in DEFAULTS if isinstance(entry, dict)]
+FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent != CONF)
+OPTIONS = [(path.parent.relative_to(CONF).as_posix(), path.stem) for path in FILES]
+OF_IDENTIFY = [(group, name) for group, name in OPTIONS if group in GROUPS]
+
+
+def nodes(value):
+    """Every mapping with a `_target_` inside a loaded yaml."""
+    if isinstance(value, dict):
+        if "_target_" in value:
+            yield value
+        for item in value.values():
+            yield from nodes(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from nodes(item)
+
+
+TARGETS = [
+    (path.relative_to(CONF).as_posix(), node)
+    for path in FILES
+    for node in nodes(yaml.safe_load(path.read_text()))
+]
+
+
+def node_id(value):
+    return value if isinstance(value, str) else value["_target_"].rpartition(".")[2]
+
+
+def concrete(role):
+    """Concrete subclasses of a role in every module of the packages."""
+    found = set()
+    for package in (sysid, simulators):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            for member in vars(importlib.import_module(module.name)).values():
+                if inspect.isclass(member) and issubclass(member, role) and not inspect.isabstract(member):
+                    found.add(member)
+    return found
+
+
+def test_groups_are_those_of_the_roles():
+    assert set(GROUPS) == set(ROLES)
+    assert {group for group, _ in OPTIONS} >= set(GROUPS)
+
+
+@pytest.mark.parametrize(("group", "name"), OF_IDENTIFY)
+def test_every_option_composes_and_instantiates(group, name):
+    config = configured(f"{group}={name}")
+    assert isinstance(instantiate(config[group], _convert_="all"), ROLES[group])
+    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_command_composes_and_resolves(path):
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(path.stem)
+    assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+
+
+def test_defaults_are_the_documented_ones():
+    config = configured()
+    assert config.duration == "365d"
+    assert config.budget == 100
+    assert config.training.n_initial == 100
+    assert config.on_missing == "error"
+    assert config.narx.on_missing == "error"
+    assert config.acceptance.reference == "leave_one_out"
+    assert config.acceptance.criterion == config.reduction
+
+
+def test_matched_acceptance_follows_the_reduction():
+    config = configured("reduction=mean_relevance")
+    assert instantiate(config.acceptance).criterion == instantiate(config.reduction)
+
+
+@pytest.mark.parametrize(("file", "node"), TARGETS, ids=node_id)
+def test_every_target_is_a_class_of_ours(file, node):
+    target = get_class(node["_target_"])
+    assert inspect.isclass(target)
+    assert f"{target.__module__}.{target.__qualname__}" == node["_target_"], "name the defining module"
+
+
+def plain(value):
+    """Value as a yaml could hold it."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+@pytest.mark.parametrize(("file", "node"), TARGETS, ids=node_id)
+def test_yaml_equals_the_defaults_of_the_class(file, node):
+    target = get_class(node["_target_"])
+    assert dataclasses.is_dataclass(target)
+    for field in dataclasses.fields(target):
+        if not field.init or (
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        ):
+            continue
+        factory = field.default_factory
+        default = factory() if factory is not dataclasses.MISSING else field.default
+        if dataclasses.is_dataclass(default) or target is Narx:
+            continue  # its own node is compared; lags are a choice, not a default
+        assert field.name in node, f"conf/{file} does not state {field.name}"
+        written = node[field.name]
+        if isinstance(written, str) and written.startswith("${"):
+            continue
+        assert plain(written) == plain(default), f"conf/{file}: {field.name}"
+        if isinstance(default, float):
+            assert isinstance(written, float), (
+                f"conf/{file}: {field.name} is {written!r}, a float in the class"
+            )
+
+
+@pytest.mark.parametrize(("file", "node"), TARGETS, ids=node_id)
+def test_yaml_states_every_field_and_no_other(file, node):
+    target = get_class(node["_target_"])
+    fields = {field.name for field in dataclasses.fields(target) if field.init}
+    assert set(node) - {"_target_"} == fields
+
+
+@pytest.mark.parametrize("role", ROLES.values(), ids=lambda role: role.__name__)
+def test_every_class_has_a_yaml_and_every_yaml_a_class(role):
+    named = {get_class(node["_target_"]) for _, node in TARGETS}
+    assert concrete(role), role
+    assert concrete(role) <= named
+
+
+def test_reduction_and_acceptance_offer_every_criterion():
+    def criteria(group):
+        files = (yaml.safe_load(path.read_text()) for path in (CONF / group).glob("*.yaml"))
+        return {get_class(node["_target_"]) for file in files for node in nodes(file)} & concrete(Criterion)
+
+    assert criteria("reduction") == criteria("acceptance") == concrete(Criterion)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_numbers_carry_their_unit_in_a_comment(path):
+    counts = {"substeps", "restarts", "max_iterations", "n_initial"}
+    for line in path.read_text().splitlines():
+        key, _, value = line.strip().partition(":")
+        number = value.split("#")[0].strip()
+        if number.replace(".", "").replace("e", "").replace("-", "").replace("+", "").isdigit():
+            group = path.parent.name
+            assert "#" in value or key in counts or group == "narx", f"{path.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("nonsense=1", ["nonsense"]),
+        ("insertion.error_treshold=1", ["error_treshold"]),
+        ("reduction=foo", ["foo", "mean_relevance", "prior_entropy"]),
+        ("nogroup=foo", ["nogroup"]),
+    ],
+)
+def test_unknown_overrides_are_refused_while_composing(override, words):
+    with pytest.raises(ConfigCompositionException) as caught:
+        configured(override)
+    message = f"{caught.value} {caught.value.__cause__ or ''}"
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("added", "hint"), [("budgett=50", "'budget'"), ("durations=1d", "'duration'"), ("xyz=1", None)]
+)
+def test_added_unknown_keys_are_refused(added, hint):
+    with pytest.raises(ValueError, match="unknown configuration key") as caught:
+        check_keys(configured(f"+{added}"), "identify")
+    assert added.partition("=")[0] in str(caught.value)
+    assert (hint is None) == ("did you mean" not in str(caught.value))
+    if hint:
+        assert f"did you mean {hint}" in str(caught.value)
+
+
+def test_known_keys_pass():
+    check_keys(configured(), "identify")
+
+
+@pytest.mark.parametrize(
+    "group", ["system", "controller", "weather", "narx", "training", "insertion", "acceptance"]
+)
+def test_added_unknown_keys_of_a_group_are_refused(group):
+    config = configured(f"+{group}.nonsense=1")
+    with pytest.raises(Exception, match="nonsense"):
+        instantiate(config[group], _convert_="all")
+
+
+def test_a_class_from_outside_needs_only_a_yaml(tmp_path, monkeypatch):
+    """A user's own rule, with --config-dir and a module on the path."""
+    from hydra import compose, initialize_config_dir
+
+    (tmp_path / "insertion").mkdir()
+    (tmp_path / "insertion" / "mine.yaml").write_text("_target_: outside_rule.Sometimes\nshare: 0.5\n")
+    (tmp_path / "outside_rule.py").write_text(
+        "from dataclasses import dataclass\nimport numpy as np\n"
+        "from sysid.insertion import Insertion\n\n"
+        "@dataclass(frozen=True)\nclass Sometimes(Insertion):\n    share: float\n\n"
+        "    @staticmethod\n    def formula(error, variance, parameters):\n"
+        "        return abs(error) > parameters[0]\n\n"
+        "    def parameters(self):\n        return np.array([self.share])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    search = f"hydra.searchpath=[file://{tmp_path}]"
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("identify", overrides=[search, "insertion=mine"])
+    assert instantiate(config.insertion).parameters()[0] == 0.5
+    assert ROOT not in tmp_path.parents

@@ -1,0 +1,100 @@
+"""The per-sample record as a data set."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sysid import store
+from sysid.identify import Step
+from sysid.model import Prediction
+from sysid.narx import Narx
+from sysid.online import UpdateReport
+from sysid.result import INITIAL, MEANINGS, NO_REPORT, ONLINE, VALIDATION, result_dataset
+
+REPORTS = [
+    UpdateReport(0.1, 0.2, False, False, -1, -1, 2, np.nan, np.nan, np.nan),
+    UpdateReport(0.3, 0.4, True, True, 2, -1, 3, np.nan, np.nan, np.nan),
+    UpdateReport(0.5, 0.6, True, True, 1, 1, 3, 1.5, 0.5, -2.0),
+    UpdateReport(0.7, 0.8, True, False, -1, -1, 3, 0.1, 0.5, np.nan),
+]
+STEPS = [Step(900.0 * k, 1.0 + k, 20.0 + k, None) for k in range(2)] + [
+    Step(900.0 * (2 + k), 3.0 + k, 22.0 + k, report) for k, report in enumerate(REPORTS)
+]
+
+
+def rows(n):
+    """Lag data set with n rows, of a temperature."""
+    time = 900.0 * np.arange(7, 7 + n + 2)
+    zone = xr.Variable("time", 20 + np.sin(np.arange(n + 2)), {"units": "degC", "long_name": "zone"})
+    record = xr.Dataset({"zone": zone}, coords={"time": time})
+    return Narx(outputs={"zone": 1}).dataset(record).isel(sample=slice(0, n))
+
+
+def prediction(n):
+    return Prediction(np.linspace(0, 1, n), np.linspace(1, 2, n))
+
+
+@pytest.fixture
+def result():
+    return result_dataset(STEPS, rows(3), prediction(3))
+
+
+def test_one_entry_per_sample(result):
+    assert dict(result.sizes) == {"sample": 9}
+    assert result["phase"].values.tolist() == [INITIAL] * 2 + [ONLINE] * 4 + [VALIDATION] * 3
+    assert set(result.data_vars) == {*UpdateReport._fields, "target", "previous", "phase"}
+
+
+@pytest.mark.parametrize("name", UpdateReport._fields)
+def test_reports_are_taken_over(name, result):
+    np.testing.assert_array_equal(result[name].values[2:6], [getattr(report, name) for report in REPORTS])
+
+
+def test_validation_part_is_the_prediction_of_the_final_model(result):
+    np.testing.assert_array_equal(result["mean"].values[6:], prediction(3).mean)
+    np.testing.assert_array_equal(result["variance"].values[6:], prediction(3).variance)
+    np.testing.assert_array_equal(result["target"].values[6:], rows(3)["target"])
+    np.testing.assert_array_equal(result["previous"].values[6:], rows(3)["previous"])
+    np.testing.assert_array_equal(result["time"].values[6:], rows(3)["time"])
+    assert (result["n_points"].values[6:] == 3).all()
+    assert (result["slot"].values[6:] == -1).all()
+    assert not result["inserted"].values[6:].any()
+
+
+def test_initial_samples_have_no_prediction(result):
+    assert np.isnan(result["mean"].values[:2]).all()
+    assert (result["slot"].values[:2] == -1).all()
+    np.testing.assert_array_equal(result["target"].values[:2], [1.0, 2.0])
+    np.testing.assert_array_equal(result["previous"].values[:2], [20.0, 21.0])
+
+
+def test_types_do_not_depend_on_the_content():
+    full, empty = result_dataset(STEPS, rows(3), prediction(3)), result_dataset([], rows(0), prediction(0))
+    for name in full.variables:
+        assert full[name].dtype == empty[name].dtype, name
+    assert full["inserted"].dtype == bool
+    assert full["slot"].dtype.kind == "i"
+
+
+def test_units_follow_the_target(result):
+    assert result["target"].attrs["units"] == result["mean"].attrs["units"] == "K"
+    assert result["variance"].attrs["units"] == "K2"
+    assert result["previous"].attrs["units"] == "degC"
+    assert result["time"].attrs["units"] == "s"
+    assert result["phase"].attrs["flag_meanings"] == "initial online validation"
+    assert all(variable.attrs["long_name"] for variable in result.variables.values())
+
+
+def test_every_field_has_a_meaning():
+    assert set(MEANINGS) == set(UpdateReport._fields) == set(NO_REPORT._fields)
+
+
+@pytest.mark.parametrize(("n_steps", "n"), [(6, 3), (6, 0), (2, 0), (0, 3), (0, 0)])
+def test_every_part_may_be_empty_and_the_file_gives_it_back(n_steps, n, tmp_path):
+    result = result_dataset(STEPS[:n_steps], rows(n), prediction(n))
+    assert result.sizes["sample"] == n_steps + n
+    path = store.write(result, tmp_path / "result.nc", kind="result")
+    again = store.read(path, kind="result")
+    for name in result.variables:
+        np.testing.assert_array_equal(again[name].values, result[name].values)
+        assert again[name].dtype == result[name].dtype
