@@ -1,15 +1,20 @@
 """The dictionary of an online GP and everything compiled that works on it.
 
-The state is the exact covariance ``Ky = K + noise_variance I``, a lower triangular factor ``F`` of its
-inverse, ``F'F = Ky^-1``, and what follows from it: ``q = diag(Ky^-1)``, ``a = Ky^-1 y``. A new point
-costs one product with ``F`` to be predicted. To enter, it appends the row ``[-v, 1]/sqrt(s)``
-with ``v = Ky^-1 k`` after one step of iterative refinement against the stored ``Ky``; a point leaves by one
-sweep of Givens rotations that folds its row into the younger ones. Both are orthogonal or
-second-order accurate, so rounding errors do not accumulate.
+The state is the exact covariance ``Ky = K + noise_variance I``, its Cholesky factor U (upper triangular,
+``U'U = Ky``), the inverse ``F = U'^-1`` (lower triangular, ``F'F = Ky^-1``), and what follows from them:
+``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. A sample is predicted by one substitution, ``U'z = k``:
+mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the column ``(z, sqrt(s))`` to U and the row
+``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x, x) + noise_variance - z'z``. A point leaves by one
+sweep of Givens rotations over the younger points, in U and in F.
 
-Points keep their *slot* for life; ``F``, ``q``, ``a`` are in order of *age*, oldest first, and ``order`` maps
-age to slot. All loops live in this one file because numba's disk cache knows only the content of the file
-itself. They know no kernel, criterion or rule: those come as addresses (`sysid.formula`).
+U carries all predictions because substitution with it is backward stable, which a product with the inverse
+is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the rotations grow like the root of
+their number, so both factors are renewed from the exact covariance every so many entries
+(`REFRESH_INTERVAL`), and their drift is measured more often (`PROBE_INTERVAL`).
+
+Points keep their *slot* for life; the factors, b, a and q are in order of *age*, oldest first, and ``order``
+maps age to slot. All loops live in this one file because numba's disk cache knows only the content of the
+file itself. They know no kernel, criterion or rule: those come as addresses (`sysid.formula`).
 """
 
 import math
@@ -24,11 +29,15 @@ from numba.extending import intrinsic
 from sysid.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
-PROBE_INTERVAL = 50  # entries between two measurements of the factor's drift
+PROBE_INTERVAL = 50  # entries between two measurements of the factors' drift
+REFRESH_INTERVAL = 500  # entries, and at least 5 N, between two renewals of the factors
 
 # positions in Dictionary.counts
-N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, NEEDS_REPAIR, MINIMUM_IS_STALE = range(6)
+N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, FACTORS_ARE, MINIMUM_IS_STALE = range(6)
 N_COUNTS = 6
+
+# what counts[FACTORS_ARE] says
+GOOD, DUE, DRIFTED = range(3)
 
 # how the stored points are judged when a candidate asks to be accepted
 ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
@@ -44,7 +53,9 @@ class Dictionary(NamedTuple):
     targets: np.ndarray  # (N,)
     covariance: np.ndarray  # (N, N) Ky = K + noise_variance I, exact
     order: np.ndarray  # (N,) slot of each point by age; free slots at the end
+    cholesky: np.ndarray  # (N + 1, N + 1) U, upper triangular, U'U = Ky
     factor: np.ndarray  # (N + 1, N + 1) F, lower triangular, F'F = Ky^-1
+    pivots: np.ndarray  # (N + 1,) 1 / diag(U)
     whitened: np.ndarray  # (N + 1,) b = F y
     weights: np.ndarray  # (N + 1,) a = Ky^-1 y
     precision: np.ndarray  # (N + 1,) q = diag(Ky^-1)
@@ -64,7 +75,7 @@ class Rules(NamedTuple):
     acceptance: Any
     reference: int  # ACCEPT_ALL, LEAVE_ONE_OUT or IN_SAMPLE
     reduction: Any
-    tolerance: float  # largest residual of a probe that needs no repair
+    tolerance: float  # largest drift that needs no repair
 
 
 #: per-sample results of `learn`, one row per sample
@@ -93,7 +104,9 @@ def empty_dictionary(budget: int, n_features: int) -> Dictionary:
         targets=np.zeros(budget),
         covariance=np.zeros((budget, budget)),
         order=np.arange(budget),
+        cholesky=np.zeros((n, n)),
         factor=np.zeros((n, n)),
+        pivots=np.zeros(n),
         whitened=np.zeros(n),
         weights=np.zeros(n),
         precision=np.zeros(n),
@@ -177,57 +190,72 @@ def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no
 
 
 @njit(cache=True)
-def _apply_inverse(factor, n, x, out):  # type: ignore[no-untyped-def]
-    """``out += F'(F x)``, both products in one pass over the rows of F."""
+def _subtract_two(z, x, first, y, second, n):  # type: ignore[no-untyped-def]
+    """``z -= x first + y second``."""
     for i in range(n):
-        row = factor[i]
-        z = _dot(row, x, i + 1)
-        for j in range(i + 1):
-            out[j] += z * row[j]
+        z[i] -= x * first[i] + y * second[i]
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def _dot_two(first, second, z, n):  # type: ignore[no-untyped-def]
+    x, y = 0.0, 0.0
+    for i in range(n):
+        x += first[i] * z[i]
+        y += second[i] * z[i]
+    return x, y
 
 
 @njit(cache=True)
-def _residual(state, n, x, right_side, out):  # type: ignore[no-untyped-def]
-    """``out = right_side - Ky x`` in order of age; reads the lower triangle of Ky once."""
-    by_slot, product, order = state.work[7], state.work[6], state.order
-    for j in range(n):
-        by_slot[order[j]] = x[j]
-        product[j] = 0.0
-    for i in range(n):
-        row, x_i = state.covariance[i], by_slot[i]
-        for j in range(i):
-            product[j] += x_i * row[j]
-        product[i] += _dot(row, by_slot, i + 1)
-    for j in range(n):
-        out[j] = right_side[j] - product[order[j]]
+def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
+    """Overwrite z by the solution x of ``U'x = z``; two unknowns at a time."""
+    for j in range(0, n - 1, 2):
+        first, second = upper[j, j + 1 :], upper[j + 1, j + 2 :]
+        x = z[j] * pivots[j]
+        y = (z[j + 1] - x * first[0]) * pivots[j + 1]
+        z[j], z[j + 1] = x, y
+        _subtract_two(z[j + 2 :], x, first[1:], y, second, n - j - 2)
+    if n % 2:
+        z[n - 1] *= pivots[n - 1]
 
 
 @njit(cache=True)
-def _forget_summary(state, n):  # type: ignore[no-untyped-def]
-    state.weights[:n] = 0.0
-    state.precision[:n] = 0.0
+def _substitute_back(upper, pivots, n, z):  # type: ignore[no-untyped-def]
+    """Overwrite z by the solution x of ``Ux = z``; two unknowns at a time."""
+    for j in range(n - 1, 0, -2):
+        first, second = upper[j - 1, j:], upper[j, j + 1 :]
+        x, y = _dot_two(first[1:], second, z[j + 1 :], n - j - 1)
+        z[j] = (z[j] - y) * pivots[j]
+        z[j - 1] = (z[j - 1] - x - first[0] * z[j]) * pivots[j - 1]
+    if n % 2:
+        z[0] = (z[0] - _dot(upper[0, 1:], z[1:], n - 1)) * pivots[0]
+
+
+@njit(cache=True)
+def _renew_weights(state, n):  # type: ignore[no-untyped-def]
+    """``a`` from ``Ua = b``."""
+    state.weights[:n] = state.whitened[:n]
+    _substitute_back(state.cholesky, state.pivots, n, state.weights)
     state.counts[MINIMUM_IS_STALE] = 1
 
 
 @njit(cache=True)
-def _add_row_to_summary(row, b, n, weights, precision):  # type: ignore[no-untyped-def]
-    """One row's part of ``a = F'b`` and ``q_j = sum_i F_ij^2``."""
+def _add_squares(row, n, out):  # type: ignore[no-untyped-def]
+    """One row's part of ``q_j = sum_i F_ij^2``."""
     for j in range(n):
-        f = row[j]
-        weights[j] += b * f
-        precision[j] += f * f
+        out[j] += row[j] * row[j]
 
 
 @njit(cache=True)
-def _append(state, n, v, error, s):  # type: ignore[no-untyped-def]
-    """Border F by the row ``[-v, 1]/sqrt(s)`` and b by ``error/sqrt(s)``."""
-    scale = 1.0 / math.sqrt(s)
+def _append(state, n, z, v, error, s):  # type: ignore[no-untyped-def]
+    """Border U by the column ``(z, sqrt(s))``, F by the row ``(-v, 1)/sqrt(s)``, b by ``error/sqrt(s)``."""
+    root = math.sqrt(s)
     row = state.factor[n]
     for j in range(n):
-        row[j] = -v[j] * scale
-    row[n] = scale
-    state.whitened[n] = error * scale
-    state.weights[n] = state.precision[n] = 0.0
+        state.cholesky[j, n] = z[j]
+        row[j] = -v[j] / root
+    state.cholesky[n, n] = root
+    state.pivots[n] = row[n] = 1.0 / root
+    state.whitened[n] = error / root
 
 
 @njit(cache=True)
@@ -240,20 +268,18 @@ def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _delete(state, n, r):  # type: ignore[no-untyped-def]
-    """Remove the r-th oldest of n points from F and b and renew a and q.
+def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
+    """Remove the r-th oldest of n points from F, and renew q.
 
     Row r is carried through the younger rows; each Givens rotation moves that row's entry of column r
     into the carried row, which is dropped at the end. F stays lower triangular.
     """
-    factor, b, carried = state.factor, state.whitened, state.work[6]
-    weights, precision = state.weights, state.precision
-    _forget_summary(state, n)
+    factor, precision, carried = state.factor, state.precision, state.work[6]
+    precision[:n] = 0.0
     for i in range(r):
-        _add_row_to_summary(factor[i], b[i], i + 1, weights, precision)
+        _add_squares(factor[i], i + 1, precision)
     carried[: r + 1] = factor[r, : r + 1]
     carried[r + 1 : n] = 0.0
-    b_carried = b[r]
     for i in range(r + 1, n):
         row, above = factor[i], factor[i - 1]
         length = math.sqrt(carried[r] * carried[r] + row[r] * row[r])
@@ -261,27 +287,51 @@ def _delete(state, n, r):  # type: ignore[no-untyped-def]
         _rotate(row, carried, above, c, s, r)
         _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, i - r)
         carried[r] = length
+        _add_squares(above, i, precision)
+
+
+@njit(cache=True)
+def _shift_left(row, n):  # type: ignore[no-untyped-def]
+    for j in range(n):
+        row[j] = row[j + 1]
+
+
+@njit(cache=True)
+def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
+    """Remove the r-th oldest of n points from U and b.
+
+    Without its column r, U has one entry too many below the diagonal in each younger column; row r is carried
+    through the younger rows and each Givens rotation removes one of them.
+    """
+    upper, b, carried = state.cholesky, state.whitened, state.work[6]
+    for i in range(r):
+        _shift_left(upper[i, r:], n - 1 - r)
+    carried[r:n] = upper[r, r:n]
+    b_carried = b[r]
+    for i in range(r + 1, n):
+        row, above = upper[i], upper[i - 1]
+        length = math.sqrt(carried[i] * carried[i] + row[i] * row[i])
+        c, s = row[i] / length, -carried[i] / length
+        _rotate(row[i:], carried[i:], above[i - 1 :], c, s, n - i)
+        state.pivots[i - 1] = 1.0 / length
         b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
-        _add_row_to_summary(above, b[i - 1], i, weights, precision)
 
 
 @njit(cache=True)
 def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
-    """Kernel vector and its image: fills work[0] = k by slot, work[1] = k by age, work[2] = F k.
+    """Kernel vector and its image: work[0] = k by slot, work[1] = k by age, work[2] = z with ``U'z = k``.
 
-    Returns the posterior mean ``k'a``, the prior variance ``k(x, x)`` and the latent posterior variance
-    ``k(x, x) - |F k|^2``, which rounding may leave slightly negative.
+    Returns the posterior mean ``z'b``, the prior variance ``k(x, x)`` and the latent posterior variance
+    ``k(x, x) - z'z``, which rounding may leave slightly negative.
     """
-    by_slot, k, z = state.work[0], state.work[1], state.work[2]
-    itself = state.work[3]
+    by_slot, k, z, itself = state.work[0], state.work[1], state.work[2], state.work[3]
     covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
     prior = itself[0]
     covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
     for j in range(n):
-        k[j] = by_slot[state.order[j]]
-    for i in range(n):
-        z[i] = _dot(state.factor[i], k, i + 1)
-    return _dot(k, state.weights, n), prior, prior - _dot(z, z, n)
+        z[j] = k[j] = by_slot[state.order[j]]
+    _substitute(state.cholesky, state.pivots, n, z)
+    return _dot(z, state.whitened, n), prior, prior - _dot(z, z, n)
 
 
 @njit(cache=True)
@@ -296,25 +346,12 @@ def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
-def _refine(rules, state, n, prior):  # type: ignore[no-untyped-def]
-    """``v = Ky^-1 k`` in work[3] and the noisy variance ``s = k** + noise - k'v``, to working accuracy.
-
-    One step of iterative refinement, ``v = v0 + F'F rho`` with ``rho = k - Ky v0``; the variance
-    ``s = k** + noise - v0'(k + rho)`` is second-order accurate in the error of v0.
-    """
-    k, z, v, rho = state.work[1], state.work[2], state.work[3], state.work[4]
-    v[:n] = 0.0
-    for i in range(n):
-        row, z_i = state.factor[i], z[i]
-        for j in range(i + 1):
-            v[j] += z_i * row[j]
-    _residual(state, n, v, k, rho)
-    s = prior + rules.noise_variance - _dot(v, k, n) - _dot(v, rho, n)
-    _apply_inverse(state.factor, n, rho, v)
-    if s < rules.noise_variance:
-        state.counts[N_CLIPPED] += 1
-        s = rules.noise_variance
-    return s
+def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
+    """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns the noisy variance s, at least the noise."""
+    v = state.work[3]
+    v[:n] = state.work[2][:n]
+    _substitute_back(state.cholesky, state.pivots, n, v)
+    return max(latent, 0.0) + rules.noise_variance
 
 
 @njit(cache=True)
@@ -385,38 +422,68 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     order = state.order
     slot = order[r]
     if r < n:
-        _delete(state, n + 1, r)
+        _delete_from_inverse(state, n + 1, r)
+        _delete_from_cholesky(state, n + 1, r)
         for j in range(r, n - 1):
             order[j] = order[j + 1]
         order[n - 1] = slot
-        state.counts[N_POINTS] = n
     else:
-        state.counts[N_POINTS] = n + 1
-        _add_row_to_summary(state.factor[n], state.whitened[n], n + 1, state.weights, state.precision)
-        state.counts[MINIMUM_IS_STALE] = 1
+        state.precision[n] = 0.0
+        _add_squares(state.factor[n], n + 1, state.precision)
+        n += 1
+    _renew_weights(state, n)
     state.inputs[:, slot] = x
     state.targets[slot] = target
     k, duplicate = state.work[0], False
-    for i in range(state.counts[N_POINTS]):
+    for i in range(n):
         state.covariance[slot, i] = k[i]
         state.covariance[i, slot] = k[i]
         duplicate |= i != slot and k[i] > prior * (1.0 - 1e-10)
     state.covariance[slot, slot] = prior + rules.noise_variance
+    state.counts[N_POINTS] = n
     state.counts[N_DUPLICATES] += duplicate
     state.counts[N_ENTRIES] += 1
     return slot
 
 
 @njit(cache=True)
+def _add_multiple(out, factor, row, n):  # type: ignore[no-untyped-def]
+    for j in range(n):
+        out[j] += factor * row[j]
+
+
+@njit(cache=True)
 def drift(state, n):  # type: ignore[no-untyped-def]
-    """``max |z - Ky F'F z|`` for a fixed vector of signs z = (1, -1, -1, 1, ...): 0 for an exact factor."""
-    z, v, rho = state.work[2], state.work[3], state.work[4]
+    """How far the factors are from the covariance: 0 if exact.
+
+    ``max(|z - Ky F'F z|, |z - F U'z|)`` over all entries, for fixed signs z = (1, -1, -1, 1, ...).
+    """
+    z, image, v, by_slot = state.work[2], state.work[3], state.work[4], state.work[5]
     for j in range(n):
         z[j] = 1.0 - 2.0 * ((j * (j + 1) // 2) % 2)
-        v[j] = 0.0
-    _apply_inverse(state.factor, n, z, v)
-    _residual(state, n, v, z, rho)
-    return np.abs(rho[:n]).max() if n else 0.0
+        image[j] = v[j] = 0.0
+    for i in range(n):
+        _add_multiple(v, _dot(state.factor[i], z, i + 1), state.factor[i], i + 1)
+        _add_multiple(image[i:], z[i], state.cholesky[i, i:], n - i)
+    for j in range(n):
+        by_slot[state.order[j]] = v[j]
+    worst = 0.0
+    for i in range(n):
+        inverse = abs(z[i] - _dot(state.covariance[state.order[i]], by_slot, n))
+        factors = abs(z[i] - _dot(state.factor[i], image, i + 1))
+        worst = max(worst, inverse, factors)
+        if not (inverse <= worst and factors <= worst):
+            return math.inf  # not a number
+    return worst
+
+
+@njit(cache=True)
+def _factors_are(rules, state, n):  # type: ignore[no-untyped-def]
+    """Whether the factors are good, due for renewal, or have drifted."""
+    entries = state.counts[N_ENTRIES]
+    if entries % PROBE_INTERVAL == 0 and drift(state, n) > rules.tolerance:
+        return DRIFTED
+    return DUE if entries % max(REFRESH_INTERVAL, 5 * n) == 0 else GOOD
 
 
 @njit(cache=True)
@@ -429,14 +496,14 @@ def _report_prediction(row, mean, latent, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def summarise(state, n):  # type: ignore[no-untyped-def]
-    """``b = F y``, then ``a = F'b`` and ``q = diag(F'F)``: what follows from a new factor."""
-    y = state.work[0]
+    """``1/diag(U)``, b, a and q: what follows from new factors."""
+    state.precision[:n] = 0.0
     for j in range(n):
-        y[j] = state.targets[state.order[j]]
-    _forget_summary(state, n)
-    for i in range(n):
-        state.whitened[i] = _dot(state.factor[i], y, i + 1)
-        _add_row_to_summary(state.factor[i], state.whitened[i], i + 1, state.weights, state.precision)
+        state.pivots[j] = 1.0 / state.cholesky[j, j]
+        state.whitened[j] = state.targets[state.order[j]]
+        _add_squares(state.factor[j], j + 1, state.precision)
+    _substitute(state.cholesky, state.pivots, n, state.whitened)
+    _renew_weights(state, n)
 
 
 @njit(cache=True)
@@ -451,7 +518,9 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
         leave_one_out(state, n, residual, variance)
         reduction_scores(rules, n, residual, variance, scores)
         r = lowest(scores, n)
-        _delete(state, n, r)
+        _delete_from_inverse(state, n, r)
+        _delete_from_cholesky(state, n, r)
+        _renew_weights(state, n - 1)
         slot, last = order[r], n - 1
         for j in range(r, n - 1):
             order[j] = order[j + 1]
@@ -484,8 +553,8 @@ def all_finite(points, targets):  # type: ignore[no-untyped-def]
 def learn(rules, state, points, targets, start, record):  # type: ignore[no-untyped-def]
     """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
 
-    Returns the index after the last sample it took: fewer than all when the factor needs repair
-    (``counts[NEEDS_REPAIR]``), which the caller does before it goes on.
+    Returns the index after the last sample it took: fewer than all when the factors need renewal
+    (``counts[FACTORS_ARE]``), which the caller does before it goes on.
     """
     budget = state.targets.size
     residual, variance, scores = state.work[4], state.work[5], state.work[7]
@@ -500,7 +569,7 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
         row["inserted"] = _decide(rules.insertion, (error, latent, _pointer(rules.insertion_parameters)))
         if not row["inserted"]:
             continue
-        s = _refine(rules, state, n, prior)
+        s = _solve(rules, state, n, latent)
         r = n
         if n == budget:
             if rules.reference != ACCEPT_ALL:
@@ -512,14 +581,13 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
             reduction_scores(rules, n, residual, variance, scores)
             r = lowest(scores, n)
             row["reduction_score"] = scores[r]
-        _append(state, n, state.work[3], error, s)
+        _append(state, n, state.work[2], state.work[3], error, s)
         row["accepted"] = True
         row["slot"] = _enter(rules, state, n, r, x, targets[t], prior)
         if r < n:
             row["removed"] = row["slot"]
         row["n_points"] = state.counts[N_POINTS]
-        if state.counts[N_ENTRIES] % PROBE_INTERVAL == 0:
-            if not drift(state, row["n_points"]) <= rules.tolerance:  # nan needs repair too
-                state.counts[NEEDS_REPAIR] = 1
-                return t + 1
+        state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
+        if state.counts[FACTORS_ARE] != GOOD:
+            return t + 1
     return points.shape[0]

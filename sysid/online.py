@@ -19,6 +19,8 @@ from sysid.kernels import Kernel
 
 #: smallest noise variance, relative to the prior variance, for which double precision holds the factor
 LEAST_NOISE = 1e-8
+#: vectors of the dictionary in order of age
+BY_AGE = ("pivots", "whitened", "weights", "precision")
 
 
 class UpdateReport(NamedTuple):
@@ -192,7 +194,7 @@ class OnlineGP:
     def repairs(self) -> dict[str, int]:
         """What had to be repaired or was odd so far, counted.
 
-        ``refactorisations``: the factor had drifted and was computed anew; ``clipped_variances``: rounding
+        ``refactorisations``: the factors had drifted and were computed anew; ``clipped_variances``: rounding
         made a variance negative; ``near_duplicates``: points that entered equal a stored one in all features.
         """
         counts = self._state.counts
@@ -235,8 +237,9 @@ class OnlineGP:
         kept.targets[:] = state.targets[:n]
         kept.covariance[:] = state.covariance[:n, :n]
         kept.order[:] = state.order[:n]
-        kept.factor[:] = state.factor[: n + 1, : n + 1]
-        for name in ("whitened", "weights", "precision"):
+        for name in ("cholesky", "factor"):
+            getattr(kept, name)[:] = getattr(state, name)[: n + 1, : n + 1]
+        for name in BY_AGE:
             getattr(kept, name)[:] = getattr(state, name)[: n + 1]
         kept.counts[:] = state.counts
 
@@ -278,8 +281,7 @@ class OnlineGP:
         if not (is_plain and target.ndim == 1 and np.ndim(x) == 1 and dictionary.all_finite(point, target)):
             point, target = vector(x, self._n_features, "x")[None, :], vector([y], 1, "y")
         dictionary.learn(self._rules, self._state, point, target, 0, self._record)
-        if self._state.counts[dictionary.NEEDS_REPAIR]:
-            self._repair()
+        self._renew_factors()
         return UpdateReport(*self._record[0].item())
 
     def update_many(self, inputs: ArrayLike, targets: ArrayLike) -> UpdateReports:
@@ -301,8 +303,7 @@ class OnlineGP:
         done = 0
         while done < len(x):
             done = dictionary.learn(self._rules, self._state, x, y, done, record)
-            if self._state.counts[dictionary.NEEDS_REPAIR]:
-                self._repair()
+            self._renew_factors()
         return UpdateReports(*(np.ascontiguousarray(record[name]) for name in UpdateReport._fields))
 
     def leave_one_out(self) -> LeaveOneOut:
@@ -317,15 +318,13 @@ class OnlineGP:
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the arrays that define the dictionary (`sysid.dictionary.Dictionary`), for `restore`."""
         n, state = self.n_points, self._state
-        by_age = {
-            name: getattr(state, name)[:n].copy() for name in ("order", "whitened", "weights", "precision")
-        }
-        factor = np.tril(state.factor[:n, :n])
+        by_age = {name: getattr(state, name)[:n].copy() for name in ("order", *BY_AGE)}
+        factors = {"cholesky": np.triu(state.cholesky[:n, :n]), "factor": np.tril(state.factor[:n, :n])}
         return {
             "inputs": self.inputs,
             "targets": self.targets,
             **by_age,
-            "factor": factor,
+            **factors,
             "counts": state.counts.copy(),
         }
 
@@ -346,8 +345,9 @@ class OnlineGP:
         state.inputs[:, :n] = x.T
         state.targets[:n] = vector(arrays["targets"], n, "targets")
         state.order[:n] = arrays["order"]
-        state.factor[:n, :n] = matrix(arrays["factor"], n, "factor")
-        for name in ("whitened", "weights", "precision"):
+        for name in ("cholesky", "factor"):
+            getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
+        for name in BY_AGE:
             getattr(state, name)[:n] = vector(arrays[name], n, name)
         state.covariance[:n, :n] = self.kernel(x, x)
         state.covariance[np.arange(n), np.arange(n)] += self.noise_variance
@@ -357,29 +357,33 @@ class OnlineGP:
         self._state = state
 
     def drift(self) -> float:
-        """Residual ``max |z - Ky F'F z|`` of the factor for a fixed vector of signs z."""
+        """How far the factors are from the covariance (`sysid.dictionary.drift`): 0 if exact."""
         return float(dictionary.drift(self._state, self.n_points))
 
-    def _repair(self) -> None:
+    def _renew_factors(self) -> None:
+        """Factorise from scratch if the compiled loop asks for it; only drifted factors count as repaired."""
+        counts = self._state.counts
+        if counts[dictionary.FACTORS_ARE] == dictionary.GOOD:
+            return
+        self.n_refactorisations += int(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED)
+        counts[dictionary.FACTORS_ARE] = dictionary.GOOD
         _factorise(self._state)
-        self._state.counts[dictionary.NEEDS_REPAIR] = 0
-        self.n_refactorisations += 1
 
 
 def _factorise(state: dictionary.Dictionary) -> None:
-    """``F = L^-1`` with ``L L' = Ky`` from scratch, O(N^3)."""
+    """``U'U = Ky`` and ``F = U'^-1`` from scratch, O(N^3)."""
     n = int(state.counts[dictionary.N_POINTS])
     order = state.order[:n]
     ky = state.covariance[np.ix_(order, order)]
-    factor, status = lapack.dpotrf(ky, lower=1, clean=1)
+    lower, status = lapack.dpotrf(ky, lower=1, clean=1)
     if status == 0:
-        factor, status = lapack.dtrtri(factor, lower=1)
+        inverse, status = lapack.dtrtri(lower, lower=1)
     if status != 0:
         raise np.linalg.LinAlgError(
             f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
             "raise the noise variance"
         )
-    state.factor[:n, :n] = factor
+    state.cholesky[:n, :n], state.factor[:n, :n] = lower.T, inverse
     dictionary.summarise(state, n)
 
 

@@ -145,11 +145,8 @@ def judge_decision(gp, reduction, x, y, noise_variance):
 
 
 def assert_as_good_as_a_fresh_factorisation(stream, fresh, noise_variance):
-    """All errors within the level that the noise allows, that of the inverse also near a fresh factor's.
-
-    The floor of 1e-11 is history: rows from a time of worse conditioning keep their error.
-    """
-    assert stream[0] < 3 * min(BOUNDS[noise_variance], fresh[0] + 1e-11)
+    """All errors within the level that the noise allows, that of the inverse also near a fresh factor's."""
+    assert stream[0] < min(3 * BOUNDS[noise_variance], 20 * (fresh[0] + 1e-12))
     assert np.all(stream[1:] < 3 * (fresh[1:] + BOUNDS[noise_variance]))
 
 
