@@ -53,7 +53,8 @@ def run(config: DictConfig, folder: Path) -> float:
     """
     clock = Clock()
     with clock("setup"):
-        source, identification = live_source(config), prepare(config)
+        identification = prepare(config)
+        source = live_source(config)
         window = LagWindow(identification.narx)
         check_enough(source, identification)
     steps: list[Step] = []
@@ -68,11 +69,13 @@ def run(config: DictConfig, folder: Path) -> float:
         code = 130 if isinstance(stopped, KeyboardInterrupt) else 1
         reason = "interrupted" if code == 130 else f"stopped: {stopped}"
         raise Stopped(f"Run {reason}. Partial results are in {folder}", code)
-    return float(summary["smse"])
+    return float("nan") if summary["smse"] is None else float(summary["smse"])
 
 
 def prepare(config: DictConfig) -> Identification:
     """Instantiate what learns."""
+    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {config.seed!r}")
     settings = Settings(
         training=instantiate(config.training, _convert_="all"),
         insertion=instantiate(config.insertion),
@@ -98,7 +101,7 @@ def check_enough(source: LiveSource, identification: Identification) -> None:
 def stream(
     source: LiveSource, identification: Identification, window: LagWindow, steps: list[Step]
 ) -> BaseException | None:
-    """Run the loop, then simulate the rest; returns what ended it early."""
+    """Run the loop, then simulate the rest; returns what ended it early, if there is something to keep."""
     try:
         samples = source.advance(source.n_identified)
         loop = identify(samples, identification, window, outputs=source.outputs, inputs=source.inputs)
@@ -108,7 +111,9 @@ def stream(
                 progress.step(step)
             for _ in source.advance(source.n_samples):
                 progress.simulated()
-    except (KeyboardInterrupt, ArithmeticError) as reason:
+    except (KeyboardInterrupt, ArithmeticError, ValueError) as reason:
+        if not source.seen:
+            raise
         return reason
     return None
 
@@ -123,8 +128,9 @@ def gather(
     """Predict what was not identified, by the final and by the initial model, and label everything."""
     trajectory, narx = source.trajectory(), identification.narx
     rows = narx.dataset(trajectory) if len(source.seen) > narx.max_lag else None
-    last = steps[-1].time if steps else np.inf
-    after = np.zeros(0, dtype=int) if rows is None else np.flatnonzero(rows["time"].values > last)
+    after = np.zeros(0, dtype=int)
+    if rows is not None:
+        after = np.flatnonzero(rows["time"].values > source.end_of_identification)
     validation = None if rows is None else rows.isel(sample=after)
     nothing = Prediction(np.zeros(0), np.zeros(0))
     predicted = {"final": nothing, "initial": nothing}

@@ -48,6 +48,11 @@ def launch(module: str, config: DictConfig) -> float | None:
             raise
         log.error("%s", stop)
         raise SystemExit(stop.exit_code) from None
+    except KeyboardInterrupt:
+        if not single:
+            raise
+        log.error("Interrupted before all results were written to %s", hydra.runtime.output_dir)
+        raise SystemExit(130) from None
     except MISTAKES as error:
         if not single:
             raise
@@ -64,13 +69,15 @@ def _message(error: BaseException) -> str:
 
 
 def check_keys(config: DictConfig, name: str) -> None:
-    """Refuse keys that the command does not know, which ``+key=value`` would add silently.
+    """Refuse keys that a command of the package does not know, which ``+key=value`` would add silently.
 
     Raises
     ------
     ValueError
         With the nearest valid name.
     """
+    if not (CONF / f"{name}.yaml").is_file():
+        return  # a primary configuration of the user's own
     primary = OmegaConf.load(CONF / f"{name}.yaml")
     groups = [
         str(next(iter(entry))).split("@")[0].removeprefix("optional ")

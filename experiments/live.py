@@ -36,6 +36,11 @@ class LiveSource:
         """Names of the columns of a sample's input."""
         return [signal.name for signal in self.system.inputs]
 
+    @property
+    def end_of_identification(self) -> float:
+        """Time of the last sample to identify from, rounded up by half a sample [s]."""
+        return (self.n_identified - 0.5) * self.system.dt
+
     def advance(self, n_samples: int) -> Iterator[Sample]:
         """Yield the next samples until `n_samples` have been seen in all."""
         while len(self.seen) < n_samples:
@@ -69,7 +74,7 @@ def live_source(config: DictConfig) -> LiveSource:
     """
     system, controller = instantiate(config.system), instantiate(config.controller)
     n_samples = math.floor(seconds(config.duration) / system.dt * (1 + 1e-12)) + 1
-    if not 0 < config.identified <= 1:
+    if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
         raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
     n_identified = math.floor(config.identified * (n_samples - 1)) + 1
     time = system.dt * np.arange(n_samples)

@@ -3,21 +3,24 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measurement is as large
+
 
 def _floats(values: ArrayLike, name: str) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
-    return np.ascontiguousarray(array, dtype=np.float64)
+    return np.asarray(array, dtype=np.float64, order="C")
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
-    if not np.isfinite(array).all():
-        first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        count = int((~np.isfinite(array)).sum())
+    bad = ~(np.abs(array) < LARGEST)
+    if bad.any():
+        first = tuple(int(i) for i in np.argwhere(bad)[0])
         raise ValueError(
-            f"{name}: {count} of {array.size} values are not finite, the first is {array[first]} at index "
-            f"{first[0] if len(first) == 1 else first}; remove these samples or choose on_missing=skip"
+            f"{name}: {int(bad.sum())} of {array.size} values are not finite (or beyond {LARGEST:g}), "
+            f"the first is {array[first]} at index {first[0] if len(first) == 1 else first}; "
+            "remove these samples or choose on_missing=skip"
         )
 
 

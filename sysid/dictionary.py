@@ -3,9 +3,9 @@
 The state is the exact covariance ``Ky = K + noise_variance I``, its Cholesky factor U (upper triangular,
 ``U'U = Ky``), the inverse ``F = U'^-1`` (lower triangular, ``F'F = Ky^-1``), and what follows from them:
 ``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. A sample is predicted by one substitution, ``U'z = k``:
-mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the column ``(z, sqrt(s))`` to U and the row
-``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x, x) + noise_variance - z'z``. A point leaves by one
-sweep of Givens rotations over the younger points, in U and in F.
+mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the column ``(z, sqrt(s))`` to U and
+the row ``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x, x) + noise_variance - z'z``. A point leaves
+by one sweep of Givens rotations over the younger points, in U and in F.
 
 U carries all predictions because substitution with it is backward stable, which a product with the inverse
 is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the rotations grow like the root of
@@ -21,11 +21,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from sysid.arrays import LARGEST
 from sysid.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
@@ -96,45 +96,26 @@ RECORD = np.dtype(
 )
 
 
-def empty_dictionary(budget: int, n_features: int) -> Dictionary:
-    """Dictionary without points."""
-    n = budget + 1
-    return Dictionary(
-        inputs=np.zeros((n_features, budget)),
-        targets=np.zeros(budget),
-        covariance=np.zeros((budget, budget)),
-        order=np.arange(budget),
-        cholesky=np.zeros((n, n)),
-        factor=np.zeros((n, n)),
-        pivots=np.zeros(n),
-        whitened=np.zeros(n),
-        weights=np.zeros(n),
-        precision=np.zeros(n),
-        work=np.zeros((8, n)),
-        counts=np.array([0, 0, 0, 0, 0, 1]),
-        minimum=np.zeros(1),
-    )
-
-
 def _caller(signature: Any) -> Any:
     """Intrinsic that calls the C function at an address; a plain call when compiling is switched off."""
     if PLAIN:
         return lambda function, arguments: function(*arguments)
+    kind = signature.return_type
+    returns_nothing = kind == types.void
 
     @intrinsic
     def call(typing_context, address, arguments):  # type: ignore[no-untyped-def]
         def generate(context, builder, _signature, values):  # type: ignore[no-untyped-def]
             pointer, packed = values
             unpacked = cgutils.unpack_tuple(builder, packed)
-            returns_nothing = signature.return_type == types.void
-            result = ir.VoidType() if returns_nothing else context.get_data_type(signature.return_type)
-            function_type = ir.FunctionType(result, [value.type for value in unpacked])
+            result = cgutils.ir.VoidType() if returns_nothing else context.get_data_type(kind)
+            function_type = cgutils.ir.FunctionType(result, [value.type for value in unpacked])
             value = builder.call(builder.inttoptr(pointer, function_type.as_pointer()), unpacked)
             if returns_nothing:
                 return context.get_dummy_value()
-            return context.data_model_manager[signature.return_type].from_data(builder, value)
+            return context.data_model_manager[kind].from_data(builder, value)
 
-        return signature.return_type(address, types.Tuple(signature.args)), generate
+        return kind(address, types.Tuple(signature.args)), generate
 
     return call
 
@@ -409,9 +390,9 @@ def reduction_scores(rules, n, residual, variance, out):  # type: ignore[no-unty
 def lowest(scores, n):  # type: ignore[no-untyped-def]
     """Index of the lowest score; among ties (relative gap below `TIE`) the first, which is the oldest."""
     least = scores[:n].min()
-    bound = least + TIE * abs(least)
+    bound = least + TIE * abs(least) if abs(least) < math.inf else least
     for j in range(n):
-        if scores[j] <= bound or scores[j] == least:
+        if scores[j] <= bound:
             return j
     return 0
 
@@ -539,12 +520,12 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def all_finite(points, targets):  # type: ignore[no-untyped-def]
-    """Whether all points (m, p) and targets (m,) are finite."""
+    """Whether all points (m, p) and targets (m,) are finite, and below `LARGEST` in magnitude."""
     for t in range(targets.size):
-        if not math.isfinite(targets[t]):
+        if not abs(targets[t]) < LARGEST:
             return False
         for d in range(points.shape[1]):
-            if not math.isfinite(points[t, d]):
+            if not abs(points[t, d]) < LARGEST:
                 return False
     return True
 

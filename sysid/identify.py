@@ -13,7 +13,8 @@ from sysid.insertion import Always, Insertion
 from sysid.lag_window import LagWindow
 from sysid.model import Model
 from sysid.narx import Narx
-from sysid.online import OnlineGP, UpdateReport
+from sysid.online import OnlineGP, checked_budget
+from sysid.report import UpdateReport
 from sysid.scaling import Scaling
 from sysid.training import Hyperparameters, MaximumLikelihood, Training
 
@@ -44,6 +45,9 @@ class Settings:
     reduction: Criterion = field(default_factory=MarginalLogLikelihood)
     budget: int = 100  # points
     seed: int = 0  # of the training's random starts
+
+    def __post_init__(self) -> None:
+        checked_budget(self.budget)
 
 
 class Step(NamedTuple):

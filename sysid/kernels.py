@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from sysid.arrays import matrix
 from sysid.dictionary import covariance_matrix
 from sysid.formula import COVARIANCE, address
 
@@ -59,9 +60,9 @@ class Kernel(ABC):
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Covariance matrix (m, n) between the rows of first (m, p) and second (n, p)."""
-        rows = np.ascontiguousarray(first, dtype=float)
-        out = np.empty((len(rows), len(second)))
-        columns = np.ascontiguousarray(np.asarray(second, dtype=float).T)
+        rows, others = matrix(first, self.n_features, "first"), matrix(second, self.n_features, "second")
+        out = np.empty((len(rows), len(others)))
+        columns = np.ascontiguousarray(others.T)
         covariance_matrix(self.address, self.parameters(), columns, rows, out)
         return out
 

@@ -16,8 +16,24 @@ from sysid.description import build, describe
 from sysid.insertion import Insertion
 from sysid.kernels import Kernel
 from sysid.narx import Narx
-from sysid.online import OnlineGP, UpdateReport
+from sysid.online import OnlineGP
+from sysid.report import UpdateReport
 from sysid.scaling import Scaling
+
+#: arrays of a model file: dimensions and meaning
+ARRAYS = {
+    "inputs": (("slot", "feature"), "stored points, standardised"),
+    "targets": (("slot",), "targets of the stored points, centred"),
+    "order": (("age",), "slot of each point from the oldest to the youngest"),
+    "cholesky": (("age", "age_of_column"), "upper triangular U with U'U = K + noise_variance I"),
+    "factor": (("age", "age_of_column"), "lower triangular F with F'F = (K + noise_variance I)^-1"),
+    "pivots": (("age",), "1 / diag(U)"),
+    "whitened": (("age",), "F y"),
+    "weights": (("age",), "(K + noise_variance I)^-1 y"),
+    "precision": (("age",), "diagonal of (K + noise_variance I)^-1"),
+    "feature_offset": (("feature",), "subtracted from the features"),
+    "feature_scale": (("feature",), "the features are divided by it afterwards"),
+}
 
 
 class Prediction(NamedTuple):
@@ -39,6 +55,13 @@ class Model:
     scaling: Scaling  # of the features
     offset: float  # target unit
     gp: OnlineGP
+
+    def __post_init__(self) -> None:
+        sizes = (self.narx.n_features, self.scaling.n_features, self.gp.n_features)
+        if len(set(sizes)) > 1:
+            raise ValueError(f"Model: lags, scaling and kernel must have the same features, got {sizes}")
+        if not np.isfinite(self.offset):
+            raise ValueError(f"Model: offset must be finite, got {self.offset}")
 
     def predict(self, regressors: ArrayLike) -> Prediction:
         """Mean and latent variance of the target at regressors (m, n_features), in their own units."""
@@ -63,42 +86,18 @@ class Model:
 
     def to_dataset(self) -> xr.Dataset:
         """Everything needed to rebuild the model bit for bit; schema "model" of the store."""
+        scaling = {"feature_offset": self.scaling.offset, "feature_scale": self.scaling.scale}
+        arrays = self.gp.state() | scaling
+        variables = {
+            name: (dimensions, arrays[name], {"long_name": meaning})
+            for name, (dimensions, meaning) in ARRAYS.items()
+        }
+        names = list(self.narx.feature_names)
+        return xr.Dataset(variables, coords={"feature": names}, attrs=self._attributes())
+
+    def _attributes(self) -> dict[str, Any]:
         gp = self.gp
-        state = gp.state()
-        dims = {
-            "inputs": ("slot", "feature"),
-            "targets": ("slot",),
-            "order": ("age",),
-            "cholesky": ("age", "age_of_column"),
-            "factor": ("age", "age_of_column"),
-            "pivots": ("age",),
-            "whitened": ("age",),
-            "weights": ("age",),
-            "precision": ("age",),
-        }
-        meaning = {
-            "inputs": "stored points, standardised",
-            "targets": "targets of the stored points, centred",
-            "order": "slot of each point from the oldest to the youngest",
-            "cholesky": "upper triangular U with U'U = K + noise_variance I",
-            "factor": "lower triangular F with F'F = (K + noise_variance I)^-1",
-            "pivots": "1 / diag(U)",
-            "whitened": "F y",
-            "weights": "(K + noise_variance I)^-1 y",
-            "precision": "diagonal of (K + noise_variance I)^-1",
-        }
-        variables = {name: (dims[name], state[name], {"long_name": meaning[name]}) for name in dims}
-        variables["feature_offset"] = (
-            ("feature",),
-            self.scaling.offset,
-            {"long_name": "subtracted from features"},
-        )
-        variables["feature_scale"] = (
-            ("feature",),
-            self.scaling.scale,
-            {"long_name": "features are divided by it"},
-        )
-        attributes = {
+        return {
             "narx": json.dumps(self.narx.to_dict()),
             "kernel": describe(gp.kernel),
             "insertion": describe(gp.insertion),
@@ -108,9 +107,8 @@ class Model:
             "budget": gp.budget,
             "target_offset": self.offset,
             "constant_features": json.dumps(self.scaling.constant),
-            "counts": json.dumps([*state["counts"].tolist(), gp.n_refactorisations]),
+            "counts": json.dumps([*gp.state()["counts"].tolist(), gp.n_refactorisations]),
         }
-        return xr.Dataset(variables, coords={"feature": list(self.narx.feature_names)}, attrs=attributes)
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> "Model":
@@ -148,7 +146,7 @@ class Model:
         dataset = store.read(path, kind="model")
         try:
             return cls.from_dataset(dataset)
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, ArithmeticError) as error:
             raise store.StoreError(
                 f"{path} is not a complete model ({type(error).__name__}: {error}); save it anew"
             ) from error

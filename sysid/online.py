@@ -1,73 +1,22 @@
 """Online Gaussian process with a fixed budget of points."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from numbers import Real
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import lapack
 
-from sysid import dictionary
+from sysid import dictionary, state
 from sysid.acceptance import AcceptAll, Acceptance
 from sysid.arrays import matrix, vector
 from sysid.criteria import Criterion, MarginalLogLikelihood
 from sysid.dictionary import RECORD, Rules
 from sysid.insertion import Always, Insertion
 from sysid.kernels import Kernel
+from sysid.report import LeaveOneOut, UpdateReport, UpdateReports
 
 #: smallest noise variance, relative to the prior variance, for which double precision holds the factor
 LEAST_NOISE = 1e-8
-#: vectors of the dictionary in order of age
-BY_AGE = ("pivots", "whitened", "weights", "precision")
-
-
-class UpdateReport(NamedTuple):
-    """What one sample did: the prediction made before its target was used, then the decisions."""
-
-    mean: float  # predicted target
-    variance: float  # latent predictive variance
-    inserted: bool  # the insertion rule asked for a place
-    accepted: bool  # the sample entered the dictionary
-    slot: int  # place that it took, -1 if none
-    removed: int  # place whose point had to leave, -1 if none
-    n_points: int  # size of the dictionary afterwards
-    acceptance_score: float  # of the sample, nan if nobody asked
-    acceptance_minimum: float  # smallest score of the stored points, nan if nobody asked
-    reduction_score: float  # of the point that left, nan if none
-
-
-@dataclass(frozen=True, eq=False)
-class UpdateReports:
-    """Reports of many samples: one array per field of `UpdateReport`, or one report per index."""
-
-    mean: np.ndarray
-    variance: np.ndarray
-    inserted: np.ndarray
-    accepted: np.ndarray
-    slot: np.ndarray
-    removed: np.ndarray
-    n_points: np.ndarray
-    acceptance_score: np.ndarray
-    acceptance_minimum: np.ndarray
-    reduction_score: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.mean)
-
-    def __getitem__(self, index: int) -> UpdateReport:
-        return UpdateReport(*(getattr(self, name)[index].item() for name in UpdateReport._fields))
-
-    def __iter__(self) -> Iterator[UpdateReport]:
-        return (self[index] for index in range(len(self)))
-
-
-class LeaveOneOut(NamedTuple):
-    """Every stored point judged without itself, in slot order."""
-
-    residual: np.ndarray  # y_i - mu_/i
-    variance: np.ndarray  # noisy: latent variance plus noise variance
 
 
 class OnlineGP:
@@ -120,14 +69,14 @@ class OnlineGP:
     ) -> None:
         self.kernel = kernel
         self.noise_variance = float(noise_variance)
-        self.budget = _checked_budget(budget)
+        self.budget = checked_budget(budget)
         self.insertion = Always() if insertion is None else insertion
         self.acceptance = AcceptAll() if acceptance is None else acceptance
         self.reduction = MarginalLogLikelihood() if reduction is None else reduction
         self.n_refactorisations = 0
         self._check_roles()
         self._n_features = kernel.n_features
-        self._state = dictionary.empty_dictionary(self.budget, kernel.n_features)
+        self._state = state.empty(self.budget, kernel.n_features)
         self._rules = self._compile_rules()
         self._record = np.zeros(1, dtype=RECORD)
 
@@ -219,37 +168,21 @@ class OnlineGP:
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
-        state = dictionary.empty_dictionary(max(self.budget, len(x)), self.n_features)
-        state.inputs[:, : len(x)] = x.T
-        state.targets[: len(x)] = y
-        state.covariance[: len(x), : len(x)] = self.kernel(x, x)
-        state.covariance[np.arange(len(x)), np.arange(len(x))] += self.noise_variance
-        state.counts[dictionary.N_POINTS] = len(x)
-        _factorise(state)
-        dictionary.reduce(self._rules, state, self.budget)
-        self._take(state)
+        points = state.of_points(self.kernel, self.noise_variance, x, y, max(self.budget, len(x)))
+        state.factorise(points)
+        dictionary.reduce(self._rules, points, self.budget)
+        state.copy_into(self._state, points)
+        self.n_refactorisations = 0
         return self
-
-    def _take(self, state: dictionary.Dictionary) -> None:
-        """Adopt a state of possibly larger capacity with at most `budget` points."""
-        n, kept = self.budget, self._state
-        kept.inputs[:] = state.inputs[:, :n]
-        kept.targets[:] = state.targets[:n]
-        kept.covariance[:] = state.covariance[:n, :n]
-        kept.order[:] = state.order[:n]
-        for name in ("cholesky", "factor"):
-            getattr(kept, name)[:] = getattr(state, name)[: n + 1, : n + 1]
-        for name in BY_AGE:
-            getattr(kept, name)[:] = getattr(state, name)[: n + 1]
-        kept.counts[:] = state.counts
 
     def reduce_to(self, n_points: int) -> None:
         """Remove the point of lowest reduction score until `n_points` are left (section 5 of the paper)."""
-        if not 1 <= n_points <= self.n_points:
+        if not isinstance(n_points, Integral) or not 1 <= n_points <= self.n_points:
             raise ValueError(
-                f"reduce_to: expected a number from 1 to {self.n_points} (points stored), got {n_points}"
+                f"reduce_to: expected a whole number from 1 to {self.n_points}, the points stored, "
+                f"got {n_points}"
             )
-        dictionary.reduce(self._rules, self._state, n_points)
+        dictionary.reduce(self._rules, self._state, int(n_points))
 
     def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean (m,) and latent variance (m,) at inputs (m, n_features).
@@ -317,16 +250,7 @@ class OnlineGP:
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the arrays that define the dictionary (`sysid.dictionary.Dictionary`), for `restore`."""
-        n, state = self.n_points, self._state
-        by_age = {name: getattr(state, name)[:n].copy() for name in ("order", *BY_AGE)}
-        factors = {"cholesky": np.triu(state.cholesky[:n, :n]), "factor": np.tril(state.factor[:n, :n])}
-        return {
-            "inputs": self.inputs,
-            "targets": self.targets,
-            **by_age,
-            **factors,
-            "counts": state.counts.copy(),
-        }
+        return state.taken_out(self._state)
 
     def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
         """Take over the arrays and counts of `state`, bit for bit.
@@ -334,27 +258,15 @@ class OnlineGP:
         Raises
         ------
         ValueError, KeyError
-            Arrays that are missing, do not fit together or exceed the budget.
+            Arrays that are missing, do not fit together, exceed the budget or contradict the points.
         """
-        state, n = dictionary.empty_dictionary(self.budget, self.n_features), len(arrays["targets"])
-        if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != state.counts.size:
+        restored = state.put_back(self.kernel, self.noise_variance, self.budget, arrays, counts)
+        if not (worst := state.contradiction(restored)) <= 10 * self._rules.tolerance:
             raise ValueError(
-                f"restore: expected at most {self.budget} points with an order of their own, got {n}"
+                f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
+                f"{10 * self._rules.tolerance:.3g}; the arrays were changed after they were taken out"
             )
-        x = matrix(arrays["inputs"], self.n_features, "inputs")
-        state.inputs[:, :n] = x.T
-        state.targets[:n] = vector(arrays["targets"], n, "targets")
-        state.order[:n] = arrays["order"]
-        for name in ("cholesky", "factor"):
-            getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
-        for name in BY_AGE:
-            getattr(state, name)[:n] = vector(arrays[name], n, name)
-        state.covariance[:n, :n] = self.kernel(x, x)
-        state.covariance[np.arange(n), np.arange(n)] += self.noise_variance
-        state.counts[:] = counts
-        state.counts[dictionary.N_POINTS] = n
-        state.counts[dictionary.MINIMUM_IS_STALE] = 1
-        self._state = state
+        self._state = restored
 
     def drift(self) -> float:
         """How far the factors are from the covariance (`sysid.dictionary.drift`): 0 if exact."""
@@ -367,27 +279,11 @@ class OnlineGP:
             return
         self.n_refactorisations += int(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED)
         counts[dictionary.FACTORS_ARE] = dictionary.GOOD
-        _factorise(self._state)
+        state.factorise(self._state)
 
 
-def _factorise(state: dictionary.Dictionary) -> None:
-    """``U'U = Ky`` and ``F = U'^-1`` from scratch, O(N^3)."""
-    n = int(state.counts[dictionary.N_POINTS])
-    order = state.order[:n]
-    ky = state.covariance[np.ix_(order, order)]
-    lower, status = lapack.dpotrf(ky, lower=1, clean=1)
-    if status == 0:
-        inverse, status = lapack.dtrtri(lower, lower=1)
-    if status != 0:
-        raise np.linalg.LinAlgError(
-            f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
-            "raise the noise variance"
-        )
-    state.cholesky[:n, :n], state.factor[:n, :n] = lower.T, inverse
-    dictionary.summarise(state, n)
-
-
-def _checked_budget(budget: int) -> int:
-    if isinstance(budget, bool) or not isinstance(budget, Real) or budget < 2 or int(budget) != budget:
+def checked_budget(budget: int) -> int:
+    """Budget as an int of at least 2 points, or an error that says so."""
+    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 2:
         raise ValueError(f"OnlineGP: budget must be an integer of at least 2 points, got {budget!r}")
     return int(budget)

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sysid.dictionary import RECORD
 from sysid.identify import Step
 from sysid.model import Prediction
-from sysid.online import UpdateReport
+from sysid.report import UpdateReport
 
 INITIAL, ONLINE, VALIDATION = range(3)
 NO_REPORT = UpdateReport(np.nan, np.nan, False, False, -1, -1, 0, np.nan, np.nan, np.nan)
@@ -49,7 +50,10 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
     tail = [NO_REPORT._replace(mean=m, variance=v) for m, v in zip(*predicted, strict=True)]
     reports = [step.report or NO_REPORT for step in steps] + tail
     values = list(zip(*reports, strict=True)) if reports else [()] * len(UpdateReport._fields)
-    columns = {name: np.array(column) for name, column in zip(UpdateReport._fields, values, strict=True)}
+    columns = {
+        name: np.array(column, dtype=RECORD[name])
+        for name, column in zip(UpdateReport._fields, values, strict=True)
+    }
     if n and steps:
         columns["n_points"][-n:] = columns["n_points"][-n - 1]
     phase = [INITIAL if step.report is None else ONLINE for step in steps] + [VALIDATION] * n

@@ -12,6 +12,7 @@ from scipy.spatial.distance import pdist
 from sysid.gp import log_marginal_likelihood
 from sysid.kernels import Kernel, SquaredExponential
 from sysid.online import LEAST_NOISE
+from sysid.scaling import Scaling
 
 
 class Hyperparameters(NamedTuple):
@@ -56,6 +57,14 @@ class Fixed(Training):
     def __post_init__(self) -> None:
         if self.n_initial < 0:
             raise ValueError(f"Fixed: n_initial must be at least 0, got {self.n_initial}")
+        kernel = SquaredExponential(
+            self.variance, np.atleast_1d(self.length_scales)
+        )  # refuses what is not positive
+        if not LEAST_NOISE * kernel.variance <= self.noise_variance < float("inf"):
+            raise ValueError(
+                f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, "
+                f"got {self.noise_variance}"
+            )
 
     @property
     def standardise(self) -> bool:
@@ -153,10 +162,9 @@ class _Problem:
     @classmethod
     def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> "_Problem":
         p = inputs.shape[1]
-        spread = inputs.std(axis=0)
-        spread = np.where(spread > 0, spread, 1.0)
+        spread = Scaling.fit(inputs).scale  # 1 for a constant feature
         distances = np.array([np.median(pdist(inputs[:, [d]])) for d in range(p)])
-        typical = np.where(distances > 0, distances, spread) * np.sqrt(p)
+        typical = np.where(distances > 1e-6 * spread, distances, spread) * np.sqrt(p)
         variance = float(np.mean(targets**2))
         return cls(settings, inputs, targets, typical, spread, variance if variance > 0 else 1.0)
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from math import inf
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Insertion(ABC):
 def check_threshold(owner: object, name: str) -> None:
     """Refuse a threshold that is not a number of at least 0."""
     value = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < inf:
         raise ValueError(
             f"{type(owner).__name__}: {name} must be a number of at least 0, "
             f"in the target's own units, got {value!r}"

@@ -1,24 +1,16 @@
-"""One short run that many tests look at; one BLAS thread, as in the commands."""
+"""One short run that many tests look at."""
 
 import os
 from pathlib import Path
 
 import pytest
 from running import SHORT, execute
-from threadpoolctl import threadpool_limits
 
 POTSDAM = Path(__file__).parents[3] / "shared" / "data" / "weather" / "potsdam_2010_hourly.csv"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_blas_thread():
-    """What `experiments/__init__.py` does too late when a test has imported NumPy before."""
-    with threadpool_limits(1):
-        yield
-
-
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory, one_blas_thread):
+def finished(tmp_path_factory):
     """Folder of a finished short run with figures."""
     return execute(tmp_path_factory.mktemp("runs") / "finished", *SHORT, "figures=true")
 

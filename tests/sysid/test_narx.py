@@ -244,7 +244,7 @@ def test_labels_explain_the_data():
     assert data.unit.values.tolist() == ["degC", "degC", "kg s-1", "kg s-1"]
     assert data.signal.values.tolist() == ["y", "y", "u", "u"]
     assert data.lag.values.tolist() == [1, 2, 0, 3]
-    assert data.target.attrs == {"units": "degC", "long_name": "change of signal y over one sample"}
+    assert data.target.attrs == {"units": "K", "long_name": "change of signal y over one sample"}
     assert data.previous.attrs == {"units": "degC", "long_name": "signal y one sample earlier"}
     assert data.time.attrs["units"] == "s"
     assert data.attrs["n_records"] == 2

@@ -162,9 +162,6 @@ def test_constant_feature_survives(settings):
     assert result.kernel.length_scales[1] > 0.05
 
 
-@pytest.mark.xfail(
-    strict=True, reason="0.1 has a standard deviation of 2e-16 by rounding, which becomes the unit"
-)
 def test_constant_feature_with_rounding_in_its_standard_deviation():
     x, y = gp_sample(100, [0.6], 1e-2, seed=25)
     x = np.column_stack([x, np.full(100, 0.1)])
