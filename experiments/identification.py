@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from experiments.build import build
 from experiments.launch import Stopped
 from experiments.live import LiveSource, live_source
 from experiments.progress import Progress
@@ -75,16 +75,16 @@ def run(config: DictConfig, folder: Path) -> float:
 def prepare(config: DictConfig) -> Identification:
     """Instantiate what learns."""
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {config.seed!r}")
+        raise ValueError(f"seed must be a whole number of >= 0, got {config.seed!r}")
     settings = Settings(
-        training=instantiate(config.training, _convert_="all"),
-        insertion=instantiate(config.insertion),
-        acceptance=instantiate(config.acceptance),
-        reduction=instantiate(config.reduction),
+        training=build(config, "training"),
+        insertion=build(config, "insertion"),
+        acceptance=build(config, "acceptance"),
+        reduction=build(config, "reduction"),
         budget=config.budget,
         seed=config.seed,
     )
-    return Identification(instantiate(config.narx, _convert_="all"), settings)
+    return Identification(build(config, "narx"), settings)
 
 
 def check_enough(source: LiveSource, identification: Identification) -> None:

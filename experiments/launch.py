@@ -6,7 +6,6 @@ import logging
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -18,7 +17,6 @@ MISTAKES = (
     TypeError,
     ArithmeticError,
     OSError,
-    InstantiationException,
     OmegaConfBaseException,
 )
 
@@ -57,15 +55,8 @@ def launch(module: str, config: DictConfig) -> float | None:
         if not single:
             raise
         log.debug("details", exc_info=True)
-        log.error("Error: %s", _message(error))
+        log.error("Error: %s", str(error) or type(error).__name__)
         raise SystemExit(1) from None
-
-
-def _message(error: BaseException) -> str:
-    """What went wrong, without the layers in between."""
-    if isinstance(error, InstantiationException) and error.__cause__ is not None:
-        return f"{_message(error.__cause__)} ({str(error).splitlines()[-1].strip()})"
-    return str(error) or type(error).__name__
 
 
 def check_keys(config: DictConfig, name: str) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from experiments.build import build
 from experiments.duration import seconds
 from simulators import Sample, System, closed_loop, collect
 from simulators.controllers.pi import PI
@@ -72,12 +72,12 @@ def live_source(config: DictConfig) -> LiveSource:
     ValueError
         Durations and fractions that leave nothing to identify; whatever the parts refuse.
     """
-    system, controller = instantiate(config.system), instantiate(config.controller)
+    system, controller = build(config, "system"), build(config, "controller")
     n_samples = math.floor(seconds(config.duration) / system.dt * (1 + 1e-12)) + 1
     if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
         raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
     n_identified = math.floor(config.identified * (n_samples - 1)) + 1
     time = system.dt * np.arange(n_samples)
-    weather = instantiate(config.weather).temperature(time, seed=config.seed)
+    weather = build(config, "weather").temperature(time, seed=config.seed)
     loop = closed_loop(system, controller, {"ambient_temperature": weather}, seed=config.seed)
     return LiveSource(system, controller, loop, n_samples, n_identified, config.seed)
