@@ -171,44 +171,59 @@ def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no
 
 
 @njit(cache=True)
-def _subtract_two(z, x, first, y, second, n):  # type: ignore[no-untyped-def]
-    """``z -= x first + y second``."""
+def _subtract_four(z, x, a, b, c, d, n):  # type: ignore[no-untyped-def]
+    """``z -= x[0] a + x[1] b + x[2] c + x[3] d``."""
+    x0, x1, x2, x3 = x
     for i in range(n):
-        z[i] -= x * first[i] + y * second[i]
+        z[i] -= (x0 * a[i] + x1 * b[i]) + (x2 * c[i] + x3 * d[i])
 
 
 @njit(cache=True, fastmath={"reassoc"})
-def _dot_two(first, second, z, n):  # type: ignore[no-untyped-def]
-    x, y = 0.0, 0.0
+def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
+    """Products of four rows with z."""
+    x0, x1, x2, x3 = 0.0, 0.0, 0.0, 0.0
     for i in range(n):
-        x += first[i] * z[i]
-        y += second[i] * z[i]
-    return x, y
+        x0 += a[i] * z[i]
+        x1 += b[i] * z[i]
+        x2 += c[i] * z[i]
+        x3 += d[i] * z[i]
+    return x0, x1, x2, x3
 
 
 @njit(cache=True)
 def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
-    """Overwrite z by the solution x of ``U'x = z``; two unknowns at a time."""
-    for j in range(0, n - 1, 2):
-        first, second = upper[j, j + 1 :], upper[j + 1, j + 2 :]
-        x = z[j] * pivots[j]
-        y = (z[j + 1] - x * first[0]) * pivots[j + 1]
-        z[j], z[j + 1] = x, y
-        _subtract_two(z[j + 2 :], x, first[1:], y, second, n - j - 2)
-    if n % 2:
-        z[n - 1] *= pivots[n - 1]
+    """Overwrite z by the solution x of ``U'x = z``, four unknowns at a time."""
+    whole = n - n % 4
+    for j in range(0, whole, 4):
+        a, b, c, d = upper[j, j:], upper[j + 1, j:], upper[j + 2, j:], upper[j + 3, j:]
+        x0 = z[j] * pivots[j]
+        x1 = (z[j + 1] - x0 * a[1]) * pivots[j + 1]
+        x2 = (z[j + 2] - x0 * a[2] - x1 * b[2]) * pivots[j + 2]
+        x3 = (z[j + 3] - x0 * a[3] - x1 * b[3] - x2 * c[3]) * pivots[j + 3]
+        z[j], z[j + 1], z[j + 2], z[j + 3] = x0, x1, x2, x3
+        _subtract_four(z[j + 4 :], (x0, x1, x2, x3), a[4:], b[4:], c[4:], d[4:], n - j - 4)
+    for j in range(whole, n):
+        z[j] *= pivots[j]
+        for i in range(j + 1, n):
+            z[i] -= z[j] * upper[j, i]
 
 
 @njit(cache=True)
 def _substitute_back(upper, pivots, n, z):  # type: ignore[no-untyped-def]
-    """Overwrite z by the solution x of ``Ux = z``; two unknowns at a time."""
-    for j in range(n - 1, 0, -2):
-        first, second = upper[j - 1, j:], upper[j, j + 1 :]
-        x, y = _dot_two(first[1:], second, z[j + 1 :], n - j - 1)
-        z[j] = (z[j] - y) * pivots[j]
-        z[j - 1] = (z[j - 1] - x - first[0] * z[j]) * pivots[j - 1]
-    if n % 2:
-        z[0] = (z[0] - _dot(upper[0, 1:], z[1:], n - 1)) * pivots[0]
+    """Overwrite z by the solution x of ``Ux = z``, four unknowns at a time."""
+    whole = n - n % 4
+    for j in range(n - 1, whole - 1, -1):
+        for i in range(j + 1, n):
+            z[j] -= upper[j, i] * z[i]
+        z[j] *= pivots[j]
+    for j in range(whole - 4, -1, -4):
+        a, b, c, d = upper[j, j:], upper[j + 1, j:], upper[j + 2, j:], upper[j + 3, j:]
+        y0, y1, y2, y3 = _dot_four(a[4:], b[4:], c[4:], d[4:], z[j + 4 :], n - j - 4)
+        x3 = (z[j + 3] - y3) * pivots[j + 3]
+        x2 = (z[j + 2] - y2 - c[3] * x3) * pivots[j + 2]
+        x1 = (z[j + 1] - y1 - b[3] * x3 - b[2] * x2) * pivots[j + 1]
+        z[j] = (z[j] - y0 - a[3] * x3 - a[2] * x2 - a[1] * x1) * pivots[j]
+        z[j + 1], z[j + 2], z[j + 3] = x1, x2, x3
 
 
 @njit(cache=True)
@@ -220,10 +235,22 @@ def _renew_weights(state, n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _add_squares(row, n, out):  # type: ignore[no-untyped-def]
-    """One row's part of ``q_j = sum_i F_ij^2``."""
+def _add_four_squares(a, b, c, d, n, out):  # type: ignore[no-untyped-def]
     for j in range(n):
-        out[j] += row[j] * row[j]
+        out[j] += (a[j] * a[j] + b[j] * b[j]) + (c[j] * c[j] + d[j] * d[j])
+
+
+@njit(cache=True)
+def _renew_precision(state, n):  # type: ignore[no-untyped-def]
+    """``q_j = sum_i F_ij^2``; F has zeros above its diagonal."""
+    factor, precision = state.factor, state.precision
+    precision[:n] = 0.0
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        _add_four_squares(factor[i], factor[i + 1], factor[i + 2], factor[i + 3], i + 4, precision)
+    for i in range(whole, n):
+        for j in range(i + 1):
+            precision[j] += factor[i, j] * factor[i, j]
 
 
 @njit(cache=True)
@@ -250,25 +277,22 @@ def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
-    """Remove the r-th oldest of n points from F, and renew q.
+    """Remove the r-th oldest of n points from F.
 
     Row r is carried through the younger rows; each Givens rotation moves that row's entry of column r
     into the carried row, which is dropped at the end. F stays lower triangular.
     """
-    factor, precision, carried = state.factor, state.precision, state.work[6]
-    precision[:n] = 0.0
-    for i in range(r):
-        _add_squares(factor[i], i + 1, precision)
+    factor, carried = state.factor, state.work[6]
     carried[: r + 1] = factor[r, : r + 1]
     carried[r + 1 : n] = 0.0
+    pivot = carried[r]
     for i in range(r + 1, n):
         row, above = factor[i], factor[i - 1]
-        length = math.sqrt(carried[r] * carried[r] + row[r] * row[r])
-        c, s = carried[r] / length, row[r] / length
+        length = math.sqrt(pivot * pivot + row[r] * row[r])
+        c, s = pivot / length, row[r] / length
         _rotate(row, carried, above, c, s, r)
         _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, i - r)
-        carried[r] = length
-        _add_squares(above, i, precision)
+        pivot = length
 
 
 @njit(cache=True)
@@ -281,8 +305,8 @@ def _shift_left(row, n):  # type: ignore[no-untyped-def]
 def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
     """Remove the r-th oldest of n points from U and b.
 
-    Without its column r, U has one entry too many below the diagonal in each younger column; row r is carried
-    through the younger rows and each Givens rotation removes one of them.
+    Without its column r, U has one entry too many below the diagonal in each younger column; row r is
+    carried through the younger rows and each Givens rotation removes one of them.
     """
     upper, b, carried = state.cholesky, state.whitened, state.work[6]
     for i in range(r):
@@ -338,61 +362,65 @@ def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
     """``r_i = a_i / q_i`` and ``v_i = 1 / q_i``, by age."""
+    weights, precision = state.weights, state.precision
     for j in range(n):
-        residual[j] = state.weights[j] / state.precision[j]
-        variance[j] = 1.0 / state.precision[j]
+        variance[j] = 1.0 / precision[j]
+        residual[j] = weights[j] * variance[j]
 
 
 @njit(cache=True)
 def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore[no-untyped-def]
     """As `leave_one_out`, with the candidate in the set: ``q + v^2/s`` and ``a - v error/s``."""
-    v = state.work[3]
+    weights, precision, v, inverse = state.weights, state.precision, state.work[3], 1.0 / s
     for j in range(n):
-        precision = state.precision[j] + v[j] * v[j] / s
-        residual[j] = (state.weights[j] - v[j] * error / s) / precision
-        variance[j] = 1.0 / precision
+        variance[j] = 1.0 / (precision[j] + v[j] * v[j] * inverse)
+        residual[j] = (weights[j] - v[j] * (error * inverse)) * variance[j]
+
+
+@njit(cache=True)
+def _in_sample(state, n, noise, residual, variance):  # type: ignore[no-untyped-def]
+    """Residual ``noise a_i`` and noisy variance ``2 noise - noise^2 q_i`` of the model that has the point."""
+    weights, precision = state.weights, state.precision
+    for j in range(n):
+        variance[j] = 2.0 * noise - noise * noise * precision[j]
+        residual[j] = noise * weights[j]
+
+
+@njit(cache=True)
+def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
+    """``out[j] = formula(residual[j], variance[j], noise_variance)``."""
+    for j in range(n):
+        out[j] = _score(formula, (residual[j], variance[j], noise_variance))
 
 
 @njit(cache=True)
 def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
-    """Acceptance score of every stored point by age, judged without itself or in sample.
-
-    In sample the residual is ``noise a_i`` and the noisy variance ``2 noise - noise^2 q_i``.
-    """
-    noise = rules.noise_variance
-    for j in range(n):
-        a, q = state.weights[j], state.precision[j]
-        if rules.reference == IN_SAMPLE:
-            out[j] = _score(rules.acceptance, (noise * a, 2.0 * noise - noise * noise * q, noise))
-        else:
-            out[j] = _score(rules.acceptance, (a / q, 1.0 / q, noise))
+    """Acceptance score of every stored point by age, judged without itself or in sample."""
+    residual, variance = state.work[4], state.work[6]
+    if rules.reference == IN_SAMPLE:
+        _in_sample(state, n, rules.noise_variance, residual, variance)
+    else:
+        leave_one_out(state, n, residual, variance)
+    scores(rules.acceptance, n, residual, variance, rules.noise_variance, out)
 
 
 @njit(cache=True)
 def _minimum(rules, state, n):  # type: ignore[no-untyped-def]
     """Smallest acceptance score of the stored points, computed once after each change."""
     if state.counts[MINIMUM_IS_STALE]:
-        scores = state.work[5]
-        acceptance_scores(rules, state, n, scores)
-        state.minimum[0] = scores[:n].min()
+        acceptance_scores(rules, state, n, state.work[5])
+        state.minimum[0] = state.work[5, :n].min()
         state.counts[MINIMUM_IS_STALE] = 0
     return state.minimum[0]
 
 
 @njit(cache=True)
-def reduction_scores(rules, n, residual, variance, out):  # type: ignore[no-untyped-def]
-    """Reduction score of every point; the lowest leaves first."""
-    for j in range(n):
-        out[j] = _score(rules.reduction, (residual[j], variance[j], rules.noise_variance))
-
-
-@njit(cache=True)
-def lowest(scores, n):  # type: ignore[no-untyped-def]
-    """Index of the lowest score; among ties (relative gap below `TIE`) the first, which is the oldest."""
-    least = scores[:n].min()
+def lowest(values, n):  # type: ignore[no-untyped-def]
+    """Index of the lowest value; among ties (relative gap below `TIE`) the first, which is the oldest."""
+    least = values[:n].min()
     bound = least + TIE * abs(least) if abs(least) < math.inf else least
     for j in range(n):
-        if scores[j] <= bound:
+        if values[j] <= bound:
             return j
     return 0
 
@@ -409,9 +437,8 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
             order[j] = order[j + 1]
         order[n - 1] = slot
     else:
-        state.precision[n] = 0.0
-        _add_squares(state.factor[n], n + 1, state.precision)
         n += 1
+    _renew_precision(state, n)
     _renew_weights(state, n)
     state.inputs[:, slot] = x
     state.targets[slot] = target
@@ -478,11 +505,10 @@ def _report_prediction(row, mean, latent, n):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def summarise(state, n):  # type: ignore[no-untyped-def]
     """``1/diag(U)``, b, a and q: what follows from new factors."""
-    state.precision[:n] = 0.0
     for j in range(n):
         state.pivots[j] = 1.0 / state.cholesky[j, j]
         state.whitened[j] = state.targets[state.order[j]]
-        _add_squares(state.factor[j], j + 1, state.precision)
+    _renew_precision(state, n)
     _substitute(state.cholesky, state.pivots, n, state.whitened)
     _renew_weights(state, n)
 
@@ -493,14 +519,15 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
 
     The point in the last slot moves into each slot that becomes free, so that slots 0 to n - 1 stay in use.
     """
-    residual, variance, scores = state.work[4], state.work[5], state.work[7]
+    residual, variance, score = state.work[4], state.work[5], state.work[7]
     order = state.order
     for n in range(state.counts[N_POINTS], target, -1):
         leave_one_out(state, n, residual, variance)
-        reduction_scores(rules, n, residual, variance, scores)
-        r = lowest(scores, n)
+        scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+        r = lowest(score, n)
         _delete_from_inverse(state, n, r)
         _delete_from_cholesky(state, n, r)
+        _renew_precision(state, n - 1)
         _renew_weights(state, n - 1)
         slot, last = order[r], n - 1
         for j in range(r, n - 1):
@@ -538,7 +565,7 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
     (``counts[FACTORS_ARE]``), which the caller does before it goes on.
     """
     budget = state.targets.size
-    residual, variance, scores = state.work[4], state.work[5], state.work[7]
+    residual, variance, score = state.work[4], state.work[5], state.work[7]
     for t in range(start, points.shape[0]):
         n, x, row = state.counts[N_POINTS], points[t], record[t]
         mean, prior, latent = _project(rules, state, n, x)
@@ -559,9 +586,9 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
                 if not row["acceptance_score"] > row["acceptance_minimum"]:
                     continue
             _leave_one_out_with(state, n, error, s, residual, variance)
-            reduction_scores(rules, n, residual, variance, scores)
-            r = lowest(scores, n)
-            row["reduction_score"] = scores[r]
+            scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+            r = lowest(score, n)
+            row["reduction_score"] = score[r]
         _append(state, n, state.work[2], state.work[3], error, s)
         row["accepted"] = True
         row["slot"] = _enter(rules, state, n, r, x, targets[t], prior)
