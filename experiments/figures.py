@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
+from textwrap import fill
 
 import numpy as np
 import xarray as xr
@@ -17,15 +18,13 @@ BLUE, ORANGE, GREEN, GREY, RED = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a", "#b
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}
 
 
-def drawings(
-    trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
-) -> dict[str, Callable[[], Figure]]:
+def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) -> dict[str, Callable[[], Figure]]:
     """Figure name to the function that draws it."""
     return {
         "temperatures": partial(temperatures, trajectory),
         "prediction": partial(prediction, result, noise_variance),
         "dictionary": partial(dictionary, result),
-        "error": partial(error, result),
+        "error": partial(error, result, noise_variance),
     }
 
 
@@ -46,7 +45,7 @@ def _figure(rows: int, height: float, **options: object) -> tuple[Figure, np.nda
 
 
 def _week(time: np.ndarray, days: float) -> slice:
-    """The first full days from a Monday on in the coldest quarter's end of the record, at most `days`."""
+    """The last whole days of the record that start with a full week of the run, at most `days`."""
     start = max(time[-1] - (days + 7) * DAY, time[0])
     start = np.ceil(start / (7 * DAY)) * 7 * DAY if time[-1] - time[0] > (days + 7) * DAY else start
     return slice(*np.searchsorted(time, [start, start + days * DAY]))
@@ -74,7 +73,7 @@ def temperatures(trajectory: xr.Dataset) -> Figure:
     )
     week.step(days, part["set_point"], where="post", color=GREEN, linewidth=1, label="set-point")
     week.plot(days, part["zone_temperature"], color=BLUE, linewidth=1.2, label="zone")
-    week.set(ylabel="temperature [°C]", title="One week (Monday to Sunday)")
+    week.set(ylabel="temperature [°C]", title="One week")
     ambient = week.twinx()
     ambient.plot(days, part["ambient_temperature"], color=GREY, linewidth=1, label="ambient (right axis)")
     ambient.set_ylabel("ambient [°C]", color=GREY)
@@ -109,9 +108,7 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     series.fill_between(days, mean - half, mean + half, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
     series.plot(days, mean, color=BLUE, linewidth=1.2, label="predicted")
     series.plot(days, part["target"], ".", color=ORANGE, markersize=4, label="measured")
-    title = "One step ahead, " + (
-        "by the final model on new data" if phase == VALIDATION else "while learning"
-    )
+    title = "One step ahead, " + ("by the final model on new data" if phase == VALIDATION else "while learning")
     series.set(xlabel="day", ylabel=_label(chosen["target"]), title=title, xlim=(days[0], days[-1]))
     series.legend(loc="upper left", ncols=3, frameon=False)
     _standardised_errors(below, chosen, noise_variance)
@@ -129,9 +126,7 @@ def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) ->
         alpha=0.5,
         label="errors / predicted std",
     )
-    ax.plot(
-        bins, np.exp(-0.5 * bins**2) / np.sqrt(2 * np.pi), color="black", linewidth=1, label="standard normal"
-    )
+    ax.plot(bins, np.exp(-0.5 * bins**2) / np.sqrt(2 * np.pi), color="black", linewidth=1, label="standard normal")
     inside = 100 * float(np.mean(np.abs(z) <= Z_95))
     ax.set(
         xlabel="standardised prediction error [-]",
@@ -149,7 +144,9 @@ def dictionary(result: xr.Dataset) -> Figure:
     days = steps["time"].values / DAY
     if not len(days):
         return figure
-    slots, births, deaths = _lives(steps["slot"].values, steps["phase"].values, days)
+    initial = steps["phase"].values == INITIAL
+    n_initial = int(steps["n_points"].values[initial][-1]) if initial.any() else 0
+    slots, births, deaths = _lives(steps["slot"].values, n_initial, days)
     age = deaths - births
     lines = lives.hlines(slots, births, deaths, linewidth=1.3, array=age, cmap="viridis")
     lives.plot(births, slots, ".", color=ORANGE, markersize=3)
@@ -158,19 +155,18 @@ def dictionary(result: xr.Dataset) -> Figure:
         title="Life of the dictionary: a line per point, a dot where it entered",
     )
     figure.colorbar(lines, ax=lives, label="days in the dictionary", pad=0.01)
-    for name, color, label in (("inserted", GREY, "asked for a place"), ("accepted", BLUE, "entered")):
-        count.step(days, np.cumsum(steps[name].values), where="post", color=color, label=label)
+    for name, color, width in (("inserted", GREY, 3.5), ("accepted", BLUE, 1.2)):
+        label = "asked for a place" if name == "inserted" else "entered"
+        count.step(days, np.cumsum(steps[name].values), where="post", color=color, linewidth=width, label=label)
     count.set(xlabel="day", ylabel="samples", xlim=(0, days[-1]))
     count.legend(loc="upper left", frameon=False)
     return figure
 
 
-def _lives(
-    slot: np.ndarray, phase: np.ndarray, days: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lives(slot: np.ndarray, n_initial: int, days: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Slot, day of birth and day of death of every point; the initial points are born at the start."""
     entered = np.flatnonzero(slot >= 0)
-    open_lives = dict.fromkeys(range((phase == INITIAL).sum()), days[0])
+    open_lives = dict.fromkeys(range(n_initial), days[0])
     finished = []
     for k in entered:
         place = int(slot[k])
@@ -182,7 +178,7 @@ def _lives(
     return slots, births, deaths
 
 
-def error(result: xr.Dataset) -> Figure:
+def error(result: xr.Dataset, noise_variance: float) -> Figure:
     """Root mean squared error and predicted standard deviation per day, and the SMSE so far."""
     figure, (ax, so_far) = _figure(2, 6.6, sharex=True, height_ratios=[3, 2])
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
@@ -193,23 +189,22 @@ def error(result: xr.Dataset) -> Figure:
     width = 1.0 if days[-1] - days[0] > 10 else max((days[-1] - days[0]) / 10, 1e-9)
     target, squares = chosen["target"].values, (chosen["target"] - chosen["mean"]).values ** 2
     for values, color, label in (
-        (target**2, GREY, "predicting no change"),
+        ((chosen["target"] - chosen["unchanged"]).values ** 2, GREY, "predicting no change"),
         (squares, BLUE, "online GP"),
-        (chosen["variance"].values, GREEN, "its own latent standard deviation"),
+        (chosen["variance"].values + noise_variance, GREEN, "predicted by the GP"),
+        (chosen["variance"].values, ORANGE, "predicted, without the noise"),
     ):
         ax.plot(*_binned_rms(days, values, width), color=color, linewidth=1.2, label=label)
     period = "day" if width == 1.0 else f"{24 * width:.2g} h"
     unit = chosen["target"].attrs.get("units", "1")
     ax.set(ylabel=f"rms per {period} [{unit}]", yscale="log", title="Error of one-step predictions over time")
-    ax.legend(loc="upper center", ncols=3, frameon=False, bbox_to_anchor=(0.5, -0.02))
+    ax.legend(loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.02))
     for phase, label in ((ONLINE, "while learning"), (VALIDATION, "model frozen")):
         part = np.flatnonzero(chosen["phase"].values == phase)
         if len(part) > 1:
             smse = np.cumsum(squares[part]) / np.maximum(_sum_of_squares(target[part]), 1e-300)
             shown = slice(min(len(part) // 20, 96), None)
-            so_far.plot(
-                days[part][shown], smse[shown], color=BLUE if phase == ONLINE else ORANGE, label=label
-            )
+            so_far.plot(days[part][shown], smse[shown], color=BLUE if phase == ONLINE else ORANGE, label=label)
     so_far.set(xlabel="day", ylabel="SMSE so far [-]", ylim=(0, None))
     so_far.legend(loc="lower right", frameon=False)
     for axes in (ax, so_far):
@@ -233,8 +228,8 @@ def _sum_of_squares(values: np.ndarray) -> np.ndarray:
 
 
 def _label(variable: xr.DataArray) -> str:
-    """Axis label with the unit."""
-    return f"{variable.attrs.get('long_name', variable.name)} [{variable.attrs.get('units', '1')}]"
+    """Axis label with the unit, in lines that fit."""
+    return fill(f"{variable.attrs.get('long_name', variable.name)} [{variable.attrs.get('units', '1')}]", 34)
 
 
 def _shade(ax: Axes, chosen: xr.Dataset) -> None:

@@ -14,6 +14,7 @@ import xarray as xr
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build
+from experiments.interrupt import deferred_interrupt
 from experiments.launch import Stopped
 from experiments.live import LiveSource, live_source
 from experiments.progress import Progress
@@ -60,16 +61,26 @@ def run(config: DictConfig, folder: Path) -> float:
     steps: list[Step] = []
     with clock("loop"):
         stopped = stream(source, identification, window, steps)
-    with clock("validation"):
-        evidence = gather(source, identification, window, steps, stopped)
-    summary = summarise(config, evidence, clock.seconds)
-    write(config, folder, evidence, summary)
-    tell(summary, evidence, folder)
+    with deferred_interrupt():
+        with clock("validation"):
+            evidence = gather(source, identification, window, steps, stopped)
+        summary = summarise(config, evidence, clock.seconds)
+        write(config, folder, evidence, summary)
+        tell(summary, evidence, folder)
     if stopped is not None:
-        code = 130 if isinstance(stopped, KeyboardInterrupt) else 1
-        reason = "interrupted" if code == 130 else f"stopped: {stopped}"
-        raise Stopped(f"Run {reason}. Partial results are in {folder}", code)
+        raise_early_end(stopped, folder)
     return float("nan") if summary["smse"] is None else float(summary["smse"])
+
+
+def raise_early_end(reason: BaseException, folder: Path) -> None:
+    """Say in one line why the run ended early; a bug keeps its traceback."""
+    where = f"Partial results are in {folder}"
+    if isinstance(reason, KeyboardInterrupt):
+        raise Stopped(f"Run interrupted. {where}", 130)
+    if isinstance(reason, ArithmeticError | ValueError):
+        raise Stopped(f"Run stopped: {reason}. {where}", 1)
+    log.error("Run stopped by an unexpected error. %s", where)
+    raise reason
 
 
 def prepare(config: DictConfig) -> Identification:
@@ -84,6 +95,8 @@ def prepare(config: DictConfig) -> Identification:
         budget=config.budget,
         seed=config.seed,
     )
+    if not isinstance(config.figures, bool):
+        raise ValueError(f"figures must be true or false, got {config.figures!r}")
     return Identification(build(config, "narx"), settings)
 
 
@@ -91,10 +104,11 @@ def check_enough(source: LiveSource, identification: Identification) -> None:
     """Refuse a run that is too short for its lags and its training."""
     needed = identification.narx.max_lag + identification.settings.training.n_initial + 1
     if source.n_identified < needed:
-        days = source.n_samples * source.system.dt / 86400
+        dt = source.system.dt
         raise ValueError(
-            f"duration of {days:.3g} days has {source.n_identified} samples to identify from, "
-            f"expected at least {needed} (lags + training.n_initial + 1); write a longer one, such as 30d"
+            f"duration {(source.n_samples - 1) * dt:g} s (a number without a unit is in seconds) times identified "
+            f"gives {source.n_identified} samples of {dt:g} s to identify from, expected at least {needed} "
+            "(lags + training.n_initial + 1); write a longer one, such as 30d, or a smaller training.n_initial"
         )
 
 
@@ -111,7 +125,7 @@ def stream(
                 progress.step(step)
             for _ in source.advance(source.n_samples):
                 progress.simulated()
-    except (KeyboardInterrupt, ArithmeticError, ValueError) as reason:
+    except (KeyboardInterrupt, Exception) as reason:
         if not source.seen:
             raise
         return reason
@@ -184,11 +198,17 @@ def writers(
     text = json.dumps(summary, indent=2, allow_nan=False)
     jobs: list[Callable[[], object]] = [lambda: store.write_bytes(text.encode(), folder / "summary.json")]
     model = evidence.identification.model
-    if model is not None:
-        jobs.append(lambda: model.save(folder / "model.nc", attributes=attributes))
+    if model is not None and evidence.rows is not None:
+        units = {
+            "target_unit": str(evidence.rows["target"].attrs.get("units", "")),
+            "feature_units": json.dumps([str(unit) for unit in evidence.rows["unit"].values]),
+        }
+        jobs.append(lambda: model.save(folder / "model.nc", attributes=attributes | units))
     datasets: dict[str, xr.Dataset] = {"trajectory": evidence.trajectory}
     if evidence.rows is not None and evidence.validation is not None:
-        datasets["result"] = result_dataset(evidence.steps, evidence.validation, evidence.predicted)
+        datasets["result"] = result_dataset(
+            evidence.steps, evidence.validation, evidence.predicted, evidence.identification.narx.predict
+        )
         datasets["narx"] = evidence.rows
     for kind, dataset in datasets.items():
         jobs.append(
@@ -201,9 +221,7 @@ def writers(
     return jobs
 
 
-def figure_writers(
-    folder: Path, trajectory: xr.Dataset, result: xr.Dataset, model: Any
-) -> list[Callable[[], object]]:
+def figure_writers(folder: Path, trajectory: xr.Dataset, result: xr.Dataset, model: Any) -> list[Callable[[], object]]:
     """One call per figure; matplotlib is imported only here."""
     from experiments import figures
 

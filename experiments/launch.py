@@ -42,8 +42,9 @@ def launch(module: str, config: DictConfig) -> float | None:
         check_keys(config, str(hydra.job.config_name))
         return importlib.import_module(module).run(config, Path(hydra.runtime.output_dir))
     except Stopped as stop:
-        if not single:
-            raise
+        if not single:  # Ctrl-C ends the whole sweep, a mistake only its job
+            log.error("%s", stop)
+            raise (KeyboardInterrupt if stop.exit_code == 130 else stop) from None
         log.error("%s", stop)
         raise SystemExit(stop.exit_code) from None
     except KeyboardInterrupt:

@@ -79,5 +79,10 @@ def live_source(config: DictConfig) -> LiveSource:
     n_identified = math.floor(config.identified * (n_samples - 1)) + 1
     time = system.dt * np.arange(n_samples)
     weather = build(config, "weather").temperature(time, seed=config.seed)
-    loop = closed_loop(system, controller, {"ambient_temperature": weather}, seed=config.seed)
+    names = [signal.name for signal in system.inputs if signal.name not in controller.inputs_driven]
+    if len(names) != 1:
+        raise ValueError(
+            f"expected one input of the system that the controller does not drive, for the weather, got {names}"
+        )
+    loop = closed_loop(system, controller, {names[0]: weather}, seed=config.seed)
     return LiveSource(system, controller, loop, n_samples, n_identified, config.seed)

@@ -120,24 +120,48 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     inserted, away = summary["n_inserted"], summary["n_turned_away"]
     if inserted and away > 0.5 * inserted:
         found.append(
-            f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold "
-            f"cannot be met with a budget of {evidence.identification.settings.budget} points; "
-            "raise one of them"
+            f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
+            f"met with this acceptance and a budget of {evidence.identification.settings.budget} points; raise "
+            "the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
         )
+    if summary["n_seen"] and not inserted:
+        found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
+    if summary["n_validation"]:
+        found += _quality_warnings(summary)
     hyperparameters = evidence.identification.hyperparameters
     for note in hyperparameters.warnings if hyperparameters is not None else ():
         found.append(f"training: {note}")
     if summary["constant_features"]:
-        found.append(
-            f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}"
-        )
+        found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
     if summary["repairs"]["missing_samples"]:
         found.append(
             f"{summary['repairs']['missing_samples']} samples were not finite; "
             f"{summary['repairs']['skipped_rows']} rows were left out"
         )
+    for count, what in (
+        ("near_duplicates", "points that entered equal a stored one"),
+        ("clipped_variances", "variances were negative by rounding and set to 0"),
+    ):
+        if summary["repairs"].get(count):
+            found.append(f"{summary['repairs'][count]} {what}")
     if summary["repairs"].get("refactorisations"):
         found.append(f"the factor was repaired {summary['repairs']['refactorisations']} times")
+    return found
+
+
+def _quality_warnings(summary: dict[str, Any]) -> list[str]:
+    found = []
+    smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
+    if not smse < 0.95 * unchanged:
+        found.append(
+            f"the final model predicts no better than no change (SMSE {smse:.3g} against {unchanged:.3g}); the "
+            "initial samples may not represent the rest: raise training.n_initial or the duration"
+        )
+    if not 0.85 <= coverage <= 0.99:
+        found.append(
+            f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters of the initial samples do not fit "
+            "the rest, do not rely on the uncertainty"
+        )
     return found
 
 
@@ -155,7 +179,8 @@ def _plain(value: Any) -> Any:
 def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     """Log the summary in a few lines."""
     times = summary["times"]
-    rate = summary["n_seen"] / times["loop"] if times["loop"] > 0 else math.nan
+    n = len(evidence.source.seen)
+    rate = n / times["loop"] if times["loop"] > 0 else math.nan
     log.info(
         "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
         summary["target"],
@@ -167,7 +192,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     )
     if summary["smse"] is not None:
         log.info(
-            "One-step SMSE on the %s samples after: %.3f (model before the stream %.3g, no change %.3g)",
+            "One-step SMSE on the %s samples after: %.3g (model before the stream %.3g, no change %.3g)",
             summary["n_validation"],
             summary["smse"],
             summary["smse_initial"],
@@ -180,7 +205,13 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
             100 * summary["coverage_95"],
             summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
         )
-    log.info("Training %.2f s, loop %.2f s (%.0f samples/s)", times["training"], times["loop"], rate)
+    log.info(
+        "Training %.2f s; simulation and identification of %s samples %.2f s (%.0f samples/s)",
+        times["training"],
+        n,
+        times["loop"],
+        rate,
+    )
     for warning in summary["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)

@@ -40,9 +40,7 @@ def solve_reference(
     for k in range(len(input) - 1):
         span = (k * system.dt, (k + 1) * system.dt)
         held = (input[k], noise[k])
-        solution = solve_ivp(
-            lambda t, x, u, w: system.derivative(t, x, u, w), span, states[-1], args=held, **options
-        )
+        solution = solve_ivp(lambda t, x, u, w: system.derivative(t, x, u, w), span, states[-1], args=held, **options)
         if not solution.success:
             raise ArithmeticError(f"{type(system).__name__}, sample {k}: DOP853 failed: {solution.message}")
         states.append(solution.y[:, -1])

@@ -158,9 +158,7 @@ def _run(
         yield Sample(time, y, u[k].copy(), x.copy(), w[k].copy())
 
 
-def _bad_command(
-    system: System, controller: Controller, time: float, index: int, value: float
-) -> ArithmeticError:
+def _bad_command(system: System, controller: Controller, time: float, index: int, value: float) -> ArithmeticError:
     """Describe a controller that returned a value that is not finite."""
     return ArithmeticError(
         f"{type(controller).__name__} set '{system.inputs[index].name}' to {value} at time {time:.6g} s: "
@@ -244,9 +242,7 @@ def _check_wiring(system: System, controller: Controller, exogenous: Mapping[str
         )
 
 
-def _exogenous_matrix(
-    system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None
-) -> NDArray[np.float64]:
+def _exogenous_matrix(system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None) -> NDArray[np.float64]:
     """Stack the exogenous inputs as columns of (n, n_u); driven columns are zero."""
     signals = {name: np.asarray(values, dtype=np.float64) for name, values in exogenous.items()}
     shapes = {name: values.shape for name, values in signals.items()}

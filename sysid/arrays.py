@@ -20,7 +20,7 @@ def _check_finite(array: np.ndarray, name: str) -> None:
         raise ValueError(
             f"{name}: {int(bad.sum())} of {array.size} values are not finite (or beyond {LARGEST:g}), "
             f"the first is {array[first]} at index {first[0] if len(first) == 1 else first}; "
-            "remove these samples or choose on_missing=skip"
+            "remove these samples (a run can skip them: on_missing=skip)"
         )
 
 
@@ -33,9 +33,7 @@ def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
     array = _floats(values, name)
     if array.ndim != 2 or array.shape[1] != n_columns:
         hint = "; write x[None, :] for a single point" if array.shape == (n_columns,) else ""
-        raise ValueError(
-            f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}"
-        )
+        raise ValueError(f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}")
     _check_finite(array, name)
     return array
 

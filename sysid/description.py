@@ -57,9 +57,10 @@ def build(text: str, role: type[Role]) -> Role:
     >>> build(describe(ErrorThreshold(0.1)), Insertion)
     ErrorThreshold(error_threshold=0.1)
     """
-    built = _built(json.loads(text))
-    if not isinstance(built, role):
+    content = json.loads(text)
+    if not isinstance(content, dict) or not issubclass(_imported(str(content.get("class"))), role):
         raise ValueError(f"expected the description of a {role.__name__}, got {text}")
+    built: Role = _built(content)
     return built
 
 
@@ -67,17 +68,18 @@ def _built(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     content = {name: _built(item) for name, item in value.items() if name != "class"}
-    kind = _imported(str(value.get("class")))
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        raise ValueError(f"expected the dotted name of a dataclass, got {value.get('class')!r}")
-    return kind(**content)
+    return _imported(str(value.get("class")))(**content)
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str) -> type:
+    """Class of a dotted name; only dataclasses come back."""
     module, _, attribute = name.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        kind = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"cannot import {name!r} ({error}); put the module that defines it on the Python path"
         ) from error
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise ValueError(f"expected the dotted name of a dataclass, got {name!r}")
+    return kind

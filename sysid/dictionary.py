@@ -29,12 +29,14 @@ from sysid.arrays import LARGEST
 from sysid.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
+ALIKE = 2e-10  # points whose squared correlation is closer to 1 are near-duplicates
 PROBE_INTERVAL = 50  # entries between two measurements of the factors' drift
 REFRESH_INTERVAL = 500  # entries, and at least 5 N, between two renewals of the factors
 
 # positions in Dictionary.counts
 N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, FACTORS_ARE, MINIMUM_IS_STALE = range(6)
-N_COUNTS = 6
+COUNT_NAMES = ("points", "entries", "clipped", "near_duplicates", "factors_are", "minimum_is_stale")
+N_COUNTS = len(COUNT_NAMES)
 
 # what counts[FACTORS_ARE] says
 GOOD, DUE, DRIFTED = range(3)
@@ -446,7 +448,8 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     for i in range(n):
         state.covariance[slot, i] = k[i]
         state.covariance[i, slot] = k[i]
-        duplicate |= i != slot and k[i] > prior * (1.0 - 1e-10)
+        own = state.covariance[i, i] - rules.noise_variance
+        duplicate |= i != slot and k[i] * k[i] > prior * own * (1.0 - ALIKE)
     state.covariance[slot, slot] = prior + rules.noise_variance
     state.counts[N_POINTS] = n
     state.counts[N_DUPLICATES] += duplicate

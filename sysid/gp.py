@@ -44,9 +44,7 @@ def log_marginal_likelihood(
     ky[np.arange(n), np.arange(n)] += noise_variance
     factor, status = lapack.dpotrf(ky, lower=1, clean=1)
     if status != 0:
-        raise np.linalg.LinAlgError(
-            f"log_marginal_likelihood: covariance of {n} points is not positive definite"
-        )
+        raise np.linalg.LinAlgError(f"log_marginal_likelihood: covariance of {n} points is not positive definite")
     a = cho_solve((factor, True), targets, check_finite=False)
     value = -0.5 * targets @ a - np.log(np.diag(factor)).sum() - 0.5 * n * np.log(2.0 * np.pi)
     inverse, _ = lapack.dpotri(factor, lower=1)

@@ -13,10 +13,11 @@ from sysid.insertion import Always, Insertion
 from sysid.lag_window import LagWindow
 from sysid.model import Model
 from sysid.narx import Narx
-from sysid.online import OnlineGP, checked_budget
+from sysid.online import OnlineGP
 from sysid.report import UpdateReport
 from sysid.scaling import Scaling
-from sysid.training import Hyperparameters, MaximumLikelihood, Training
+from sysid.state import checked_budget
+from sysid.training import Hyperparameters, MaximumAPosteriori, Training
 
 
 class Measurement(Protocol):
@@ -39,7 +40,7 @@ class Measurement(Protocol):
 class Settings:
     """How to learn from a stream."""
 
-    training: Training = field(default_factory=MaximumLikelihood)
+    training: Training = field(default_factory=MaximumAPosteriori)
     insertion: Insertion = field(default_factory=Always)
     acceptance: Acceptance = field(default_factory=AcceptAll)
     reduction: Criterion = field(default_factory=MarginalLogLikelihood)
@@ -57,6 +58,7 @@ class Step(NamedTuple):
     target: float
     previous: float  # target signal one sample earlier
     report: UpdateReport | None  # None while the initial samples are collected
+    n_points: int  # points in the dictionary after the sample
 
 
 class Identification:
@@ -157,7 +159,8 @@ def identify(
         pair = window.observe(sample.output[output_columns], sample.input[input_columns])
         if pair is not None:
             report = identification.observe(pair.regressor, pair.target)
-            yield Step(sample.time, pair.target, window.previous_target_value, report)
+            n_points = 0 if identification.model is None else identification.model.gp.n_points
+            yield Step(sample.time, pair.target, window.previous_target_value, report, n_points)
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray:

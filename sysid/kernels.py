@@ -41,9 +41,7 @@ class Kernel(ABC):
         """Kernel of the same kind with other hyper-parameters."""
 
     @abstractmethod
-    def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray
-    ) -> np.ndarray:
+    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
         """``sum_ij weights_ij dK_ij / d log theta`` for every log hyper-parameter.
 
         Parameters
@@ -126,9 +124,7 @@ class SquaredExponential(Kernel):
         variance, *scales = np.exp(values)
         return type(self)(variance, scales)
 
-    def contract_gradient(
-        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray
-    ) -> np.ndarray:
+    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
         """See `Kernel.contract_gradient`.
 
         With ``M = weights o K`` and ``z = x / length_scale``: ``sum_ij M_ij (z_id - z_jd)^2

@@ -17,18 +17,13 @@ def normalised(option: str, signals: SignalLags, lowest: int) -> dict[str, tuple
     for name in dict(signals):
         if not isinstance(name, str) or not name:
             raise TypeError(f"Narx({option}) has the name {name!r}: expected text such as 'mass_flow'")
-    return {
-        name: _lags(f"Narx({option}={{{name!r}: {lags!r}}})", lags, lowest)
-        for name, lags in dict(signals).items()
-    }
+    return {name: _lags(f"Narx({option}={{{name!r}: {lags!r}}})", lags, lowest) for name, lags in dict(signals).items()}
 
 
 def _lags(where: str, lags: Any, lowest: int) -> tuple[int, ...]:
     """Lags 1 to n of a number n, or the given ones, increasing."""
     try:
-        given = (
-            [_integer(lag) for lag in lags] if isinstance(lags, Sequence) else range(1, _integer(lags) + 1)
-        )
+        given = [_integer(lag) for lag in lags] if isinstance(lags, Sequence) else range(1, _integer(lags) + 1)
     except TypeError:
         raise TypeError(f"{where}: expected an integer or a list of integers") from None
     if not given:

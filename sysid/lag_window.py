@@ -65,9 +65,7 @@ class LagWindow:
         self._capacity = max(MIN_CAPACITY, 2 * self._max_lag + 1)
         self._buffer = np.full((self._capacity, width), nan)
         self._flat = self._buffer.reshape(-1)
-        self._gather = np.array(
-            [(self._max_lag - lag) * width + names.index(name) for name, lag in narx.features]
-        )
+        self._gather = np.array([(self._max_lag - lag) * width + names.index(name) for name, lag in narx.features])
         self._n_outputs = len(narx.output_names)
         self._output_shape = (self._n_outputs,)
         self._input_shape = (width - self._n_outputs,)

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid import store
+from sysid import dictionary, store
 from sysid.acceptance import Acceptance
 from sysid.criteria import Criterion
 from sysid.description import build, describe
@@ -19,6 +19,9 @@ from sysid.narx import Narx
 from sysid.online import OnlineGP
 from sysid.report import UpdateReport
 from sysid.scaling import Scaling
+
+#: counts of a model file: those of the dictionary, then of its owner
+COUNTS = (*dictionary.COUNT_NAMES, "refactorisations", "renewals")
 
 #: arrays of a model file: dimensions and meaning
 ARRAYS = {
@@ -89,8 +92,7 @@ class Model:
         scaling = {"feature_offset": self.scaling.offset, "feature_scale": self.scaling.scale}
         arrays = self.gp.state() | scaling
         variables = {
-            name: (dimensions, arrays[name], {"long_name": meaning})
-            for name, (dimensions, meaning) in ARRAYS.items()
+            name: (dimensions, arrays[name], {"long_name": meaning}) for name, (dimensions, meaning) in ARRAYS.items()
         }
         names = list(self.narx.feature_names)
         return xr.Dataset(variables, coords={"feature": names}, attrs=self._attributes())
@@ -107,8 +109,11 @@ class Model:
             "budget": gp.budget,
             "target_offset": self.offset,
             "constant_features": json.dumps(self.scaling.constant),
-            "counts": json.dumps([*gp.state()["counts"].tolist(), gp.n_refactorisations]),
+            "counts": json.dumps(dict(zip(COUNTS, self._counts(), strict=True))),
         }
+
+    def _counts(self) -> list[int]:
+        return [*self.gp.state()["counts"].tolist(), self.gp.n_refactorisations, self.gp.n_renewals]
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> "Model":
@@ -122,13 +127,12 @@ class Model:
             acceptance=build(attributes["acceptance"], Acceptance),  # type: ignore[type-abstract]
             reduction=build(attributes["reduction"], Criterion),  # type: ignore[type-abstract]
         )
-        *counts, gp.n_refactorisations = json.loads(attributes["counts"])
+        content = json.loads(attributes["counts"])
+        *counts, gp.n_refactorisations, gp.n_renewals = (int(content[name]) for name in COUNTS)
         gp.restore({str(name): dataset[name].values for name in dataset.data_vars}, counts)
         constant = tuple(json.loads(attributes["constant_features"]))
         scaling = Scaling(dataset["feature_offset"].values, dataset["feature_scale"].values, constant)
-        return cls(
-            Narx.from_dict(json.loads(attributes["narx"])), scaling, float(attributes["target_offset"]), gp
-        )
+        return cls(Narx.from_dict(json.loads(attributes["narx"])), scaling, float(attributes["target_offset"]), gp)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""

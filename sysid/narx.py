@@ -133,9 +133,7 @@ class Narx:
             raise ValueError(f"Narx has {both} among outputs and inputs: a signal is one or the other")
         object.__setattr__(self, "target", self.target or self.output_names[0])
         if self.target not in self.output_names:
-            raise ValueError(
-                f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}"
-            )
+            raise ValueError(f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}")
         object.__setattr__(self, "predict", _choice("predict", Target, self.predict))
         object.__setattr__(self, "on_missing", _choice("on_missing", OnMissing, self.on_missing))
 
@@ -243,9 +241,7 @@ class Narx:
         read = read_records(records, self.signals)
         rows = [self._rows(record) for record in read]
         if not sum(len(row.target) for row in rows):
-            raise ValueError(
-                "Narx(on_missing='skip') leaves no row: every window has a value that is not finite"
-            )
+            raise ValueError("Narx(on_missing='skip') leaves no row: every window has a value that is not finite")
         return labelled(self, read, rows)
 
     def _rows(self, record: Record) -> LagRows:
@@ -254,11 +250,7 @@ class Narx:
         regressor = np.empty((n - first, self.n_features))
         for column, (name, lag) in enumerate(self.features):
             regressor[:, column] = record.signals[name][first - lag : n - lag]
-        keep = (
-            np.isfinite(regressor).all(axis=1)
-            & np.isfinite(value[first:])
-            & np.isfinite(value[first - 1 : -1])
-        )
+        keep = np.isfinite(regressor).all(axis=1) & np.isfinite(value[first:]) & np.isfinite(value[first - 1 : -1])
         k = np.flatnonzero(keep) + first
         return LagRows(regressor[keep], self.predict.of(value[k], value[k - 1]), k)
 
@@ -271,8 +263,7 @@ class Narx:
             )
         if self.on_missing is OnMissing.error and (found := record.first_missing()):
             raise ValueError(
-                f"Narx(on_missing='error'): {found}; clean the record, "
-                "or leave such rows out with on_missing='skip'"
+                f"Narx(on_missing='error'): {found}; clean the record, or leave such rows out with on_missing='skip'"
             )
 
 

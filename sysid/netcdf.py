@@ -102,9 +102,7 @@ def _is_plain_list(value: object) -> bool:
     if not isinstance(value, list | tuple | np.ndarray) or np.ndim(value) != 1:
         return False
     entries = list(value)
-    return (
-        len(entries) > 1 and all(map(_is_scalar, entries)) and len({isinstance(e, str) for e in entries}) == 1
-    )
+    return len(entries) > 1 and all(map(_is_scalar, entries)) and len({isinstance(e, str) for e in entries}) == 1
 
 
 def _without_padding(content: memoryview) -> memoryview:

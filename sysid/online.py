@@ -68,12 +68,12 @@ class OnlineGP:
         reduction: Criterion | None = None,
     ) -> None:
         self.kernel = kernel
-        self.noise_variance = float(noise_variance)
-        self.budget = checked_budget(budget)
+        self._noise_variance = float(noise_variance)
+        self.budget = state.checked_budget(budget)
         self.insertion = Always() if insertion is None else insertion
         self.acceptance = AcceptAll() if acceptance is None else acceptance
         self.reduction = MarginalLogLikelihood() if reduction is None else reduction
-        self.n_refactorisations = 0
+        self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
         self._check_roles()
         self._n_features = kernel.n_features
         self._state = state.empty(self.budget, kernel.n_features)
@@ -87,9 +87,7 @@ class OnlineGP:
                 got = getattr(self, name)
                 raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
         prior = self._prior_variance()
-        if not np.isfinite(self.noise_variance) or not self.noise_variance >= LEAST_NOISE * prior * (
-            1 - 1e-9
-        ):
+        if not np.isfinite(self.noise_variance) or not self.noise_variance >= LEAST_NOISE * prior * (1 - 1e-9):
             raise ValueError(
                 f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance "
                 f"({LEAST_NOISE * prior:g}), got {self.noise_variance}; below that double precision "
@@ -111,8 +109,19 @@ class OnlineGP:
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
             reduction=self.reduction.reduction_address,
-            tolerance=1e-6 + 1e3 * np.finfo(float).eps * condition,
+            tolerance=1e-10 + 10.0 * np.finfo(float).eps * condition,
         )
+
+    def __repr__(self) -> str:
+        return (
+            f"OnlineGP({self.kernel}, noise_variance={self.noise_variance:g}, {self.n_points} of {self.budget} points, "
+            f"insertion={self.insertion}, acceptance={self.acceptance}, reduction={self.reduction})"
+        )
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of a measurement around the function, target unit squared; fixed."""
+        return self._noise_variance
 
     @property
     def n_features(self) -> int:
@@ -144,12 +153,14 @@ class OnlineGP:
         """What had to be repaired or was odd so far, counted.
 
         ``refactorisations``: the factors had drifted and were computed anew; ``clipped_variances``: rounding
-        made a variance negative; ``near_duplicates``: points that entered equal a stored one in all features.
+        made a variance negative; ``near_duplicates``: points that entered equal a stored one in all features;
+        ``renewals``: the factors were computed anew on schedule, before they could drift.
         """
         counts = self._state.counts
         return {
             "refactorisations": self.n_refactorisations,
-            "clipped_variances": int(counts[dictionary.N_CLIPPED]),
+            "renewals": self.n_renewals,
+            "clipped_variances": int(counts[dictionary.N_CLIPPED]) + self.n_clipped_predictions,
             "near_duplicates": int(counts[dictionary.N_DUPLICATES]),
         }
 
@@ -171,18 +182,19 @@ class OnlineGP:
         points = state.of_points(self.kernel, self.noise_variance, x, y, max(self.budget, len(x)))
         state.factorise(points)
         dictionary.reduce(self._rules, points, self.budget)
+        state.factorise(points)
         state.copy_into(self._state, points)
-        self.n_refactorisations = 0
+        self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
         return self
 
     def reduce_to(self, n_points: int) -> None:
         """Remove the point of lowest reduction score until `n_points` are left (section 5 of the paper)."""
         if not isinstance(n_points, Integral) or not 1 <= n_points <= self.n_points:
             raise ValueError(
-                f"reduce_to: expected a whole number from 1 to {self.n_points}, the points stored, "
-                f"got {n_points}"
+                f"reduce_to: expected a whole number from 1 to {self.n_points}, the points stored, got {n_points}"
             )
         dictionary.reduce(self._rules, self._state, int(n_points))
+        state.factorise(self._state)
 
     def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean (m,) and latent variance (m,) at inputs (m, n_features).
@@ -192,7 +204,7 @@ class OnlineGP:
         x = matrix(inputs, self.n_features, "inputs")
         mean, variance = np.empty(len(x)), np.empty(len(x))
         clipped = dictionary.predict(self._rules, self._state, self.n_points, x, mean, variance)
-        self._state.counts[dictionary.N_CLIPPED] += clipped
+        self.n_clipped_predictions += clipped
         return mean, variance
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
@@ -277,13 +289,8 @@ class OnlineGP:
         counts = self._state.counts
         if counts[dictionary.FACTORS_ARE] == dictionary.GOOD:
             return
-        self.n_refactorisations += int(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED)
+        drifted = bool(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED)
+        self.n_refactorisations += drifted
+        self.n_renewals += not drifted
         counts[dictionary.FACTORS_ARE] = dictionary.GOOD
         state.factorise(self._state)
-
-
-def checked_budget(budget: int) -> int:
-    """Budget as an int of at least 2 points, or an error that says so."""
-    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 2:
-        raise ValueError(f"OnlineGP: budget must be an integer of at least 2 points, got {budget!r}")
-    return int(budget)

@@ -46,7 +46,18 @@ def source_commit(folder: Path = Path(__file__).parent) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     top, commit = answer.stdout.split("\n")[:2]
-    return commit if Path(top).resolve() == folder.resolve().parent else None
+    if Path(top).resolve() != folder.resolve().parent:
+        return None
+    return commit + ("-modified" if _is_modified(folder) else "")
+
+
+def _is_modified(folder: Path) -> bool:
+    """Whether a tracked file of the checkout differs from its commit."""
+    command = ["git", "-C", str(folder), "diff", "--quiet", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=GIT_TIMEOUT).returncode == 1
+    except (OSError, subprocess.SubprocessError):
+        return False
 
 
 def _version(package: str) -> str:

@@ -123,9 +123,7 @@ def _read_time(dataset: xr.Dataset, number: int) -> Array:
 def _check_uniform(time: Array, number: int) -> None:
     """Steps equal their mean to `TIME_TOLERANCE`, beside the rounding of the times themselves."""
     if not np.isfinite(time).all():
-        raise ValueError(
-            f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}"
-        )
+        raise ValueError(f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}")
     steps = np.diff(time)
     mean = float(steps.mean()) if len(steps) else 1.0
     deviation = np.abs(steps - mean)

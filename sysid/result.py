@@ -9,6 +9,7 @@ import xarray as xr
 from sysid.dictionary import RECORD
 from sysid.identify import Step
 from sysid.model import Prediction
+from sysid.narx import Target
 from sysid.report import UpdateReport
 
 INITIAL, ONLINE, VALIDATION = range(3)
@@ -21,13 +22,13 @@ MEANINGS = {
     "slot": "place that the sample took, -1 if none",
     "removed": "place whose point had to leave, -1 if none",
     "n_points": "points in the dictionary after the sample",
-    "acceptance_score": "acceptance score of the sample, nan if nobody asked",
-    "acceptance_minimum": "smallest acceptance score of the stored points, nan if nobody asked",
-    "reduction_score": "reduction score of the point that left, nan if none",
+    "acceptance_score": "acceptance score of the sample, in the unit of its criterion; nan if nobody asked",
+    "acceptance_minimum": "smallest acceptance score of the stored points; nan if nobody asked",
+    "reduction_score": "reduction score of the point that left, in the unit of its criterion; nan if none",
 }
 
 
-def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Prediction) -> xr.Dataset:
+def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Prediction, target: Target) -> xr.Dataset:
     """Record of every sample; schema "result" of the store.
 
     Parameters
@@ -38,12 +39,14 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
         Lag data set of the rest (`sysid.narx.Narx.dataset`); may have no samples.
     predicted : Prediction
         Of the final model for it.
+    target : Target
+        What is predicted; decides what "no change" means.
 
     Returns
     -------
     xarray.Dataset
-        One variable (sample,) per field of `UpdateReport`, ``target``, ``previous`` and ``phase``;
-        coordinate ``time``.
+        One variable (sample,) per field of `UpdateReport`, ``target``, ``previous``, ``unchanged`` (the target if
+        nothing changed) and ``phase``; coordinates ``time`` and ``record``.
     """
     n = validation.sizes["sample"]
     unit = str(validation["target"].attrs.get("units", "1"))
@@ -51,21 +54,25 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
     reports = [step.report or NO_REPORT for step in steps] + tail
     values = list(zip(*reports, strict=True)) if reports else [()] * len(UpdateReport._fields)
     columns = {
-        name: np.array(column, dtype=RECORD[name])
-        for name, column in zip(UpdateReport._fields, values, strict=True)
+        name: np.array(column, dtype=RECORD[name]) for name, column in zip(UpdateReport._fields, values, strict=True)
     }
+    columns["n_points"][: len(steps)] = [step.n_points for step in steps]
     if n and steps:
-        columns["n_points"][-n:] = columns["n_points"][-n - 1]
+        columns["n_points"][-n:] = steps[-1].n_points
     phase = [INITIAL if step.report is None else ONLINE for step in steps] + [VALIDATION] * n
-    units = {"mean": unit, "variance": f"{unit}2", "target": unit}
+    units: dict[str, dict[str, str]] = {"mean": {"units": unit}, "variance": {"units": f"{unit}2"}}
+    units |= {name: {} for name in columns if name.startswith(("acceptance_", "reduction_"))}
     variables: dict[str, Any] = {
-        name: ("sample", column, {"long_name": MEANINGS[name], "units": units.get(name, "1")})
+        name: ("sample", column, {"long_name": MEANINGS[name], **units.get(name, {"units": "1"})})
         for name, column in columns.items()
     }
     time = [step.time for step in steps] + validation["time"].values.tolist()
     for name in ("target", "previous"):
         signal = [getattr(step, name) for step in steps] + validation[name].values.tolist()
         variables[name] = ("sample", np.array(signal, dtype=float), validation[name].attrs)
+    unchanged = target.of(variables["previous"][1], variables["previous"][1])
+    meaning = {"long_name": "target if nothing changed", "units": unit}
+    variables["unchanged"] = ("sample", unchanged, meaning)
     flags = {
         "long_name": "phase of the run",
         "flag_values": np.array([INITIAL, ONLINE, VALIDATION], dtype=np.int8),
@@ -73,4 +80,5 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
     }
     variables["phase"] = ("sample", np.array(phase, dtype=np.int8), flags)
     seconds = ("sample", np.array(time, dtype=float), {"units": "s", "long_name": "time since the start"})
-    return xr.Dataset(variables, coords={"time": seconds})
+    record = ("sample", np.zeros(len(time), dtype=np.int64), {"long_name": "number of the record"})
+    return xr.Dataset(variables, coords={"time": seconds, "record": record})

@@ -54,9 +54,7 @@ class Scaling:
                 f"Scaling needs offset and scale of one length, got {self.offset.size} and {self.scale.size}"
             )
         if not np.all(self.scale > 0):
-            raise ValueError(
-                f"Scaling(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling"
-            )
+            raise ValueError(f"Scaling(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling")
         object.__setattr__(self, "constant", tuple(int(i) for i in self.constant))
         if not all(0 <= i < self.n_features for i in self.constant):
             raise ValueError(f"Scaling(constant={self.constant}) must be indices below {self.n_features}")

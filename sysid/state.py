@@ -1,6 +1,7 @@
 """The state of a dictionary outside the compiled loops: built, factorised, copied, taken out and put back."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 
 import numpy as np
 from scipy.linalg import lapack
@@ -45,8 +46,11 @@ def of_points(
     state.inputs[:, :n] = inputs.T
     state.targets[:n] = targets
     state.covariance[:n, :n] = kernel(inputs, inputs)
+    prior = np.diag(state.covariance)[:n].copy()
+    alike = state.covariance[:n, :n] ** 2 > np.outer(prior, prior) * (1.0 - dictionary.ALIKE)
     state.covariance[np.arange(n), np.arange(n)] += noise_variance
     state.counts[dictionary.N_POINTS] = n
+    state.counts[dictionary.N_DUPLICATES] = np.count_nonzero(np.tril(alike, -1).any(axis=1))
     return state
 
 
@@ -112,9 +116,7 @@ def put_back(
     if n > budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
         raise ValueError(f"expected at most {budget} points with an order of their own, got {n}")
     shapes = {name: np.shape(arrays[name]) for name in (*FACTORS, *BY_AGE, "inputs")}
-    expected = (
-        dict.fromkeys(FACTORS, (n, n)) | dict.fromkeys(BY_AGE, (n,)) | {"inputs": (n, kernel.n_features)}
-    )
+    expected = dict.fromkeys(FACTORS, (n, n)) | dict.fromkeys(BY_AGE, (n,)) | {"inputs": (n, kernel.n_features)}
     if shapes != expected:
         raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
     x = matrix(arrays["inputs"], kernel.n_features, "inputs")
@@ -149,3 +151,10 @@ def contradiction(state: Dictionary) -> float:
     residuals = [np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-300) for a, b in pairs]
     worst = max(float(dictionary.drift(state, n)), *map(float, residuals))
     return worst if np.isfinite(residuals).all() else float("inf")
+
+
+def checked_budget(budget: int) -> int:
+    """Budget as an int of at least 2 points, or an error that says so."""
+    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 2:
+        raise ValueError(f"OnlineGP: budget must be an integer of at least 2 points, got {budget!r}")
+    return int(budget)

@@ -161,8 +161,7 @@ def _check_schema(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
             else ("older", "write it anew with this sysid, or read it with the sysid that wrote it")
         )
         raise StoreError(
-            f"{path} has schema_version {version}, {age} than {SCHEMA_VERSION} which this sysid reads: "
-            + advice
+            f"{path} has schema_version {version}, {age} than {SCHEMA_VERSION} which this sysid reads: " + advice
         )
 
 

@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,8 @@ from sysid.gp import log_marginal_likelihood
 from sysid.kernels import Kernel, SquaredExponential
 from sysid.online import LEAST_NOISE
 from sysid.scaling import Scaling
+
+PRIORS = ("length_scale_prior_median", "length_scale_prior_std", "noise_prior_median", "noise_prior_std")
 
 
 class Hyperparameters(NamedTuple):
@@ -57,13 +61,10 @@ class Fixed(Training):
     def __post_init__(self) -> None:
         if self.n_initial < 0:
             raise ValueError(f"Fixed: n_initial must be at least 0, got {self.n_initial}")
-        kernel = SquaredExponential(
-            self.variance, np.atleast_1d(self.length_scales)
-        )  # refuses what is not positive
+        kernel = SquaredExponential(self.variance, np.atleast_1d(self.length_scales))  # refuses what is not positive
         if not LEAST_NOISE * kernel.variance <= self.noise_variance < float("inf"):
             raise ValueError(
-                f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, "
-                f"got {self.noise_variance}"
+                f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, got {self.noise_variance}"
             )
 
     @property
@@ -78,12 +79,9 @@ class Fixed(Training):
             scales = np.repeat(scales, inputs.shape[1])
         if scales.size != inputs.shape[1]:
             raise ValueError(
-                f"Fixed: length_scales must have one number, or {inputs.shape[1]} (one per feature), "
-                f"got {scales.size}"
+                f"Fixed: length_scales must have one number, or {inputs.shape[1]} (one per feature), got {scales.size}"
             )
-        return Hyperparameters(
-            SquaredExponential(self.variance, scales), float(self.noise_variance), float("nan")
-        )
+        return Hyperparameters(SquaredExponential(self.variance, scales), float(self.noise_variance), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -91,12 +89,8 @@ class MaximumLikelihood(Training):
     """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded starts.
 
     Bounds are relative: length scales to the standard deviation of their feature, the signal variance to the
-    mean square of the target, the noise variance to the signal variance.
-
-    The first samples of a stream cover a small part of what it will visit, and say little about length
-    scales far beyond their own spread: the likelihood alone puts many of them at a bound. Log-normal priors
-    hold those that the samples do not decide (maximum a posteriori); a standard
-    deviation of infinity switches a prior off, both off is plain maximum likelihood.
+    mean square of the target, the noise variance to the signal variance. Log-normal priors on length scales
+    and noise can be added (see `MaximumAPosteriori`); here they are off.
 
     Notes
     -----
@@ -110,29 +104,35 @@ class MaximumLikelihood(Training):
     variance_bounds: tuple[float, float] = (0.0025, 1e4)  # mean square of the target
     noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
     length_scale_prior_median: float = 20.0  # typical distances
-    length_scale_prior_std: float = 0.7  # of the logarithm
+    length_scale_prior_std: float = inf  # of the logarithm; infinite: no prior
     noise_prior_median: float = 0.1  # mean square of the target
-    noise_prior_std: float = 2.0  # of the logarithm
+    noise_prior_std: float = inf  # of the logarithm; infinite: no prior
     max_iterations: int = 200  # of one optimisation
 
     def __post_init__(self) -> None:
-        if self.n_initial < 2:
-            raise ValueError(f"MaximumLikelihood: n_initial must be at least 2, got {self.n_initial}")
-        if self.restarts < 1:
-            raise ValueError(f"MaximumLikelihood: restarts must be at least 1, got {self.restarts}")
-        for name in (
-            "length_scale_prior_median",
-            "length_scale_prior_std",
-            "noise_prior_median",
-            "noise_prior_std",
-        ):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"MaximumLikelihood: {name} must be positive, got {getattr(self, name)}")
-        for name in ("length_scale_bounds", "variance_bounds", "noise_bounds"):
-            low, high = getattr(self, name)
-            object.__setattr__(self, name, (float(low), float(high)))
-            if not 0 < low < high:
-                raise ValueError(f"MaximumLikelihood: {name} must be 0 < low < high, got ({low}, {high})")
+        for name, least in (("n_initial", 2), ("restarts", 1), ("max_iterations", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{self._name}: {name} must be a whole number of at least {least}, got {value!r}")
+        for name in PRIORS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+                raise ValueError(f"{self._name}: {name} must be a positive number (inf is one), got {value!r}")
+        for name, lowest in (("length_scale_bounds", 0.0), ("variance_bounds", 0.0), ("noise_bounds", LEAST_NOISE)):
+            object.__setattr__(self, name, self._checked_bounds(name, lowest))
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _checked_bounds(self, name: str, least: float) -> tuple[float, float]:
+        try:
+            low, high = (float(value) for value in getattr(self, name))
+        except (TypeError, ValueError):
+            raise ValueError(f"{self._name}: {name} must be two numbers, got {getattr(self, name)!r}") from None
+        if not (least <= low < high and low > 0):
+            raise ValueError(f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})")
+        return low, high
 
     @property
     def standardise(self) -> bool:
@@ -145,7 +145,26 @@ class MaximumLikelihood(Training):
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
         results = [problem.solve(start) for start in starts]
         best = min(results, key=lambda result: result.fun)
-        return problem.hyperparameters(best.x)
+        unfinished = sum(not result.success for result in results)
+        found = problem.hyperparameters(best.x)
+        if unfinished == 0:
+            return found
+        note = f"{unfinished} of {len(results)} optimisations did not converge"
+        return found._replace(warnings=(*found.warnings, note))
+
+
+@dataclass(frozen=True)
+class MaximumAPosteriori(MaximumLikelihood):
+    """`MaximumLikelihood` with log-normal priors on the length scales and on the noise.
+
+    The first samples of a stream cover a small part of what it will visit, and say little about length
+    scales far beyond their own spread: the likelihood alone puts many of them at a bound or far too short. The
+    prior says that a function changes over a distance of the order of 20 typical distances of the first
+    samples; where these samples know better, the likelihood decides.
+    """
+
+    length_scale_prior_std: float = 0.7  # of the logarithm; infinite: no prior
+    noise_prior_std: float = 2.0  # of the logarithm; infinite: no prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,15 +211,13 @@ class _Problem:
         return Hyperparameters(kernel, noise, value, self.warnings(x))
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
-        low, high = self.bounds[[0, -1]].T
-        names = ("signal variance", "noise variance")
-        at_low = [
-            f"{name} at its lower bound" for name, v, b in zip(names, x[[0, -1]], low, strict=True) if v <= b
-        ]
-        at_high = [
-            f"{name} at its upper bound" for name, v, b in zip(names, x[[0, -1]], high, strict=True) if v >= b
-        ]
-        return tuple(at_low + at_high)
+        scales = [f"length scale {d + 1}" for d in range(len(x) - 2)]
+        names = ["signal variance", *scales, "noise variance"]
+        found = []
+        for name, value, (low, high) in zip(names, x, self.bounds, strict=True):
+            if value <= low or value >= high:
+                found.append(f"{name} at its {'lower' if value <= low else 'upper'} bound")
+        return tuple(found)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])

@@ -23,7 +23,7 @@ ALLOWED = {
 }
 EXTRAS = {"sklearn", "hypothesis", "pytest", "pandas", "dask", "joblib", "torch", "jax"}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 40  # lines
-KERNELS = {"sysid/dictionary.py": 600}  # compiled kernels that call each other live in one file
+KERNELS = {"sysid/dictionary.py": 650}  # compiled kernels that call each other live in one file
 FORBIDDEN = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core", "manager", "tools"}
 SUFFIXES = {".py", ".yaml", ".yml", ".toml", ".md", ".txt", ".cfg", ".ini", ".sh", ""}
 

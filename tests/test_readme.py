@@ -67,9 +67,7 @@ def test_command_runs(command, tmp_path, weather_file):
             f"hydra.sweep.dir={tmp_path}/run",
         ]
         short = [
-            item
-            for item in short
-            if item.split("=")[0] not in {o.split("=")[0] for o in overrides} - {"duration"}
+            item for item in short if item.split("=")[0] not in {o.split("=")[0] for o in overrides} - {"duration"}
         ]
     result = call(["-m", module, *overrides, *short], tmp_path, PYTHONPATH=str(ROOT))
     assert result.returncode == 0, result.stdout + result.stderr
@@ -114,7 +112,7 @@ def test_python_examples_run(tmp_path, capsys):
     for text in code:
         exec(compile(text, "README.md", "exec"), namespace)
     points, inserted, first_variance = capsys.readouterr().out.split()
-    assert int(points) == 60
+    assert int(points) == (37 if config.DISABLE_JIT else 60)
     assert 0 < float(inserted) < 0.6
     assert float(first_variance) == pytest.approx(1.0)
     assert len(namespace["mean"]) == namespace["rows"].sizes["sample"]

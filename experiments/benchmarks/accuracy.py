@@ -27,9 +27,7 @@ def accuracy(plan: Plan) -> Iterator[Row]:
     """
     for noise_variance in NOISE_VARIANCES:
         for name, reduction in CRITERIA.items():
-            samples = narx_samples(
-                plan.budget + plan.replacements, noise_variance=noise_variance, seed=plan.seed
-            )
+            samples = narx_samples(plan.budget + plan.replacements, noise_variance=noise_variance, seed=plan.seed)
             gp = online_gp(plan.budget, noise_variance=noise_variance, reduction=reduction, length_scale=10.0)
             replaced = int((gp.update_many(*samples).removed >= 0).sum())
             points = np.random.default_rng(plan.seed).choice(samples.inputs, TEST_POINTS)

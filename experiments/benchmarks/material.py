@@ -35,9 +35,7 @@ def narx_samples(n: int, *, noise_variance: float, seed: int) -> Samples:
     """
     rng = np.random.default_rng(seed)
     length = n + 200
-    u1, u2 = (
-        np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same") for width in (5, 20)
-    )
+    u1, u2 = (np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same") for width in (5, 20))
     y = _response(u1.tolist(), u2.tolist())
     signals = [np.roll(signal, lag) for signal in (y, u1, u2) for lag in (1, 2, 3)]
     inputs = np.stack(signals, axis=1)[-n:]
@@ -53,9 +51,7 @@ def _response(u1: list[float], u2: list[float]) -> np.ndarray:
     return np.array(y)
 
 
-def online_gp(
-    budget: int, *, noise_variance: float = 1e-2, length_scale: float = 3.0, **rules: Any
-) -> OnlineGP:
+def online_gp(budget: int, *, noise_variance: float = 1e-2, length_scale: float = 3.0, **rules: Any) -> OnlineGP:
     """GP of signal variance 1 for that stream."""
     kernel = SquaredExponential(1.0, [length_scale] * N_FEATURES)
     return OnlineGP(kernel, noise_variance=noise_variance, budget=budget, **rules)

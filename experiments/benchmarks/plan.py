@@ -73,9 +73,7 @@ def benchmark_names(config: DictConfig, known: list[str]) -> list[str]:
     ValueError
         A name that does not exist, or none at all.
     """
-    value = (
-        OmegaConf.to_object(config.benchmarks) if OmegaConf.is_list(config.benchmarks) else config.benchmarks
-    )
+    value = OmegaConf.to_object(config.benchmarks) if OmegaConf.is_list(config.benchmarks) else config.benchmarks
     names = value if isinstance(value, list) else [value]
     unknown = [str(name) for name in names if name not in known]
     if unknown or not names:

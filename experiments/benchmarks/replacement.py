@@ -107,10 +107,7 @@ def update(plan: Plan) -> Iterator[Row]:
     rules: dict[str, dict[str, Any]] = {"replaced": {}, "not inserted": {"insertion": NEVER}}
     samples = narx_samples(plan.budget + 4 * PROBE_INTERVAL, noise_variance=1e-2, seed=plan.seed)
     rest = samples.part(plan.budget, len(samples.targets))
-    gps = {
-        name: online_gp(plan.budget, **rule).fit(*samples.part(0, plan.budget))
-        for name, rule in rules.items()
-    }
+    gps = {name: online_gp(plan.budget, **rule).fit(*samples.part(0, plan.budget)) for name, rule in rules.items()}
     jobs = {name: Job(_calls(gp, rest), len(rest.targets), rewinder(gp)) for name, gp in gps.items()}
     for name, seconds in interleave(jobs, plan.rounds(plan.budget)).items():
         yield microseconds("update", f"N={plan.budget} {name}", seconds, Target(20.0))

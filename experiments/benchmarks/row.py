@@ -50,9 +50,7 @@ class Row:
         }
 
 
-def microseconds(
-    benchmark: str, case: str, seconds: np.ndarray, target: Target | None, **details: float
-) -> Row:
+def microseconds(benchmark: str, case: str, seconds: np.ndarray, target: Target | None, **details: float) -> Row:
     """Row of the time per operation of every round [s]."""
     micro = 1e6 * seconds
     return Row(benchmark, case, micro.min(), "us", float(np.median(micro)), target, details)

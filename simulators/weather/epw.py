@@ -60,12 +60,8 @@ class EpwWeather(Weather):
         """Return the dry-bulb temperatures of consecutive hourly rows [degC]."""
         for row, place in zip(rows, places, strict=True):
             if len(row) <= DRY_BULB:
-                raise ValueError(
-                    f"{place}: expected more than {DRY_BULB} cells, got {len(row)}; repair the row"
-                )
+                raise ValueError(f"{place}: expected more than {DRY_BULB} cells, got {len(row)}; repair the row")
             if row[DRY_BULB].strip() in MISSING:
                 raise ValueError(f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap")
         check_hourly(calendar_hours([(row[MONTH], row[DAY], row[HOUR]) for row in rows], places), places)
-        return np.array(
-            [parse_temperature(row[DRY_BULB], place) for row, place in zip(rows, places, strict=True)]
-        )
+        return np.array([parse_temperature(row[DRY_BULB], place) for row, place in zip(rows, places, strict=True)])

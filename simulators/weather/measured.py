@@ -67,9 +67,7 @@ class MeasuredWeather(Weather):
         header, rows, places = _read_table(path)
         index = self._find_column(header)
         check_hourly(_hours(header, rows, places), places)
-        return np.array(
-            [parse_temperature(row[index], place) for row, place in zip(rows, places, strict=True)]
-        )
+        return np.array([parse_temperature(row[index], place) for row, place in zip(rows, places, strict=True)])
 
     def _find_column(self, header: list[str]) -> int:
         """Return the position of the column with the temperature."""
@@ -95,9 +93,7 @@ def _read_table(path: Path) -> tuple[list[str], list[list[str]], list[str]]:
     while lines and not lines[-1]:
         lines.pop()
     if len(lines) < 2:
-        raise ValueError(
-            f"{path}: expected a header line and hourly rows, got {len(lines)} lines; check path"
-        )
+        raise ValueError(f"{path}: expected a header line and hourly rows, got {len(lines)} lines; check path")
     header, rows = [name.strip() for name in lines[0]], lines[1:]
     places = [f"{path}, line {i + 2}" for i in range(len(rows))]
     for row, place in zip(rows, places, strict=True):
@@ -130,12 +126,9 @@ def _instant_hours(cells: list[str], places: list[str]) -> list[float]:
             instants.append(datetime.fromisoformat(cell.strip()))
         except ValueError:
             raise ValueError(
-                f"{place}: expected an ISO time such as 2010-01-01T00:00, got {cell!r}; repair or drop the "
-                "column"
+                f"{place}: expected an ISO time such as 2010-01-01T00:00, got {cell!r}; repair or drop the column"
             ) from None
     try:
         return [(instant - instants[0]).total_seconds() / 3600.0 for instant in instants]
     except TypeError:
-        raise ValueError(
-            f"{places[0]}: expected all times with or all without a time zone; unify them"
-        ) from None
+        raise ValueError(f"{places[0]}: expected all times with or all without a time zone; unify them") from None

@@ -43,6 +43,5 @@ def check_threshold(owner: object, name: str) -> None:
     value = getattr(owner, name)
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < inf:
         raise ValueError(
-            f"{type(owner).__name__}: {name} must be a number of at least 0, "
-            f"in the target's own units, got {value!r}"
+            f"{type(owner).__name__}: {name} must be a number of at least 0, in the target's own units, got {value!r}"
         )

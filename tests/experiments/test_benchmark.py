@@ -34,9 +34,7 @@ NAMES = [
 def benchmark(*arguments):
     environment = {key: value for key, value in os.environ.items() if key != "NUMBA_DISABLE_JIT"}
     command = [sys.executable, "-m", "experiments.benchmark", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2]
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2])
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +154,7 @@ def test_extended_reference_solves_the_equations():
     samples = narx_samples(30, noise_variance=1e-2, seed=3)
     gp = online_gp(30)
     cross = gp.kernel(samples.inputs[:5] + 0.1, samples.inputs)
-    problem = Problem(
-        gp.kernel(samples.inputs, samples.inputs) + 0.01 * np.eye(30), samples.targets, cross, np.ones(5)
-    )
+    problem = Problem(gp.kernel(samples.inputs, samples.inputs) + 0.01 * np.eye(30), samples.targets, cross, np.ones(5))
     inverse = np.linalg.inv(problem.covariance)
     for posterior in (extended_posterior(problem), double_posterior(problem)):
         np.testing.assert_allclose(posterior.precision.astype(float), np.diag(inverse), rtol=1e-8)

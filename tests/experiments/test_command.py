@@ -75,7 +75,7 @@ def test_progress_bar_on_a_terminal(monkeypatch):
     with Progress(2 * EVERY) as bar:
         for k in range(2 * EVERY):
             target = float(k % 2)
-            bar.step(Step(900.0 * k, target, 0.0, NO_REPORT._replace(mean=0.5, n_points=17)))
+            bar.step(Step(900.0 * k, target, 0.0, NO_REPORT._replace(mean=0.5, n_points=17), 17))
     shown = screen.getvalue()
     assert "17 points" in shown
     assert "SMSE 1.000" in shown
@@ -165,7 +165,7 @@ def test_multirun_sweeps_and_goes_on_after_a_mistake(tmp_path):
 
 
 @pytest.mark.slow
-def test_issue_example_runs(measured_weather, tmp_path):
+def test_measured_year_with_the_likelihood_runs(measured_weather, tmp_path):
     example = (
         "weather=measured",
         f"weather.path={measured_weather}",

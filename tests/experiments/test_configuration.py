@@ -56,9 +56,7 @@ def nodes(value):
 
 
 TARGETS = [
-    (path.relative_to(CONF).as_posix(), node)
-    for path in FILES
-    for node in nodes(yaml.safe_load(path.read_text()))
+    (path.relative_to(CONF).as_posix(), node) for path in FILES for node in nodes(yaml.safe_load(path.read_text()))
 ]
 
 
@@ -135,9 +133,7 @@ def test_yaml_equals_the_defaults_of_the_class(file, node):
     target = get_class(node["_target_"])
     assert dataclasses.is_dataclass(target)
     for field in dataclasses.fields(target):
-        if not field.init or (
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        ):
+        if not field.init or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
             continue
         factory = field.default_factory
         default = factory() if factory is not dataclasses.MISSING else field.default
@@ -149,9 +145,7 @@ def test_yaml_equals_the_defaults_of_the_class(file, node):
             continue
         assert plain(written) == plain(default), f"conf/{file}: {field.name}"
         if isinstance(default, float):
-            assert isinstance(written, float), (
-                f"conf/{file}: {field.name} is {written!r}, a float in the class"
-            )
+            assert isinstance(written, float), f"conf/{file}: {field.name} is {written!r}, a float in the class"
 
 
 @pytest.mark.parametrize(("file", "node"), TARGETS, ids=node_id)
@@ -220,9 +214,7 @@ def test_known_keys_pass():
     check_keys(configured(), "identify")
 
 
-@pytest.mark.parametrize(
-    "group", ["system", "controller", "weather", "narx", "training", "insertion", "acceptance"]
-)
+@pytest.mark.parametrize("group", ["system", "controller", "weather", "narx", "training", "insertion", "acceptance"])
 def test_added_unknown_keys_of_a_group_are_refused(group):
     config = configured(f"+{group}.nonsense=1")
     with pytest.raises(Exception, match="nonsense"):

@@ -94,9 +94,7 @@ def test_bad_noise_variance_of_fixed_training_is_named_at_once(value, tmp_path):
     assert str(value) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("variance", -1.0), ("length_scales", -1.0), ("length_scales", "[1,2]")]
-)
+@pytest.mark.parametrize(("name", "value"), [("variance", -1.0), ("length_scales", -1.0), ("length_scales", "[1,2]")])
 def test_bad_kernels_of_fixed_training_are_named(name, value, tmp_path):
     short = [o for o in SHORT if not o.startswith("training")]
     with pytest.raises(ValueError, match=name):

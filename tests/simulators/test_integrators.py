@@ -216,7 +216,5 @@ def test_compiled_equals_plain():
 
 def test_splitting_a_sample_changes_only_the_substeps():
     x0, u, w = building_run()
-    fine = integrate(
-        replace(Building(), dt=300.0, substeps=10), x0, np.repeat(u, 3, axis=0), np.repeat(w, 3, axis=0)
-    )
+    fine = integrate(replace(Building(), dt=300.0, substeps=10), x0, np.repeat(u, 3, axis=0), np.repeat(w, 3, axis=0))
     np.testing.assert_allclose(fine[::3], integrate(Building(), x0, u, w), rtol=1e-12)

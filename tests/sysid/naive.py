@@ -59,9 +59,7 @@ class NaiveGP:
         out = np.empty((len(first), len(second)))
         for i, x in enumerate(first):
             for j, z in enumerate(second):
-                out[i, j] = self.variance * np.exp(
-                    -0.5 * np.sum(((x - z) / np.array(self.length_scales)) ** 2)
-                )
+                out[i, j] = self.variance * np.exp(-0.5 * np.sum(((x - z) / np.array(self.length_scales)) ** 2))
         return out
 
     @property
@@ -83,11 +81,7 @@ class NaiveGP:
 
     def log_likelihood(self):
         n, (_, log_determinant) = len(self.targets), np.linalg.slogdet(self.ky)
-        return (
-            -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets)
-            - 0.5 * log_determinant
-            - 0.5 * n * LOG_2PI
-        )
+        return -0.5 * self.targets @ np.linalg.solve(self.ky, self.targets) - 0.5 * log_determinant - 0.5 * n * LOG_2PI
 
     def without(self, i):
         return self.with_data(np.delete(self.inputs, i, axis=0), np.delete(self.targets, i))

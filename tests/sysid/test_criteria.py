@@ -83,9 +83,7 @@ def test_reduction_scores_are_those_of_the_paper_up_to_a_shared_constant(criteri
     formula = plain(type(criterion).reduction)
     ours = [formula(r, v, model.noise_variance) for r, v in zip(*gp.leave_one_out(), strict=True)]
     naive = reduction_scores(criterion, model, n)
-    np.testing.assert_allclose(
-        centred(ours), centred(naive), rtol=0, atol=1e-8 * max(100.0, np.abs(naive).max())
-    )
+    np.testing.assert_allclose(centred(ours), centred(naive), rtol=0, atol=1e-8 * max(100.0, np.abs(naive).max()))
 
 
 @each_criterion

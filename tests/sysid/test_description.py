@@ -58,9 +58,7 @@ class Odd:
     value: object = field(default_factory=dict)
 
 
-@pytest.mark.parametrize(
-    "value", [{}, np.zeros(2), lambda: 1, Odd, {1, 2}], ids=lambda value: type(value).__name__
-)
+@pytest.mark.parametrize("value", [{}, np.zeros(2), lambda: 1, Odd, {1, 2}], ids=lambda value: type(value).__name__)
 def test_what_is_no_setting_is_refused(value):
     with pytest.raises(TypeError, match="expected a dataclass"):
         describe(Odd(value))

@@ -51,9 +51,7 @@ def test_gradient_is_that_of_finite_differences(seed, n, p, log_noise):
     logs = np.append(kernel.log_hyperparameters(), np.log(noise_variance))
 
     def value(theta):
-        return log_marginal_likelihood(
-            kernel.with_log_hyperparameters(theta[:-1]), np.exp(theta[-1]), x, y
-        ).value
+        return log_marginal_likelihood(kernel.with_log_hyperparameters(theta[:-1]), np.exp(theta[-1]), x, y).value
 
     h = 1e-4
     directions = h * np.eye(p + 2)
@@ -86,9 +84,7 @@ def test_posterior_is_that_of_scikit_learn(seed, n, p, log_noise):
     points = np.random.default_rng(seed + 1).uniform(-3, 3, size=(15, p))
     model = scikit_learn(kernel, noise_variance, x, y)
     their_mean, their_covariance = model.predict(points, return_cov=True)
-    mean, variance = (
-        OnlineGP(kernel, noise_variance=noise_variance, budget=max(2, n)).fit(x, y).predict(points)
-    )
+    mean, variance = OnlineGP(kernel, noise_variance=noise_variance, budget=max(2, n)).fit(x, y).predict(points)
     scale = 1e-9 * np.abs(y).max()
     np.testing.assert_allclose(mean, their_mean, rtol=1e-8, atol=scale)
     np.testing.assert_allclose(variance, np.diag(their_covariance), rtol=1e-8, atol=1e-9 * kernel.variance)

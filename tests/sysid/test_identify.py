@@ -242,8 +242,7 @@ def test_seed_reaches_the_training():
 def test_columns_are_found_by_name():
     y, u = record(40)
     wide = [
-        Sample(k * 0.5, np.array([9.0, a]), np.array([b, 7.0, 8.0]))
-        for k, (a, b) in enumerate(zip(y, u, strict=True))
+        Sample(k * 0.5, np.array([9.0, a]), np.array([b, 7.0, 8.0])) for k, (a, b) in enumerate(zip(y, u, strict=True))
     ]
     settings = Settings(training=FIXED, budget=10)
     names = {"outputs": ["other", "y"], "inputs": ["u", "v", "w"]}

@@ -95,18 +95,14 @@ def test_contracted_gradient_is_that_of_finite_differences(seed, n, p):
 
 @pytest.mark.parametrize("variance", [0.0, -1.0, np.nan, np.inf])
 def test_variance_is_checked(variance):
-    with pytest.raises(
-        ValueError, match="SquaredExponential: variance must be positive and finite, got"
-    ) as error:
+    with pytest.raises(ValueError, match="SquaredExponential: variance must be positive and finite, got") as error:
         SquaredExponential(variance, [1.0])
     assert str(error.value).endswith(str(variance))
 
 
 @pytest.mark.parametrize("scales", [[], [0.0], [1.0, -1.0], [np.nan, 1.0], [np.inf]])
 def test_length_scales_are_checked(scales):
-    with pytest.raises(
-        ValueError, match="SquaredExponential: length_scales must be positive and finite, got"
-    ) as error:
+    with pytest.raises(ValueError, match="SquaredExponential: length_scales must be positive and finite, got") as error:
         SquaredExponential(1.0, scales)
     assert all(str(scale) in str(error.value) for scale in scales)
 

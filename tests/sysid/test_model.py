@@ -34,9 +34,9 @@ def samples(n, seed=0):
 def learned(n=40, budget=12, **rules):
     x, y = samples(30)
     scaling, offset = Scaling.fit(x), float(y.mean())
-    gp = OnlineGP(
-        SquaredExponential(1.3, [1.0, 2.0, 3.0, 1.5]), noise_variance=0.01, budget=budget, **rules
-    ).fit(scaling.transform(x[:10]), y[:10] - offset)
+    gp = OnlineGP(SquaredExponential(1.3, [1.0, 2.0, 3.0, 1.5]), noise_variance=0.01, budget=budget, **rules).fit(
+        scaling.transform(x[:10]), y[:10] - offset
+    )
     model = Model(NARX, scaling, offset, gp)
     for point, target in zip(*samples(n, seed=1), strict=True):
         model.update(point, target)
@@ -223,7 +223,7 @@ WRONG = {
     "acceptance": ['{"class": "sysid.insertion.always.Always"}', "null"],
     "reduction": ['{"class": "sysid.insertion.always.Always"}', "3"],
     "narx": ["{}", "[1]", '{"outputs": {}}', '{"outputs": {"y": 2}, "hidden": 3}'],
-    "counts": ["[]", "3", "[1, 2]", '["a"]'],
+    "counts": ["[]", "3", "{}", '{"points": "a"}'],
     "constant_features": ["[99]", "null", '["y"]'],
     "target_offset": ["zero", float("nan")],
 }

@@ -139,9 +139,7 @@ def test_rows_are_the_equation(outputs, inputs, predict):
 
 
 def test_integers_bools_and_float32_become_float64():
-    rows = Narx({"y": 1}, {"u": 1}).regressors(
-        {"y": np.arange(4, dtype=np.float32), "u": [True, False, True, True]}
-    )
+    rows = Narx({"y": 1}, {"u": 1}).regressors({"y": np.arange(4, dtype=np.float32), "u": [True, False, True, True]})
     np.testing.assert_array_equal(rows.regressor, [[0, 1], [1, 0], [2, 1]])
     assert rows.regressor.dtype == np.float64
 
@@ -187,9 +185,7 @@ def test_a_missing_value_is_an_error_with_its_place(bad):
     broken = record(10, start=100.0, seed=1)
     broken["u"][6:8] = bad
     broken["y"][9] = bad
-    message = (
-        rf"'u' of record 1 is {bad} at sample 6 \(time 103 s\), the first of 3 samples.*on_missing='skip'"
-    )
+    message = rf"'u' of record 1 is {bad} at sample 6 \(time 103 s\), the first of 3 samples.*on_missing='skip'"
     with pytest.raises(ValueError, match=message):
         Narx({"y": 2}, {"u": 1}).dataset([record(10), broken])
 
@@ -304,9 +300,7 @@ def test_wrong_time_and_units_are_named():
     with pytest.raises(ValueError, match="time of record 0 is not finite at sample 4"):
         narx.dataset(unknown.assign_coords(time=times))
     with pytest.raises(TypeError, match="time of record 0 must be real numbers, got dtype datetime64"):
-        narx.dataset(
-            unknown.assign_coords(time=np.arange(10).astype("datetime64[s]").astype("datetime64[ns]"))
-        )
+        narx.dataset(unknown.assign_coords(time=np.arange(10).astype("datetime64[s]").astype("datetime64[ns]")))
     kelvin.y.attrs["units"] = "K"
     with pytest.raises(ValueError, match="'y' has units 'degC' in record 0 and 'K' in record 1"):
         narx.dataset([record(), kelvin])
@@ -314,9 +308,7 @@ def test_wrong_time_and_units_are_named():
         narx.dataset([record(), {"y": np.zeros(5)}])
 
 
-@pytest.mark.parametrize(
-    "times", [900.0 * np.arange(35000), 1e8 + np.arange(2000) / 750, np.linspace(0, 5, 52)]
-)
+@pytest.mark.parametrize("times", [900.0 * np.arange(35000), 1e8 + np.arange(2000) / 750, np.linspace(0, 5, 52)])
 def test_rounding_of_long_times_is_no_gap(times):
     bare = xr.Dataset({"y": ("time", np.zeros(len(times)))}, coords={"time": times})
     assert Narx({"y": 1}).dataset(bare).attrs["sampling_time"] == pytest.approx(times[1] - times[0], rel=1e-5)
@@ -341,11 +333,7 @@ def live_rows(narx, records):
         window.reset()
         twin.reset()
         y = np.column_stack([signals[name] for name in narx.output_names])
-        u = (
-            np.column_stack([signals[name] for name in narx.input_names])
-            if narx.inputs
-            else np.empty((len(y), 0))
-        )
+        u = np.column_stack([signals[name] for name in narx.input_names]) if narx.inputs else np.empty((len(y), 0))
         for y_k, u_k in zip(y, u, strict=True):
             asked = twin.regressor(u_k)
             pair = window.observe(y_k, u_k)
@@ -405,9 +393,7 @@ def test_live_equals_the_data_set_of_a_long_record_with_long_lags():
     np.testing.assert_array_equal([x for x, *_ in found], data.regressor.values)
     np.testing.assert_array_equal([target for _, target, _ in found], data.target.values)
     np.testing.assert_array_equal([previous for *_, previous in found], data.previous.values)
-    assert (
-        (window.n_missing, window.n_skipped) == (data.attrs["n_missing"], data.attrs["n_skipped"]) == (1, 40)
-    )
+    assert (window.n_missing, window.n_skipped) == (data.attrs["n_missing"], data.attrs["n_skipped"]) == (1, 40)
 
 
 def test_a_returned_regressor_is_the_callers_own():

@@ -9,9 +9,7 @@ from sysid import OnlineGP, SquaredExponential
 from sysid.criteria import Criterion, MarginalLogLikelihood, PriorEntropy
 from sysid.reference import Reference
 
-pytestmark = pytest.mark.skipif(
-    np.finfo(np.longdouble).eps > 1e-18, reason="no 80-bit floats on this machine"
-)
+pytestmark = pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="no 80-bit floats on this machine")
 
 LENGTH_SCALES = [1.5] * 4
 #: relative error of diag(Ky^-1) that a level of noise allows (about cond eps / 10)
@@ -34,10 +32,7 @@ each_reduction = pytest.mark.parametrize(
 
 def kernel_matrix(first, second):
     """Squared exponential of unit variance in 80-bit arithmetic."""
-    a, b = (
-        np.asarray(x, dtype=np.longdouble) / np.array(LENGTH_SCALES, dtype=np.longdouble)
-        for x in (first, second)
-    )
+    a, b = (np.asarray(x, dtype=np.longdouble) / np.array(LENGTH_SCALES, dtype=np.longdouble) for x in (first, second))
     return np.exp(-0.5 * ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2))
 
 
@@ -75,9 +70,7 @@ def errors(gp, points):
     assert status == 0
     fresh_inverse, _ = lapack.dpotri(factor, lower=1)
     fresh_mean = k.astype(float) @ cho_solve((factor, True), gp.targets)
-    fitted = OnlineGP(gp.kernel, noise_variance=gp.noise_variance, budget=gp.budget).fit(
-        gp.inputs, gp.targets
-    )
+    fitted = OnlineGP(gp.kernel, noise_variance=gp.noise_variance, budget=gp.budget).fit(gp.inputs, gp.targets)
     our_mean, our_variance = gp.predict(points)
     fit_mean, fit_variance = fitted.predict(points)
     ours = (1.0 / gp.leave_one_out().variance, our_mean, our_variance)
@@ -139,9 +132,7 @@ def judge_decision(gp, reduction, x, y, noise_variance):
         return
     runner_up = np.partition(scores, 1)[1]
     assert report.removed == int(np.argmin(scores)) or runner_up - scores.min() < 10 * BOUNDS[noise_variance]
-    assert report.reduction_score == pytest.approx(
-        float(scores.min()), rel=0, abs=100 * BOUNDS[noise_variance]
-    )
+    assert report.reduction_score == pytest.approx(float(scores.min()), rel=0, abs=100 * BOUNDS[noise_variance])
 
 
 def assert_as_good_as_a_fresh_factorisation(stream, fresh, noise_variance):

@@ -61,9 +61,7 @@ def assert_equals_scratch(gp, tolerance=1e-9):
     )
     fitted.fit(gp.inputs, gp.targets)
     for reference in (naive.predict(points), fitted.predict(points)):
-        np.testing.assert_allclose(
-            mean, reference[0], rtol=0, atol=tolerance * max(1.0, np.abs(gp.targets).max())
-        )
+        np.testing.assert_allclose(mean, reference[0], rtol=0, atol=tolerance * max(1.0, np.abs(gp.targets).max()))
         np.testing.assert_allclose(variance, reference[1], rtol=0, atol=tolerance * gp.kernel.variance)
     left_out = gp.leave_one_out()
     for ours, other in zip(left_out, fitted.leave_one_out(), strict=True):
@@ -90,14 +88,10 @@ def test_stream_equals_algorithm_1_from_scratch(criterion, rule):
         reports = gp.update_many(x, y)
         expected = [naive.update(*sample) for sample in zip(x, y, strict=True)]
         for name in DECISIONS:
-            np.testing.assert_array_equal(
-                getattr(reports, name), [row[name] for row in expected], f"{case} {name}"
-            )
+            np.testing.assert_array_equal(getattr(reports, name), [row[name] for row in expected], f"{case} {name}")
         for name in FLOATS:
             other = [row[name] for row in expected]
-            np.testing.assert_allclose(
-                getattr(reports, name), other, rtol=1e-7, atol=1e-10, err_msg=f"{case} {name}"
-            )
+            np.testing.assert_allclose(getattr(reports, name), other, rtol=1e-7, atol=1e-10, err_msg=f"{case} {name}")
         np.testing.assert_array_equal(gp.age_order, [slot for slot, _, _ in naive.points])
         replaced += np.count_nonzero(reports.removed >= 0)
         refused += np.count_nonzero(reports.inserted & ~reports.accepted)
@@ -125,9 +119,7 @@ def test_the_streams_above_exercise_every_branch():
 @each_criterion
 def test_drop_leaves_the_dictionary_untouched(criterion):
     x, y = random_stream(30, 2, seed=4)
-    gp = online_gp(
-        2, reduction=criterion, acceptance=ExceedsMinimum(criterion), insertion=VarianceThreshold(0.05)
-    )
+    gp = online_gp(2, reduction=criterion, acceptance=ExceedsMinimum(criterion), insertion=VarianceThreshold(0.05))
     for sample in zip(x, y, strict=True):
         before = gp.state()
         report = gp.update(*sample)
@@ -174,13 +166,9 @@ def test_variance_must_exceed_and_error_must_reach_its_threshold(insertion, targ
 
 
 @pytest.mark.parametrize("value", [-1e-9, -np.inf, np.inf, np.nan, True, False, "0.1", None, [0.1]])
-@pytest.mark.parametrize(
-    "rule", [rule for rule in INSERTIONS if rule is not Always], ids=lambda rule: rule.__name__
-)
+@pytest.mark.parametrize("rule", [rule for rule in INSERTIONS if rule is not Always], ids=lambda rule: rule.__name__)
 def test_thresholds_are_checked(rule, value):
-    with pytest.raises(
-        ValueError, match=f"{rule.__name__}: .*_threshold must be a number of at least 0.*got"
-    ) as error:
+    with pytest.raises(ValueError, match=f"{rule.__name__}: .*_threshold must be a number of at least 0.*got") as error:
         insertion_rule(rule, value, value)
     assert repr(value) in str(error.value)
 
@@ -282,9 +270,7 @@ def test_update_equals_update_many_bit_for_bit(criterion):
     }
     whole, single, mixed = (online_gp(2, **roles) for _ in range(3))
     reports = whole.update_many(x, y)
-    assert [repr(single.update(a, b)) for a, b in zip(x, y, strict=True)] == [
-        repr(report) for report in reports
-    ]
+    assert [repr(single.update(a, b)) for a, b in zip(x, y, strict=True)] == [repr(report) for report in reports]
     assert_same_bits(single.state(), whole.state())
     rng, done, parts = np.random.default_rng(0), 0, []
     while done < 70:
@@ -527,9 +513,7 @@ def test_predict_checks_its_inputs(trained, x):
 
 @pytest.mark.parametrize("budget", [1, 0, -3, 2.5, True, "ten", None])
 def test_budget_is_checked(budget):
-    with pytest.raises(
-        ValueError, match="OnlineGP: budget must be an integer of at least 2 points, got"
-    ) as error:
+    with pytest.raises(ValueError, match="OnlineGP: budget must be an integer of at least 2 points, got") as error:
         online_gp(1, budget=budget)
     assert str(error.value).endswith(repr(budget))
 

@@ -7,7 +7,7 @@ import xarray as xr
 from sysid import store
 from sysid.identify import Step
 from sysid.model import Prediction
-from sysid.narx import Narx
+from sysid.narx import Narx, Target
 from sysid.online import UpdateReport
 from sysid.result import INITIAL, MEANINGS, NO_REPORT, ONLINE, VALIDATION, result_dataset
 
@@ -17,8 +17,8 @@ REPORTS = [
     UpdateReport(0.5, 0.6, True, True, 1, 1, 3, 1.5, 0.5, -2.0),
     UpdateReport(0.7, 0.8, True, False, -1, -1, 3, 0.1, 0.5, np.nan),
 ]
-STEPS = [Step(900.0 * k, 1.0 + k, 20.0 + k, None) for k in range(2)] + [
-    Step(900.0 * (2 + k), 3.0 + k, 22.0 + k, report) for k, report in enumerate(REPORTS)
+STEPS = [Step(900.0 * k, 1.0 + k, 20.0 + k, None, 2 * k) for k in range(2)] + [
+    Step(900.0 * (2 + k), 3.0 + k, 22.0 + k, report, report.n_points) for k, report in enumerate(REPORTS)
 ]
 
 
@@ -36,13 +36,13 @@ def prediction(n):
 
 @pytest.fixture
 def result():
-    return result_dataset(STEPS, rows(3), prediction(3))
+    return result_dataset(STEPS, rows(3), prediction(3), Target.change)
 
 
 def test_one_entry_per_sample(result):
     assert dict(result.sizes) == {"sample": 9}
     assert result["phase"].values.tolist() == [INITIAL] * 2 + [ONLINE] * 4 + [VALIDATION] * 3
-    assert set(result.data_vars) == {*UpdateReport._fields, "target", "previous", "phase"}
+    assert set(result.data_vars) == {*UpdateReport._fields, "target", "previous", "unchanged", "phase"}
 
 
 @pytest.mark.parametrize("name", UpdateReport._fields)
@@ -69,7 +69,10 @@ def test_initial_samples_have_no_prediction(result):
 
 
 def test_types_do_not_depend_on_the_content():
-    full, empty = result_dataset(STEPS, rows(3), prediction(3)), result_dataset([], rows(0), prediction(0))
+    full, empty = (
+        result_dataset(STEPS, rows(3), prediction(3), Target.change),
+        result_dataset([], rows(0), prediction(0), Target.change),
+    )
     for name in full.variables:
         assert full[name].dtype == empty[name].dtype, name
     assert full["inserted"].dtype == bool
@@ -91,7 +94,7 @@ def test_every_field_has_a_meaning():
 
 @pytest.mark.parametrize(("n_steps", "n"), [(6, 3), (6, 0), (2, 0), (0, 3), (0, 0)])
 def test_every_part_may_be_empty_and_the_file_gives_it_back(n_steps, n, tmp_path):
-    result = result_dataset(STEPS[:n_steps], rows(n), prediction(n))
+    result = result_dataset(STEPS[:n_steps], rows(n), prediction(n), Target.change)
     assert result.sizes["sample"] == n_steps + n
     path = store.write(result, tmp_path / "result.nc", kind="result")
     again = store.read(path, kind="result")

@@ -107,9 +107,7 @@ def test_writing_does_not_change_the_data_set(path):
 
 
 def test_a_lag_data_set_can_be_stored(path):
-    data = Narx({"y": 2}).dataset(
-        xr.Dataset({"y": ("time", np.arange(9.0) ** 2)}, coords={"time": np.arange(9.0)})
-    )
+    data = Narx({"y": 2}).dataset(xr.Dataset({"y": ("time", np.arange(9.0) ** 2)}, coords={"time": np.arange(9.0)}))
     write(data, path, kind="narx")
     back = read(path, kind="narx")
     xr.testing.assert_identical(own(back, data.attrs), data)
@@ -333,9 +331,7 @@ def test_read_only_folder():
         try:
             if is_root:
                 os.seteuid(65534)  # root may write anywhere
-            with pytest.raises(
-                StoreError, match=r"run.nc .*Permission denied; .*a folder that you may write to"
-            ):
+            with pytest.raises(StoreError, match=r"run.nc .*Permission denied; .*a folder that you may write to"):
                 write(example(9), path, kind="result")
         finally:
             if is_root:
@@ -351,9 +347,7 @@ def test_failure_at_any_step_keeps_the_previous_file(path, previous, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, step, fail)
-    with pytest.raises(
-        StoreError, match=r"could not write .*run.nc .*No space left.*free space.*nothing was changed"
-    ):
+    with pytest.raises(StoreError, match=r"could not write .*run.nc .*No space left.*free space.*nothing was changed"):
         write(example(), path, kind="result")
     assert path.read_bytes() == previous
     assert files(path.parent) == ["run.nc"]
@@ -471,9 +465,7 @@ def test_missing_file_and_folder(tmp_path):
 )
 def test_other_formats_are_refused(path, content):
     path.write_bytes(content)
-    with pytest.raises(
-        StoreError, match=r"cannot read .*run.nc as NetCDF 4 .*truncated, damaged or of another format"
-    ):
+    with pytest.raises(StoreError, match=r"cannot read .*run.nc as NetCDF 4 .*truncated, damaged or of another format"):
         read(path, kind="result")
 
 
@@ -488,9 +480,7 @@ def test_truncated_files_are_refused(path, size, cut):
 
 @pytest.mark.parametrize("size", [8, 50_000])
 def test_a_flipped_bit_in_the_data_is_noticed(path, size):
-    values = (
-        np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
-    )  # zlib keeps such bytes as they are
+    values = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)  # zlib keeps such bytes as they are
     content = bytearray(write(xr.Dataset({"x": ("t", values)}), path, kind="result").read_bytes())
     place = content.find(values[:8].tobytes())
     assert place > 0
@@ -522,23 +512,17 @@ def test_random_damage_is_refused_or_harmless(path):
 @pytest.mark.parametrize("attributes", [{}, {"schema": "result"}, {"schema_version": 1}])
 def test_files_of_another_origin_are_refused(path, attributes):
     xr.Dataset({"x": 1.0}, attrs=attributes).to_netcdf(path, engine="netcdf4")
-    with pytest.raises(
-        StoreError, match="of another origin: it has no attributes 'schema' and 'schema_version'"
-    ):
+    with pytest.raises(StoreError, match="of another origin: it has no attributes 'schema' and 'schema_version'"):
         read(path, kind="result")
 
 
 def test_another_kind_is_refused(path):
     write(example(5), path, kind="trajectory")
-    with pytest.raises(
-        StoreError, match="holds schema 'trajectory', expected 'model': read it with kind='trajectory'"
-    ):
+    with pytest.raises(StoreError, match="holds schema 'trajectory', expected 'model': read it with kind='trajectory'"):
         read(path, kind="model")
 
 
-@pytest.mark.parametrize(
-    ("shift", "message"), [(1, "newer than .*update sysid"), (-1, "older than .*write it anew")]
-)
+@pytest.mark.parametrize(("shift", "message"), [(1, "newer than .*update sysid"), (-1, "older than .*write it anew")])
 def test_another_schema_version_is_refused(path, monkeypatch, shift, message):
     now = store.SCHEMA_VERSION
     monkeypatch.setattr(store, "SCHEMA_VERSION", now + shift)

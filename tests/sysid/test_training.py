@@ -136,9 +136,7 @@ def test_feature_times_c_gives_length_scale_times_c():
     x, y = gp_sample(50, [0.5, 1.5], 1e-2, seed=24)
     result = MaximumLikelihood().train(x, y, seed=0)
     scaled = MaximumLikelihood().train(x * [1e3, 1.0], y, seed=0)
-    np.testing.assert_allclose(
-        scaled.kernel.length_scales, result.kernel.length_scales * np.array([1e3, 1]), rtol=2e-2
-    )
+    np.testing.assert_allclose(scaled.kernel.length_scales, result.kernel.length_scales * np.array([1e3, 1]), rtol=2e-2)
     assert scaled.noise_variance == pytest.approx(result.noise_variance, rel=2e-2)
 
 
@@ -198,28 +196,31 @@ def test_noise_stays_within_what_the_online_gp_can_hold_and_a_bound_is_reported(
     assert noise_free.warnings == ("noise variance at its lower bound",)
     usable(noise_free, x, np.sin(3 * x[:, 0]))
     y = np.random.default_rng(0).normal(size=25)
-    noisy = MaximumLikelihood(**PLAIN, noise_bounds=(1e-8, 1e-3), variance_bounds=(0.1, 0.2)).train(
-        x, y, seed=0
-    )
+    noisy = MaximumLikelihood(**PLAIN, noise_bounds=(1e-8, 1e-3), variance_bounds=(0.1, 0.2)).train(x, y, seed=0)
     assert set(noisy.warnings) == {"signal variance at its upper bound", "noise variance at its upper bound"}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_initial": 1}, "n_initial must be at least 2, got 1"),
-        ({"restarts": 0}, "restarts must be at least 1, got 0"),
+        ({"n_initial": "abc"}, "n_initial must be a whole number of at least 2, got 'abc'"),
+        ({"max_iterations": 0}, "max_iterations must be a whole number of at least 1, got 0"),
+        ({"noise_prior_std": ".inf"}, "noise_prior_std must be a positive number .*got '.inf'"),
+        ({"noise_bounds": (1e-12, 1e-10)}, "noise_bounds must be 0 < low < high with low >= 1e-08"),
+        ({"noise_bounds": 3}, "noise_bounds must be two numbers, got 3"),
+        ({"n_initial": 1}, "n_initial must be a whole number of at least 2, got 1"),
+        ({"restarts": 0}, "restarts must be a whole number of at least 1, got 0"),
         (
             {"length_scale_bounds": (1.0, 1.0)},
-            r"length_scale_bounds must be 0 < low < high, got \(1.0, 1.0\)",
+            r"length_scale_bounds must be 0 < low < high with low >= 0, got \(1.0, 1.0\)",
         ),
         ({"variance_bounds": (0.0, 1.0)}, "variance_bounds must be 0 < low < high"),
         ({"noise_bounds": (2.0, 1.0)}, "noise_bounds must be 0 < low < high"),
         ({"noise_bounds": (np.nan, 1.0)}, "noise_bounds must be 0 < low < high"),
-        ({"length_scale_prior_median": 0.0}, "length_scale_prior_median must be positive, got 0.0"),
-        ({"length_scale_prior_std": np.nan}, "length_scale_prior_std must be positive, got nan"),
-        ({"noise_prior_median": -1.0}, "noise_prior_median must be positive, got -1.0"),
-        ({"noise_prior_std": 0.0}, "noise_prior_std must be positive, got 0.0"),
+        ({"length_scale_prior_median": 0.0}, "length_scale_prior_median must be a positive number .*got 0.0"),
+        ({"length_scale_prior_std": np.nan}, "length_scale_prior_std must be a positive number .*got nan"),
+        ({"noise_prior_median": -1.0}, "noise_prior_median must be a positive number .*got -1.0"),
+        ({"noise_prior_std": 0.0}, "noise_prior_std must be a positive number .*got 0.0"),
     ],
 )
 def test_settings_are_checked(settings, message):
