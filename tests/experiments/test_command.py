@@ -1,5 +1,6 @@
 """What only a process of its own shows: messages, exit codes, working directory, start-up."""
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -179,4 +180,9 @@ def test_measured_year_with_the_likelihood_runs(measured_weather, tmp_path):
     )
     process = command(tmp_path / "run", *example)
     assert process.returncode == 0, said(process)
-    assert (tmp_path / "run" / "summary.json").exists()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["n_seen"] > 0
+    if not PLAIN:  # better than before the stream; the acceptance locks the dictionary, and the run says so
+        assert summary["smse"] < min(summary["smse_no_change"], 0.5 * summary["smse_initial"])
+        assert summary["n_turned_away"] > 0.5 * summary["n_inserted"]
+        assert any("turned away" in warning and "acceptance=none" in warning for warning in summary["warnings"])
