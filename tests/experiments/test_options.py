@@ -209,7 +209,7 @@ def test_closing_summary_is_a_few_lines_with_the_numbers(caplog, tmp_path):
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("experiments")]
     assert 3 <= len(lines) <= 8
     text = "\n".join(lines)
-    for expected in (f"{summary['smse']:.3f}", str(summary["n_inserted"]), str(folder)):
+    for expected in (f"{summary['smse']:.3g}", str(summary["n_inserted"]), str(folder)):
         assert expected in text
 
 
