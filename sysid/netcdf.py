@@ -106,12 +106,12 @@ def _is_plain_list(value: object) -> bool:
 
 
 def _without_padding(content: memoryview) -> memoryview:
-    """Cut off the zeros after the end of the file that its superblock states (HDF5 format, version 2 and 3).
+    """Cut off the zeros after the end of the file that its superblock states (HDF5 format, version 0 to 3).
 
     HDF5 grows a file in memory in steps of 64 kB; without them a file cut short is always noticed.
     """
-    version, end = content[8], int.from_bytes(content[28:36], "little")
-    return content[:end] if version in (2, 3) else content
+    place = {0: 40, 1: 44, 2: 28, 3: 28}.get(content[8])  # of the 8 bytes that state the end, by version
+    return content if place is None else content[: int.from_bytes(content[place : place + 8], "little")]
 
 
 def _encoding(variable: xr.Variable) -> dict[str, Any]:
