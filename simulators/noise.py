@@ -43,10 +43,33 @@ def random_streams(seed: int) -> Streams:
     >>> random_streams(3).weather.normal() == random_streams(3).process.normal()
     False
     """
+    return Streams(*(random_stream(seed, name) for name in Streams._fields))
+
+
+def random_stream(seed: int, name: str) -> np.random.Generator:
+    """Return one of the generators of `random_streams`, without making the others.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the run, not negative.
+    name : str
+        Field of `Streams`.
+
+    Raises
+    ------
+    ValueError
+        If the seed is negative or the name is unknown.
+
+    Examples
+    --------
+    >>> random_stream(3, "weather").normal() == random_streams(3).weather.normal()
+    True
+    """
     if seed < 0:
         raise ValueError(f"seed={seed}: expected an integer >= 0; change the seed")
-    children = np.random.SeedSequence(seed).spawn(len(Streams._fields))
-    return Streams(*(np.random.default_rng(child) for child in children))
+    key = (Streams._fields.index(name),)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -> NDArray[np.float64]:

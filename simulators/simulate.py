@@ -2,46 +2,67 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.controllers.controller import Controller
-from simulators.integrators import Stepper, check_drift, integrate, stepper
-from simulators.noise import held_noise, random_streams
-from simulators.system import Signal, System
+from simulators.integrators import integrate, stepper
+from simulators.interpolation import Interpolation
+from simulators.measurement import MeasurementNoise
+from simulators.start import (
+    exogenous_matrix,
+    input_matrix,
+    measurement_noise,
+    names_of,
+    outputs_of,
+    process_noise,
+    sampled,
+    start_of,
+)
+from simulators.system import System
 from simulators.trajectory import Sample, Trajectory, sample_times
+
+NOISELESS = MeasurementNoise()
 
 
 def simulate(
     system: System,
-    input: ArrayLike,
+    input: ArrayLike | None = None,
     *,
+    n_samples: int | None = None,
     dt: float | None = None,
     substeps: int | None = None,
+    interpolation: Interpolation = Interpolation.held,
     initial_state: ArrayLike | None = None,
     seed: int = 0,
     noise: bool = True,
+    measurement: MeasurementNoise = NOISELESS,
 ) -> Trajectory:
-    """Simulate a system in open loop with a held input.
+    """Simulate a system in open loop.
 
     Parameters
     ----------
     system : System
         System to simulate.
-    input : (n, n_u) array_like
-        Row k is applied from k dt to (k + 1) dt; the last row is recorded but has no effect.
+    input : (n, n_u) or, for a single input, (n,) array_like
+        Row k is the input at k dt. The last row is recorded; if the input is held, it has no effect.
+    n_samples : int, optional
+        Number of samples n; needed only without inputs.
     dt : float, optional
         Sampling interval [s] instead of the system's own.
     substeps : int, optional
         Runge-Kutta steps per sample instead of the system's own.
+    interpolation : Interpolation, optional
+        The input between its samples: held, linear or band-limited.
     initial_state : (n_x,) array_like, optional
         State at time zero instead of the system's own.
     seed : int, optional
-        Seed of the run; the process noise is its first stream (`simulators.noise.Streams`).
+        Seed of the run; process and measurement noise are streams of it (`simulators.noise.Streams`).
     noise : bool, optional
         False leaves the process noise out.
+    measurement : MeasurementNoise, optional
+        Noise on the outputs; there is none by default.
 
     Returns
     -------
@@ -51,7 +72,7 @@ def simulate(
     Raises
     ------
     ValueError
-        If the input or the initial state has the wrong shape or is not finite.
+        If the input or the initial state has the wrong shape, is not finite or lies outside the limits.
     DivergenceError
         If a state leaves the finite numbers.
 
@@ -64,12 +85,14 @@ def simulate(
     >>> np.round(trajectory.output[::4, 0], 2)
     array([20.  , 17.61, 16.06])
     """
-    system = _sampled(system, dt, substeps)
-    u = _finite_matrix(system, input)
-    x0 = _start(system, initial_state, u)
-    w = _process_noise(system, len(u), seed, noise)
-    x = integrate(system, x0, u, w)
-    return Trajectory(system, seed, sample_times(system, len(u)), u, x, _outputs(system, x), w)
+    system = sampled(system, dt, substeps)
+    u = input_matrix(system, input, n_samples)
+    x0 = start_of(system, initial_state, u)
+    w = process_noise(system, len(u), seed, noise)
+    x, n_clipped = integrate(system, x0, u, w, interpolation)
+    y0 = outputs_of(system, x)
+    y = y0 + measurement_noise(measurement.std_of(y0), len(u), seed)
+    return Trajectory(system, seed, sample_times(system, len(u)), u, x, y, y0, w, interpolation, n_clipped)
 
 
 def closed_loop(
@@ -80,14 +103,16 @@ def closed_loop(
     n_samples: int | None = None,
     dt: float | None = None,
     substeps: int | None = None,
+    interpolation: Interpolation = Interpolation.held,
     initial_state: ArrayLike | None = None,
     seed: int = 0,
     noise: bool = True,
+    measurement: MeasurementNoise = NOISELESS,
 ) -> Iterator[Sample]:
     """Simulate a system under a controller, one sample at a time.
 
-    Sample k: the output is measured at k dt, the controller sees it, its input and the exogenous inputs
-    are held from k dt to (k + 1) dt. A sample depends on exogenous values up to its own row only.
+    Sample k: the output is measured at k dt, noise included, the controller sees it, its input is held from
+    k dt to (k + 1) dt. With held exogenous inputs a sample depends on their values up to its own row only.
 
     Parameters
     ----------
@@ -99,8 +124,13 @@ def closed_loop(
         The inputs that the controller does not drive.
     n_samples : int, optional
         Number of samples n; needed only without exogenous inputs.
+    interpolation : Interpolation, optional
+        The exogenous inputs between their samples; driven inputs are held.
     dt, substeps, initial_state, seed, noise
         As in `simulate`.
+    measurement : MeasurementNoise, optional
+        Noise on the outputs. A signal-to-noise ratio refers to the loop without measurement noise, which is
+        simulated first.
 
     Returns
     -------
@@ -123,39 +153,58 @@ def closed_loop(
     >>> next(sample.time / 3600 for sample in samples if sample.input[1] > 0)  # heating starts, h
     1.25
     """
-    system = _sampled(system, dt, substeps)
-    _check_wiring(system, controller, exogenous)
-    u = _exogenous_matrix(system, exogenous, n_samples)
-    x0 = _start(system, initial_state, u)
-    w = _process_noise(system, len(u), seed, noise)
-    return _run(system, controller, stepper(system), u, x0, w)
+    system = sampled(system, dt, substeps)
+    check_wiring(system, controller, exogenous)
+    u = exogenous_matrix(system, exogenous, n_samples)
+    x0 = start_of(system, initial_state, u)
+    w = process_noise(system, len(u), seed, noise)
+    silent = np.zeros((len(u), len(system.outputs)))
+    if measurement.needs_output:
+        rehearsal = _run(system, controller, interpolation, u.copy(), x0, w, silent)
+        std = measurement.std_of(np.array([sample.noise_free_output for sample in rehearsal]))
+    else:
+        std = measurement.std_of(silent)
+    return _run(system, controller, interpolation, u, x0, w, measurement_noise(std, len(u), seed))
 
 
 def _run(
     system: System,
     controller: Controller,
-    advance: Stepper,
+    interpolation: Interpolation,
     u: NDArray[np.float64],
     x0: NDArray[np.float64],
     w: NDArray[np.float64],
+    e: NDArray[np.float64],
 ) -> Iterator[Sample]:
     """Iterate the closed loop; the driven columns of `u` are filled in on the way."""
-    control, output = controller.control, system.output
-    read = [_names(system.outputs).index(name) for name in controller.outputs_read]
-    driven = [_names(system.inputs).index(name) for name in controller.inputs_driven]
-    x, memory, dt = x0.copy(), controller.initial_state(), float(system.dt)
+    control, output, advance = controller.control, system.output, stepper(system)
+    read = [names_of(system.outputs).index(name) for name in controller.outputs_read]
+    driven = [names_of(system.inputs).index(name) for name in controller.inputs_driven]
+    between = _between(interpolation, system, u)
+    x, memory, dt, n_clipped = x0.copy(), controller.initial_state(), float(system.dt), 0
     for k in range(len(u)):
         time = k * dt
         if k:
-            advance((k - 1) * dt, x, u[k - 1], w[k - 1])
-        y = np.array(output(x))
+            inputs = next(between)
+            inputs[:, driven] = u[k - 1, driven]
+            n_clipped = advance((k - 1) * dt, x, inputs, w[k - 1])
+        y0 = np.array(output(x))
+        y = y0 + e[k]
         values = y.tolist()
         command, memory = control(time, [values[i] for i in read], memory)
         for i, value in zip(driven, command, strict=True):
             if not math.isfinite(value):
                 raise _bad_command(system, controller, time, i, value)
             u[k, i] = value
-        yield Sample(time, y, u[k].copy(), x.copy(), w[k].copy())
+        yield Sample(time, y, u[k].copy(), x.copy(), w[k].copy(), y0, n_clipped)
+
+
+def _between(interpolation: Interpolation, system: System, u: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Yield the values of the inputs from each sample to the next as the stepper takes them."""
+    for piece in interpolation.pieces(u, system.substeps):
+        ends = 0 if piece.rows == 1 else 1
+        for k in range(piece.last - piece.first):
+            yield piece.values[k * piece.rows : (k + 1) * piece.rows + ends].copy()
 
 
 def _bad_command(system: System, controller: Controller, time: float, index: int, value: float) -> ArithmeticError:
@@ -166,64 +215,16 @@ def _bad_command(system: System, controller: Controller, time: float, index: int
     )
 
 
-def _sampled(system: System, dt: float | None, substeps: int | None) -> System:
-    """Return the system with its sampling replaced where given."""
-    system = system if dt is None else replace(system, dt=dt)
-    return system if substeps is None else replace(system, substeps=substeps)
+def check_wiring(system: System, controller: Controller, exogenous: Mapping[str, ArrayLike]) -> None:
+    """Check that every input is given exactly once and every read output exists, at the same dt.
 
-
-def _names(signals: tuple[Signal, ...]) -> list[str]:
-    """Return the names of signals."""
-    return [signal.name for signal in signals]
-
-
-def _outputs(system: System, state: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the outputs (n, n_y) of states (n, n_x) as an array of their own."""
-    return np.array(system.output(state), dtype=np.float64)
-
-
-def _process_noise(system: System, n: int, seed: int, drawn: bool) -> NDArray[np.float64]:
-    """Draw the process noise (n, n_w) of a run, or zeros."""
-    std = system.noise_std()
-    return held_noise(random_streams(seed).process, n, std if drawn else np.zeros_like(std))
-
-
-def _finite_matrix(system: System, input: ArrayLike) -> NDArray[np.float64]:
-    """Copy an input to a checked C-contiguous (n, n_u) array."""
-    names = _names(system.inputs)
-    u = np.array(input, dtype=np.float64, order="C")
-    if u.ndim != 2 or u.shape[1] != len(names) or len(u) < 1:
-        raise ValueError(
-            f"{type(system).__name__}: expected an input of shape (n >= 1, {len(names)}) with columns "
-            f"{names}, got {u.shape}; stack the signals as columns"
-        )
-    bad = np.argwhere(~np.isfinite(u))
-    if len(bad):
-        k, i = bad[0]
-        raise ValueError(
-            f"{type(system).__name__}: input '{names[i]}' is {u[k, i]} at sample {k}: expected finite "
-            "numbers; repair the input"
-        )
-    return u
-
-
-def _start(system: System, initial_state: ArrayLike | None, u: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the checked state at time zero; the drift must be finite there."""
-    default = system.initial_state()
-    x0 = np.array(default if initial_state is None else initial_state, dtype=np.float64)
-    if x0.shape != (len(system.states),) or not np.all(np.isfinite(x0)):
-        raise ValueError(
-            f"{type(system).__name__}: expected {len(system.states)} finite initial states "
-            f"{_names(system.states)}, got {x0.tolist()}; change initial_state"
-        )
-    check_drift(system, x0, u[0])
-    return x0
-
-
-def _check_wiring(system: System, controller: Controller, exogenous: Mapping[str, ArrayLike]) -> None:
-    """Check that every input is given exactly once and every read output exists, at the same dt."""
+    Raises
+    ------
+    ValueError
+        If not.
+    """
     title = f"{type(controller).__name__} on {type(system).__name__}"
-    outputs, inputs = _names(system.outputs), _names(system.inputs)
+    outputs, inputs = names_of(system.outputs), names_of(system.inputs)
     given = sorted([*controller.inputs_driven, *exogenous])
     if given != sorted(inputs):
         raise ValueError(
@@ -240,18 +241,3 @@ def _check_wiring(system: System, controller: Controller, exogenous: Mapping[str
             f"{title}: expected the controller at the dt of the system, {system.dt:g} s, got "
             f"{controller.dt:g} s; change dt of the controller"
         )
-
-
-def _exogenous_matrix(system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None) -> NDArray[np.float64]:
-    """Stack the exogenous inputs as columns of (n, n_u); driven columns are zero."""
-    signals = {name: np.asarray(values, dtype=np.float64) for name, values in exogenous.items()}
-    shapes = {name: values.shape for name, values in signals.items()}
-    lengths = {shape[0] for shape in shapes.values() if shape}
-    n = n_samples if n_samples is not None else min(lengths, default=0)
-    if n < 1 or any(shape != (n,) for shape in shapes.values()):
-        raise ValueError(
-            f"closed_loop: expected exogenous inputs of one length n_samples >= 1, got shapes {shapes} and "
-            f"n_samples={n_samples}; cut the signals to the same length"
-        )
-    columns = [signals.get(name, np.zeros(n)) for name in _names(system.inputs)]
-    return _finite_matrix(system, np.stack(columns, axis=1) if columns else np.zeros((n, 0)))

@@ -21,11 +21,13 @@ class Signal(NamedTuple):
 
 @dataclass(frozen=True)
 class System(ABC):
-    """Ordinary differential equation with held inputs and held process noise.
+    """Ordinary differential equation with sampled inputs and held process noise.
 
     ::
 
-        x'(t) = f(t, x, u_k, w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0, diag(noise_std^2))
+        x'(t) = f(t, x, u(t), w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0, diag(noise_std^2))
+
+    with the input u(t) held at u_k, unless a simulation is told otherwise.
 
     A system is a frozen dataclass: its fields are the physical parameters, the noise standard
     deviations, the initial state, `dt` and `substeps`. It declares its signals as class attributes
@@ -34,7 +36,7 @@ class System(ABC):
     Parameters
     ----------
     dt : float
-        Sampling interval [s]; input and noise are held over it.
+        Sampling interval [s]; the noise is held over it.
     substeps : int
         Runge-Kutta steps per sampling interval.
 
@@ -105,6 +107,24 @@ class System(ABC):
     @abstractmethod
     def initial_state(self) -> NDArray[np.float64]:
         """Return the (n_x,) state at time zero."""
+
+    def state_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the lower and upper limits (n_x,) of the states; by default there are none.
+
+        A state is set to its limit after every Runge-Kutta step that crosses it, for example where a tank
+        overflows; these steps are counted. An initial state must lie within the limits.
+        """
+        infinite = np.full(len(self.states), np.inf)
+        return -infinite, infinite
+
+    def jacobian(
+        self, state: NDArray[np.float64], input: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero, where they are known.
+
+        None, the default, stands for unknown: who needs them takes differences of the drift.
+        """
+        return None
 
     @abstractmethod
     def noise_std(self) -> NDArray[np.float64]:

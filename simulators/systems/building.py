@@ -105,6 +105,17 @@ class Building(System):
         """Return the temperatures of zone, wall and radiator at time zero [degC]."""
         return np.array([self.initial_zone, self.initial_wall, self.initial_radiator])
 
+    def jacobian(
+        self, state: NDArray[np.float64], input: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return df/dx [1/s] and df/du; see `System.jacobian`."""
+        Cz, Cw, Cr, Rz, Rw, Rr, cw, Ts = self.parameters()
+        zone = np.array([-(1 / Rz + 1 / Rr), 1 / Rz, 1 / Rr]) / Cz
+        wall = np.array([1 / Rz, -(1 / Rz + 1 / Rw), 0.0]) / Cw
+        radiator = np.array([1 / Rr, 0.0, -(1 / Rr + cw * input[1])]) / Cr
+        B = np.array([[0.0, 0.0], [1 / (Rw * Cw), 0.0], [0.0, cw * (Ts - state[2]) / Cr]])
+        return np.array([zone, wall, radiator]), B
+
     def noise_std(self) -> NDArray[np.float64]:
         """Return the standard deviations of the three noise channels [K/s]."""
         return np.array([self.zone_noise_std, self.wall_noise_std, self.radiator_noise_std])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from simulators.integrators import PLAIN
+from simulators.runge_kutta import PLAIN
 
 WEATHER = Path(__file__).parents[3] / "shared" / "data" / "weather"
 

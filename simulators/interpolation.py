@@ -1,0 +1,74 @@
+"""What an input does between its samples."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PIECE_ROWS = 2**16  # rows of a linearly interpolated input that exist at a time
+
+
+class Piece(NamedTuple):
+    """Input over a stretch of samples, as the integrator takes it."""
+
+    first: int  # sample at which the stretch starts
+    last: int  # sample at which it ends
+    values: NDArray[np.float64]  # rows of the input, (n, n_u)
+    rows: int  # rows per sample: 1 if held, else 2 substeps
+
+
+class Interpolation(Enum):
+    """Input between the samples u_k at t_k = k dt.
+
+    - `held`: ``u(t) = u_k`` for t_k <= t < t_k + dt (zero-order hold). It acts half a sample late on average.
+    - `linear`: ``u(t) = u_k + (t - t_k)/dt (u_{k+1} - u_k)`` (first-order hold).
+    - `band_limited`: the trigonometric polynomial through all samples, for a record that holds whole periods
+      of a signal without power at or beyond the Nyquist frequency; exact for such a signal.
+    """
+
+    held = "held"
+    linear = "linear"
+    band_limited = "band_limited"
+
+    def pieces(self, input: NDArray[np.float64], substeps: int) -> Iterator[Piece]:
+        """Yield an input (n, n_u) in stretches that cover the samples 0 to n - 1.
+
+        Parameters
+        ----------
+        input : (n, n_u) array
+            Samples; a band-limited input must hold whole periods, its end joins its start.
+        substeps : int
+            Runge-Kutta steps per sample; an input that varies is evaluated at every half of one.
+
+        Yields
+        ------
+        Piece
+        """
+        n, per_sample = len(input), 2 * substeps
+        if self is Interpolation.held:
+            yield Piece(0, n - 1, input, 1)
+        elif self is Interpolation.band_limited:
+            yield Piece(0, n - 1, _upsampled(input, per_sample)[: (n - 1) * per_sample + 1], per_sample)
+        else:
+            length = max(PIECE_ROWS // per_sample, 1)
+            for first in range(0, max(n - 1, 1), length):
+                last = min(first + length, n - 1)
+                yield Piece(first, last, _ramps(input[first : last + 1], per_sample), per_sample)
+
+
+def _ramps(input: NDArray[np.float64], factor: int) -> NDArray[np.float64]:
+    """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1, n_u)."""
+    share = np.arange(factor)[:, np.newaxis] / factor
+    rows = input[:-1, np.newaxis, :] + share * np.diff(input, axis=0)[:, np.newaxis, :]
+    return np.concatenate([rows.reshape(-1, input.shape[1]), input[-1:]])
+
+
+def _upsampled(input: NDArray[np.float64], factor: int) -> NDArray[np.float64]:
+    """Resample one period (n, n_u) at factor times the rate by its Fourier series: (n factor, n_u)."""
+    n = len(input)
+    spectrum = np.fft.rfft(input, axis=0)
+    if n % 2 == 0 and factor > 1:
+        spectrum[-1] *= 0.5  # the line at the Nyquist frequency becomes a pair
+    return np.ascontiguousarray(factor * np.fft.irfft(spectrum, n * factor, axis=0))

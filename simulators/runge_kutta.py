@@ -1,0 +1,196 @@
+"""The classical Runge-Kutta method, compiled once for all systems.
+
+The kernels call the drift through its C address. So they do not depend on the system: numba compiles
+them once and keeps them on disk, and a new system costs only the compilation of its drift. All
+kernels that call each other are in this file, because numba renews its disk cache only when the file
+of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain Python.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import carray, cfunc, njit, types
+from numba.core import config
+from numba.core.cgutils import ir
+from numba.core.errors import NumbaError
+from numba.extending import intrinsic
+
+Drift = Callable[..., None]
+
+PLAIN = bool(vars(config)["DISABLE_JIT"])  # NUMBA_DISABLE_JIT=1: the kernels run as plain Python
+LARGEST = 1e100  # a state beyond this magnitude counts as diverged: no physical quantity is as large
+WORK_ROWS = 6  # four slopes, the state of a stage, the candidate
+CANDIDATE = 5  # row of the work buffer with the state after the substep
+
+kernel = np.errstate(all="ignore") if PLAIN else njit(cache=True, error_model="numpy", nogil=True)
+
+
+@functools.cache
+def compile_drift(drift: Drift) -> Any:
+    """Compile a drift to a C function, once per function and process.
+
+    Parameters
+    ----------
+    drift : callable
+        `System.drift`: (time, state, input, noise, parameters, derivative) -> None.
+
+    Returns
+    -------
+    object
+        Its attribute `address` is what the kernels take. A component of the derivative that the drift
+        does not write is NaN, never a value of an earlier call.
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile the drift.
+    """
+    formula = njit(error_model="numpy")(drift)
+
+    def call(t, x, n_x, u, n_u, w, n_w, p, n_p, dx):  # type: ignore[no-untyped-def]
+        derivative = carray(dx, n_x)
+        for i in range(n_x):
+            derivative[i] = np.nan
+        formula(t, carray(x, n_x), carray(u, n_u), carray(w, n_w), carray(p, n_p), derivative)
+
+    pointer, size = types.CPointer(types.float64), types.intp
+    signature = types.void(types.float64, *(4 * (pointer, size)), pointer)
+    try:
+        return cfunc(signature)(call)
+    except NumbaError as error:
+        raise TypeError(
+            f"{drift.__qualname__}: expected scalar Python that numba compiles, got: {error}; write the "
+            "drift with indexed arrays, floats and math functions, or set NUMBA_DISABLE_JIT=1 to run it "
+            "uncompiled"
+        ) from error
+
+
+def drift_address(drift: Drift) -> Any:
+    """Return what the kernels call: the C address of the drift, or the drift itself without the compiler."""
+    return drift if PLAIN else compile_drift(drift).address
+
+
+def _call_plain(address: Any, *arguments: Any) -> None:
+    """Call the drift: what `_call_compiled` is without the compiler."""
+    arguments[-1].fill(np.nan)
+    address(*arguments)
+
+
+@intrinsic
+def _call_compiled(typing, address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
+    """Call the drift at its C address with the data pointers and the sizes of the arrays."""
+    vector = types.Array(types.float64, 1, "C")
+    arrays = (state, input, noise, parameters, derivative)
+    if address != types.intp or any(array != vector for array in arrays):
+        return None
+
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
+        views = [context.make_array(vector)(context, builder, value) for value in values[2:]]
+        pairs = [part for view in views for part in (view.data, builder.extract_value(view.shape, 0))]
+        arguments = [values[1], *pairs[:-1]]
+        function = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
+        builder.call(builder.inttoptr(values[0], function.as_pointer()), arguments)
+        return context.get_dummy_value()
+
+    return types.void(address, types.float64, *arrays), generate
+
+
+call_drift: Any = _call_plain if PLAIN else _call_compiled
+
+
+@kernel
+def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, work):  # type: ignore[no-untyped-def]
+    """Advance `state` in place over one sample with the classical Runge-Kutta method of order four.
+
+    With h = dt / substeps and the noise w held::
+
+        k1 = f(t, x, u(t)),  k2 = f(t + h/2, x + h/2 k1, u(t + h/2)),  k3 = f(t + h/2, x + h/2 k2, u(t + h/2))
+        k4 = f(t + h, x + h k3, u(t + h)),   x <- min(max(x + h/6 (k1 + 2 k2 + 2 k3 + k4), lower), upper)
+
+    Parameters
+    ----------
+    address : int or callable
+        `drift_address` of the drift.
+    time, dt : float
+        Start and length of the sample [s].
+    substeps : int
+        Number of Runge-Kutta steps.
+    state : (n_x,) array
+        Overwritten.
+    inputs : (1, n_u) or (2 substeps + 1, n_u) array
+        Input held over the sample, or its values at every half substep, both ends included.
+    noise, parameters : (n_w,), (n_p,) array
+        Arguments of the drift.
+    limits : (2, n_x) array
+        Lower and upper limits of the states.
+    work : (WORK_ROWS, n_x) array
+        Buffer.
+
+    Returns
+    -------
+    tuple of int
+        Finished substeps, and those among them that ended with a state set to a limit. With fewer than
+        `substeps` finished the state diverged in the next one: `state` then holds the last good values
+        and row CANDIDATE of `work` the first bad component.
+    """
+    h = dt / substeps
+    k1, k2, k3, k4, x, candidate = work[0], work[1], work[2], work[3], work[4], work[5]
+    lower, upper = limits[0], limits[1]
+    stride = 1 if inputs.shape[0] > 1 else 0
+    n_clipped = 0
+    for j in range(substeps):
+        t = time + j * h
+        now, half, end = inputs[2 * j * stride], inputs[(2 * j + 1) * stride], inputs[(2 * j + 2) * stride]
+        call_drift(address, t, state, now, noise, parameters, k1)
+        for i in range(state.size):
+            x[i] = state[i] + 0.5 * h * k1[i]
+        call_drift(address, t + 0.5 * h, x, half, noise, parameters, k2)
+        for i in range(state.size):
+            x[i] = state[i] + 0.5 * h * k2[i]
+        call_drift(address, t + 0.5 * h, x, half, noise, parameters, k3)
+        for i in range(state.size):
+            x[i] = state[i] + h * k3[i]
+        call_drift(address, t + h, x, end, noise, parameters, k4)
+        for i in range(state.size):
+            candidate[i] = state[i] + h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i])
+        for i in range(state.size):
+            if not abs(candidate[i]) <= LARGEST:
+                return j, n_clipped
+        clipped = 0
+        for i in range(state.size):
+            state[i] = min(max(candidate[i], lower[i]), upper[i])
+            if state[i] != candidate[i]:
+                clipped = 1
+        n_clipped += clipped
+    return substeps, n_clipped
+
+
+@kernel
+def follow(address, first, dt, substeps, states, inputs, rows, noises, parameters, limits, work):  # type: ignore[no-untyped-def]
+    """Fill rows 1.. of `states` (n, n_x) from row 0, which belongs to sample `first` at time first dt.
+
+    Sample k uses the rows k rows to k rows + rows of `inputs`: `rows` is 1 for an input that is held (then
+    without the row at the end) and 2 substeps for one that varies.
+
+    Returns
+    -------
+    tuple of int
+        Last good row, the substeps finished after it and those that met a limit: (n - 1, 0, ...) without
+        divergence. On divergence the row after the last good one holds the last finite values.
+    """
+    n_clipped = 0
+    last = 0 if rows == 1 else 1
+    for k in range(states.shape[0] - 1):
+        state = states[k + 1]
+        for i in range(state.size):
+            state[i] = states[k, i]
+        between = inputs[k * rows : (k + 1) * rows + last]
+        done, clipped = step(
+            address, (first + k) * dt, dt, substeps, state, between, noises[k], parameters, limits, work
+        )
+        n_clipped += clipped
+        if done < substeps:
+            return k, done, n_clipped
+    return states.shape[0] - 1, 0, n_clipped

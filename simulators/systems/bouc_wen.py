@@ -1,0 +1,117 @@
+"""The Bouc-Wen oscillator with hysteresis."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulators.settings import check_finite, check_not_negative, check_positive, refuse
+from simulators.system import Signal, System
+
+
+@dataclass(frozen=True)
+class BoucWen(System):
+    """Oscillator with one degree of freedom and a hysteretic force z.
+
+    ::
+
+        m y'' + c y' + k y + z = u + w
+        z' = alpha y' - beta (gamma |y'| |z|^(nu-1) z + delta y' |z|^nu)
+
+    with the force u as input and the displacement y as output. The noise w ~ N(0, force_noise_std^2) is a
+    force, held over a sample; the benchmark has none.
+
+    Raises
+    ------
+    ValueError
+        If mass, stiffness, `dt` or `substeps` is not positive, the damping, alpha, beta or the standard
+        deviation is negative, nu is below 1 or another field is not finite.
+
+    Notes
+    -----
+    J.-P. Noel and M. Schoukens, Hysteretic benchmark with a dynamic nonlinearity, Workshop on Nonlinear
+    System Identification Benchmarks (2016), with its parameters. It is integrated at 15 kHz and observed
+    at 750 Hz: hence 20 substeps. The force of the benchmark varies between its samples: simulate with
+    `Interpolation.band_limited` (or linearly at 15 kHz).
+    """
+
+    states: ClassVar = (
+        Signal("position", "m", "position of the mass"),
+        Signal("velocity", "m/s", "velocity of the mass"),
+        Signal("restoring_force", "N", "hysteretic force"),
+    )
+    inputs: ClassVar = (Signal("force", "N", "external force on the mass"),)
+    outputs: ClassVar = (Signal("displacement", "m", "measured position of the mass"),)
+    noises: ClassVar = (Signal("force_noise", "N", "process noise on the force"),)
+
+    dt: float = 1 / 750  # s
+    substeps: int = 20  # Runge-Kutta steps per sample
+    mass: float = 2.0  # m, kg
+    damping: float = 10.0  # c, N s/m
+    stiffness: float = 5e4  # k, N/m
+    alpha: float = 5e4  # stiffness of the hysteresis, N/m
+    beta: float = 1e3  # weight of the hysteresis, N^(1-nu)/m
+    gamma: float = 0.8  # shape of the loop, -
+    delta: float = -1.1  # shape of the loop, -
+    nu: float = 1.0  # smoothness of the loop, -
+    force_noise_std: float = 0.0  # N
+    initial_position: float = 0.0  # m
+    initial_velocity: float = 0.0  # m/s
+    initial_restoring_force: float = 0.0  # N
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "mass", "stiffness")
+        check_not_negative(self, "damping", "alpha", "beta", "force_noise_std")
+        check_finite(self, "gamma", "delta", "nu")
+        check_finite(self, "initial_position", "initial_velocity", "initial_restoring_force")
+        if self.nu < 1:
+            raise refuse(self, "nu", "a number >= 1")
+
+    @staticmethod
+    def drift(
+        time: float,
+        state: NDArray[np.float64],
+        input: NDArray[np.float64],
+        noise: NDArray[np.float64],
+        parameters: NDArray[np.float64],
+        derivative: NDArray[np.float64],
+    ) -> None:
+        """Write the rates of position, velocity and hysteretic force; equations in the class."""
+        y, v, z = state[0], state[1], state[2]
+        m, c, k = parameters[0], parameters[1], parameters[2]
+        alpha, beta, gamma, delta, nu = parameters[3], parameters[4], parameters[5], parameters[6], parameters[7]
+        power = 1.0 if nu == 1.0 else abs(z) ** (nu - 1.0)
+        derivative[0] = v
+        derivative[1] = (input[0] + noise[0] - c * v - k * y - z) / m
+        derivative[2] = alpha * v - beta * power * (gamma * abs(v) * z + delta * v * abs(z))
+
+    def parameters(self) -> NDArray[np.float64]:
+        """Return m [kg], c [N s/m], k, alpha [N/m], beta [N^(1-nu)/m], gamma, delta, nu."""
+        mechanical = (self.mass, self.damping, self.stiffness)
+        return np.array([*mechanical, self.alpha, self.beta, self.gamma, self.delta, self.nu])
+
+    def initial_state(self) -> NDArray[np.float64]:
+        """Return position [m], velocity [m/s] and hysteretic force [N] at time zero."""
+        return np.array([self.initial_position, self.initial_velocity, self.initial_restoring_force])
+
+    def jacobian(
+        self, state: NDArray[np.float64], input: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return df/dx and df/du, at v = 0 or z = 0 the mean of both sides; see `System.jacobian`."""
+        m, c, k, alpha, beta, gamma, delta, nu = self.parameters()
+        _, v, z = state
+        size, power = abs(z) ** nu, abs(z) ** (nu - 1.0)
+        of_v = alpha - beta * (gamma * np.sign(v) * power * z + delta * size)
+        of_z = -beta * nu * power * (gamma * abs(v) + delta * v * np.sign(z))
+        A = np.array([[0.0, 1.0, 0.0], [-k / m, -c / m, -1.0 / m], [0.0, of_v, of_z]])
+        return A, np.array([[0.0], [1.0 / m], [0.0]])
+
+    def noise_std(self) -> NDArray[np.float64]:
+        """Return the standard deviation of the force noise [N]."""
+        return np.array([self.force_noise_std])
+
+    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the displacement [m] of states (..., 3) as (..., 1)."""
+        return state[..., :1]

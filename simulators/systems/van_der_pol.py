@@ -1,0 +1,93 @@
+"""The Van der Pol oscillator."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulators.settings import check_finite, check_not_negative
+from simulators.system import Signal, System
+
+
+@dataclass(frozen=True)
+class VanDerPol(System):
+    """Self-excited oscillator with a stable limit cycle of amplitude 2.
+
+    ::
+
+        x'' = mu (1 - x^2) x' - x + w
+
+    with the position x as output and no input. The noise w ~ N(0, acceleration_noise_std^2) is held over a
+    sample. Time is dimensionless in the equation; one unit is taken as a second.
+
+    Raises
+    ------
+    ValueError
+        If `damping` or the standard deviation is negative, `dt` or `substeps` is not positive or an initial
+        value is not finite.
+
+    Notes
+    -----
+    B. van der Pol, On relaxation-oscillations, Philosophical Magazine 2 (1926), 978-992. Wietzke and
+    Graichen, section 6, sample it every 0.1 s and state N(0, 0.1) for w: read as a variance, which with
+    mu = 2 gives their error of a full Gaussian process.
+    """
+
+    states: ClassVar = (
+        Signal("position", "m", "position of the oscillator"),
+        Signal("velocity", "m/s", "velocity of the oscillator"),
+    )
+    inputs: ClassVar = ()
+    outputs: ClassVar = (Signal("displacement", "m", "measured position"),)
+    noises: ClassVar = (Signal("acceleration_noise", "m/s^2", "process noise on the acceleration"),)
+
+    dt: float = 0.1  # s
+    substeps: int = 10  # Runge-Kutta steps per sample
+    damping: float = 2.0  # mu, 1/s
+    acceleration_noise_std: float = 0.1**0.5  # m/s^2
+    initial_position: float = 1.0  # m
+    initial_velocity: float = 0.0  # m/s
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_not_negative(self, "damping", "acceleration_noise_std")
+        check_finite(self, "initial_position", "initial_velocity")
+
+    @staticmethod
+    def drift(
+        time: float,
+        state: NDArray[np.float64],
+        input: NDArray[np.float64],
+        noise: NDArray[np.float64],
+        parameters: NDArray[np.float64],
+        derivative: NDArray[np.float64],
+    ) -> None:
+        """Write velocity and acceleration; equation in the class."""
+        x, v, mu = state[0], state[1], parameters[0]
+        derivative[0] = v
+        derivative[1] = mu * (1.0 - x * x) * v - x + noise[0]
+
+    def parameters(self) -> NDArray[np.float64]:
+        """Return mu [1/s]."""
+        return np.array([self.damping])
+
+    def initial_state(self) -> NDArray[np.float64]:
+        """Return position [m] and velocity [m/s] at time zero."""
+        return np.array([self.initial_position, self.initial_velocity])
+
+    def jacobian(
+        self, state: NDArray[np.float64], input: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return df/dx and the empty df/du; see `System.jacobian`."""
+        x, v = state
+        A = np.array([[0.0, 1.0], [-2.0 * self.damping * x * v - 1.0, self.damping * (1.0 - x * x)]])
+        return A, np.empty((2, 0))
+
+    def noise_std(self) -> NDArray[np.float64]:
+        """Return the standard deviation of the acceleration noise [m/s^2]."""
+        return np.array([self.acceleration_noise_std])
+
+    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the position [m] of states (..., 2) as (..., 1)."""
+        return state[..., :1]
