@@ -1,0 +1,1 @@
+"""Test signals that excite the inputs of a system, one file each."""

@@ -1,0 +1,170 @@
+"""A recorded signal."""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulators.excitation.excitation import Excitation
+from simulators.settings import refuse
+
+JITTER = 0.05  # samples by which a row's time may miss its place
+
+
+@dataclass(frozen=True)
+class Recorded(Excitation):
+    """The samples of a list or of a column of a CSV file, plus the offset.
+
+    Row k is sample k; nothing is resampled. A file is UTF-8 with commas, decimal points and one header line. A
+    longer signal begins with the shorter one.
+
+    Parameters
+    ----------
+    path : str, optional
+        CSV file; give this or `values`.
+    column : str, optional
+        Column with the signal [unit of the input]; None: the only one besides the time.
+    time_column : str, optional
+        Column with the time [s], checked against the sampling interval; None: the one called ``time``, if any.
+    values : sequence of float, optional
+        The samples [unit of the input].
+    repeat : bool
+        Whether a record that is too short starts again; False: an error.
+
+    Raises
+    ------
+    ValueError
+        On construction: if both `path` and `values` are given, the values are not finite numbers or `repeat` is no
+        bool. On use: if neither is given, the file does not fit, its times are not those of the samples, or the
+        record is too short.
+    FileNotFoundError
+        On use: if there is no such file.
+
+    Examples
+    --------
+    >>> Recorded(values=[1.0, 2.0], repeat=True).signal(5, 0.1, np.random.default_rng(0))
+    array([1., 2., 1., 2., 1.])
+    """
+
+    path: str | None = None  # CSV file
+    column: str | None = None  # column with the signal; None: the only one besides the time
+    time_column: str | None = None  # column with the time in s; None: the one called time, if any
+    values: Sequence[float] | None = None  # samples instead of a file, unit of the input
+    repeat: bool = False  # start again after the end
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.repeat, bool):
+            raise refuse(self, "repeat", "true or false")
+        if self.values is None:
+            return
+        if self.path is not None:
+            raise refuse(self, "path", "only one of path and values")
+        values = tuple(self.values) if isinstance(self.values, Iterable) else ()
+        if not values or not all(isinstance(value, Real) and math.isfinite(value) for value in values):
+            raise ValueError("Recorded(values=...): expected finite numbers, at least one; repair values")
+        object.__setattr__(self, "values", tuple(map(float, values)))
+
+    def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Return the first n samples of the record (n,) [unit of the input]."""
+        record = self._record(dt)
+        if len(record) < n_samples and not self.repeat:
+            raise ValueError(
+                f"Recorded(path={self.path!r}): expected a record of at least {n_samples} samples, got {len(record)}; "
+                "simulate fewer samples or set repeat to true"
+            )
+        return np.resize(record, n_samples)
+
+    def period_samples(self, n_samples: int, dt: float | None = None) -> int | None:
+        """Return the samples of the record if it repeats, else None; see `Excitation.period_samples`."""
+        return len(self._record(dt)) if self.repeat else None
+
+    def _record(self, dt: float | None) -> NDArray[np.float64]:
+        """Return all samples; times are checked if `dt` [s] is given."""
+        if self.values is not None:
+            return np.array(self.values)
+        if self.path is None:
+            raise ValueError("Recorded(path=None, values=None): expected a CSV file or values; set path or values")
+        path = Path(self.path)
+        if not path.is_file():
+            raise FileNotFoundError(f"Recorded(path={self.path!r}): no such file from {Path.cwd()}; change path")
+        header, rows = _read(path)
+        time = self._time_index(header)
+        signal = _column(path, rows, self._signal_index(header, time), header)
+        if time is not None and dt is not None:
+            _check_times(path, _column(path, rows, time, header), dt)
+        return signal
+
+    def _time_index(self, header: list[str]) -> int | None:
+        """Return the position of the column of time, None without one."""
+        if self.time_column is not None:
+            return self._find(self.time_column, "time_column", header)
+        return header.index("time") if header.count("time") == 1 else None
+
+    def _signal_index(self, header: list[str], time: int | None) -> int:
+        """Return the position of the column with the signal."""
+        if self.column is not None:
+            return self._find(self.column, "column", header)
+        rest = [i for i in range(len(header)) if i != time]
+        if len(rest) != 1:
+            raise ValueError(
+                f"Recorded(path={self.path!r}, column=None): expected one column besides the time, got {len(rest)}; "
+                f"set column to one of {header}"
+            )
+        return rest[0]
+
+    def _find(self, name: str, field: str, header: list[str]) -> int:
+        """Return the position of a named column, which must occur once."""
+        if header.count(name) != 1:
+            raise ValueError(
+                f"Recorded(path={self.path!r}, {field}={name!r}): expected that column once, found it "
+                f"{header.count(name)} times; set {field} to one of {header}"
+            )
+        return header.index(name)
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a CSV file."""
+    try:
+        lines = [row for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines()) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a CSV file in UTF-8, got {error}; export it as CSV") from error
+    if len(lines) < 2:
+        raise ValueError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
+    return [name.strip() for name in lines[0]], lines[1:]
+
+
+def _column(path: Path, rows: list[list[str]], index: int, header: list[str]) -> NDArray[np.float64]:
+    """Return one column as numbers; raise ValueError, naming row and column, where there is none."""
+    values = np.full(len(rows), np.nan)
+    for i, row in enumerate(rows):
+        try:
+            values[i] = float(row[index])
+        except (ValueError, IndexError):
+            break
+    missing = np.flatnonzero(~np.isfinite(values))
+    if missing.size:
+        row = rows[missing[0]]
+        raise ValueError(
+            f"{path}, row {missing[0] + 1} of the data: expected a finite number in column {header[index]!r}, got "
+            f"{row[index] if index < len(row) else 'no cell'!r}; repair the row or choose another column"
+        )
+    return values
+
+
+def _check_times(path: Path, time: NDArray[np.float64], dt: float) -> None:
+    """Raise ValueError unless the times [s] of the rows are dt apart."""
+    n = len(time)
+    mean = float(time[-1] - time[0]) / (n - 1) if n > 1 else dt
+    off = np.flatnonzero(np.abs(time - time[0] - dt * np.arange(n)) > JITTER * dt)
+    if off.size:
+        raise ValueError(
+            f"{path}: expected rows every dt={dt:.9g} s, got {mean:.9g} s on average and at row {off[0] + 1} the time "
+            f"{time[off[0]]:.9g} s instead of {time[0] + dt * off[0]:.9g} s; resample the record "
+            "or simulate with its interval"
+        )
