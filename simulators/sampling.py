@@ -1,0 +1,141 @@
+"""Sampling of a box: where a static function is evaluated."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from operator import index
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulators.noise import random_stream
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+class Sampling(ABC):
+    """The role of a sampling: n places in a box, the same for the same seed."""
+
+    @abstractmethod
+    def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
+        """Return n places (n, d) in the unit box [0, 1]^d."""
+
+    def sample(self, n: int, lower: ArrayLike, upper: ArrayLike, seed: int = 0) -> Array:
+        """Return n places in a box.
+
+        Parameters
+        ----------
+        n : int
+            Number of places, at least 1.
+        lower, upper : (d,) array_like
+            Bounds of the box, in the unit of each input.
+        seed : int
+            Seed, not negative; places are drawn from its stream of random test signals.
+
+        Returns
+        -------
+        (n, d) array
+
+        Raises
+        ------
+        ValueError
+            If n < 1, the seed is negative, the bounds are not two finite vectors of one length with
+            lower < upper, or a grid cannot have n places.
+        TypeError
+            If n is not an integer.
+        """
+        if index(n) < 1:
+            raise ValueError(f"{type(self).__name__}: expected n >= 1 places, got {n}")
+        low, high = _box(lower, upper)
+        unit = self.unit(index(n), low.size, random_stream(seed, "excitation"))
+        return np.minimum(low + (high - low) * unit, high)  # rounding must not leave the box
+
+
+@dataclass(frozen=True)
+class Uniform(Sampling):
+    """Independent places, uniform in the box; a longer sample begins with the shorter one.
+
+    Examples
+    --------
+    >>> Uniform().sample(5, [-1, 0], [1, 10], seed=1).shape
+    (5, 2)
+    """
+
+    def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
+        """Independent uniform numbers."""
+        return generator.random((n, d))
+
+
+@dataclass(frozen=True)
+class LatinHypercube(Sampling):
+    """Every input is stratified: each of its n equal intervals holds exactly one place.
+
+    McKay, Beckman and Conover, Technometrics 21 (1979) 239; scipy.stats.qmc. The places of a longer sample
+    are others.
+
+    Examples
+    --------
+    >>> x = LatinHypercube().sample(4, [0.0], [4.0], seed=1)
+    >>> sorted(np.floor(x[:, 0]).tolist())
+    [0.0, 1.0, 2.0, 3.0]
+    """
+
+    def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
+        """One place per interval of each input, in an order and at a position drawn from the generator."""
+        from scipy.stats import qmc  # slow to import
+
+        return np.asarray(qmc.LatinHypercube(d, seed=generator).random(n))
+
+
+@dataclass(frozen=True)
+class Sobol(Sampling):
+    """Sobol's sequence of low discrepancy, randomly scrambled; a longer sample begins with the shorter one.
+
+    The first n of 2^m places, the next power of two, for which the sequence is balanced. Owen, Journal of
+    Complexity 14 (1998) 466, for the scrambling; scipy.stats.qmc.
+
+    Examples
+    --------
+    >>> x = Sobol().sample(8, [0, 0], [1, 1], seed=1)
+    >>> np.bincount((8 * x[:, 0]).astype(int)).tolist()
+    [1, 1, 1, 1, 1, 1, 1, 1]
+    """
+
+    def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
+        """First n places of the scrambled sequence."""
+        from scipy.stats import qmc  # slow to import
+
+        return np.asarray(qmc.Sobol(d, seed=generator).random_base2((n - 1).bit_length())[:n])
+
+
+@dataclass(frozen=True)
+class Grid(Sampling):
+    """Equidistant places with the bounds among them, the last input varies fastest; the seed does nothing.
+
+    Examples
+    --------
+    >>> Grid().sample(4, [0, 0], [1, 10]).tolist()
+    [[0.0, 0.0], [0.0, 10.0], [1.0, 0.0], [1.0, 10.0]]
+    """
+
+    def unit(self, n: int, d: int, generator: np.random.Generator) -> Array:
+        """Every combination of m equidistant numbers per input, n = m^d."""
+        m = round(n ** (1 / d))
+        if m < 2 or m**d != n:
+            low = max(m - (m**d > n), 2)
+            raise ValueError(
+                f"Grid(n={n}) in {d} dimensions: expected m^{d} places with m >= 2; use {low**d} or {(low + 1) ** d}"
+            )
+        axes = np.meshgrid(*[np.linspace(0, 1, m)] * d, indexing="ij")
+        return np.stack([axis.ravel() for axis in axes], axis=1)
+
+
+def _box(lower: ArrayLike, upper: ArrayLike) -> tuple[Array, Array]:
+    low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+    good = low.ndim == 1 and low.size > 0 and low.shape == high.shape and bool(np.isfinite([low, high]).all())
+    if not good or not (low < high).all():
+        raise ValueError(
+            f"a box needs finite bounds lower < upper of one shape (d,), got lower={low.tolist()} and "
+            f"upper={high.tolist()}"
+        )
+    return low, high
