@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from sysid.record import Record
+from sysid.record import Array, Record
 
 if TYPE_CHECKING:
     from sysid.narx import LagRows, Narx
@@ -20,6 +20,15 @@ def labelled(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) -> 
     columns = _sample_columns(narx, records, rows) | _feature_columns(narx, records[0])
     data = xr.Dataset(columns, attrs=_counts(narx, records, rows))
     return data.set_coords(["time", "record", "signal", "lag", "unit"])
+
+
+def one_earlier(signal: Array) -> Array:
+    """Signal (n,), n >= 1, one sample earlier; nan at the first sample, which has none before it.
+
+    >>> one_earlier(np.array([1.0, 2.0, 3.0]))
+    array([nan,  1.,  2.])
+    """
+    return np.concatenate([[np.nan], signal[:-1]])
 
 
 def _sample_columns(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) -> dict[str, Any]:
@@ -33,13 +42,13 @@ def _sample_columns(narx: Narx, records: Sequence[Record], rows: Sequence[LagRow
         "regressor": {"long_name": "lagged signals, each in its unit"},
         "target": attributes | {"long_name": narx.predict.describe(name)} | unit,
         "previous": attributes | {"long_name": f"{name} one sample earlier"},
-        "time": {"units": "s", "long_name": "time of the target"},
+        "time": {"units": records[0].time_unit, "long_name": "time of the target"},
         "record": {"long_name": "number of the record"},
     }
     values = {
         "regressor": joined(lambda record, row: row.regressor),
         "target": joined(lambda record, row: row.target),
-        "previous": joined(lambda record, row: record.signals[narx.target][row.sample - 1]),
+        "previous": joined(lambda record, row: one_earlier(record.signals[narx.target])[row.sample]),
         "time": joined(lambda record, row: record.time[row.sample]),
         "record": joined(lambda record, row: np.full(len(row.sample), record.number, dtype=np.int64)),
     }

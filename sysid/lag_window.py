@@ -43,7 +43,8 @@ class LagWindow:
     n_skipped : int
         Rows that `observe` left out because of them, as in the batch data set.
     previous_target_value : float
-        Target output y[k-1] that belongs to the regressor returned last (NaN before the first):
+        Target output y[k-1] that belongs to the regressor returned last (NaN before the first, and where a
+        target without lags has none):
         ``narx.predict.to_value(predicted_target, window.previous_target_value)`` is the predicted y[k].
 
     Examples
@@ -71,6 +72,7 @@ class LagWindow:
         self._input_shape = (width - self._n_outputs,)
         self._target = narx.output_names.index(narx.target)
         self._target_of = narx.predict.of
+        self._needs_previous = narx.needs_previous
         self.reset()
 
     def reset(self) -> None:
@@ -91,7 +93,8 @@ class LagWindow:
         Returns
         -------
         (n_features,) or None
-            None while fewer than `max_lag` samples are stored, or if the regressor or y[k-1] is missing.
+            None while fewer than `max_lag` samples are stored, or if the regressor or y[k-1] is missing (the
+            latter only if the target has lags).
         """
         input = _vector("input", input, self._input_shape)
         self._buffer[self._now, self._n_outputs :] = input
@@ -141,10 +144,10 @@ class LagWindow:
         return LagPair(row, self._target_of(value, self._last))
 
     def _row(self, *, certain: bool) -> Array | None:
-        """Regressor of the present sample from a full window; None if it or y[k-1] is not finite."""
+        """Regressor of the present sample from a full window; None if it or a needed y[k-1] is not finite."""
         width = self._buffer.shape[1]
         row = self._flat[(self._now - self._max_lag) * width : (self._now + 1) * width].take(self._gather)
-        if not certain and not (isfinite(self._last) and np.isfinite(row).all()):
+        if not certain and not (np.isfinite(row).all() and (isfinite(self._last) or not self._needs_previous)):
             return None
         self.previous_target_value = self._last
         return row

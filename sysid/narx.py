@@ -6,7 +6,8 @@ A nonlinear autoregressive model with exogenous inputs predicts, at sample ``k``
     dy[k] = f(y[k-1], ..., y[k-n_y], u[k-1], ..., u[k-n_u]).
 
 `Narx` names the lags of every signal and turns records into regressors and targets; its live
-twin, one sample at a time, is `sysid.lag_window.LagWindow`. Both give the same bits.
+twin, one sample at a time, is `sysid.lag_window.LagWindow`. Both give the same bits. A target without lags
+is a function of the inputs alone; with lag 0 only, ``y[k] = f(u[k])``, every row of a static table is a sample.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from sysid.lag_data import labelled
-from sysid.lag_list import SignalLags, normalised
+from sysid.lag_data import labelled, one_earlier
+from sysid.lag_list import SignalLags, check_without_lags, normalised
 from sysid.record import Record, read_records, read_signals
 
 Array: TypeAlias = NDArray[np.float64]
@@ -88,7 +89,8 @@ class Narx:
     Parameters
     ----------
     outputs
-        Lags of each output: ``3`` for 1, 2, 3, or any positive lags, ``[1, 2, 5]``.
+        Lags of each output: ``3`` for 1, 2, 3, or any positive lags, ``[1, 2, 5]``. The target may have none,
+        ``[]``, if its value is predicted (a change needs ``y[k-1]``) and there is another feature.
     inputs
         Lags of each input: the same, and lag 0 for direct feed-through, ``[0, 1]``.
     target
@@ -98,7 +100,7 @@ class Narx:
     on_missing
         `OnMissing.error`: a value that is not finite anywhere in a signal is an error.
         `OnMissing.skip`: a row is left out, and counted, if one of the values it is made of is not
-        finite: its regressor, y[k] or y[k-1] of the target.
+        finite: its regressor, y[k] or, unless it has no lags, y[k-1] of the target.
 
     All lags are kept as tuples in increasing order, so that settings can be compared and hashed.
 
@@ -106,7 +108,7 @@ class Narx:
     ------
     ValueError, TypeError
         Empty, negative, duplicate or fractional lags, lag 0 of an output, a name that is both output
-        and input, an unknown target.
+        and input, an unknown target, no feature.
 
     Examples
     --------
@@ -115,6 +117,12 @@ class Narx:
     ('y[k-1]', 'y[k-2]', 'u[k]', 'u[k-3]')
     >>> narx.regressors({"y": [1.0, 2.0, 4.0, 8.0, 7.0], "u": [0.0, 1.0, 2.0, 3.0, 4.0]}).target
     array([ 4., -1.])
+
+    A static task:
+
+    >>> static = Narx(outputs={"y": []}, inputs={"x1": [0], "x2": [0]}, predict="value")
+    >>> static.max_lag, static.feature_names
+    (0, ('x1[k]', 'x2[k]'))
     """
 
     outputs: SignalLags
@@ -124,8 +132,8 @@ class Narx:
     on_missing: OnMissing = OnMissing.error
 
     def __post_init__(self) -> None:
-        for name, lowest in (("outputs", 1), ("inputs", 0)):
-            lags = normalised(name, getattr(self, name), lowest)
+        for name, lowest, fewest in (("outputs", 1, 0), ("inputs", 0, 1)):
+            lags = normalised(name, getattr(self, name), lowest, fewest)
             object.__setattr__(self, name, tuple(lags.items()))
         if not self.outputs:
             raise ValueError("Narx(outputs={}) needs at least one output, e.g. outputs={'y': 2}")
@@ -136,6 +144,7 @@ class Narx:
             raise ValueError(f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}")
         object.__setattr__(self, "predict", _choice("predict", Target, self.predict))
         object.__setattr__(self, "on_missing", _choice("on_missing", OnMissing, self.on_missing))
+        check_without_lags(self.lags, self.target, is_change=self.predict is Target.change)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -155,7 +164,7 @@ class Narx:
     @property
     def lags(self) -> dict[str, tuple[int, ...]]:
         """Lags of every signal, increasing, outputs first."""
-        return normalised("outputs", self.outputs, 1) | normalised("inputs", self.inputs, 0)
+        return normalised("outputs", self.outputs, 1, 0) | normalised("inputs", self.inputs, 0, 1)
 
     @property
     def features(self) -> tuple[tuple[str, int], ...]:
@@ -176,6 +185,11 @@ class Narx:
     def max_lag(self) -> int:
         """Largest lag; the first row of a record belongs to this sample."""
         return max(lag for _, lag in self.features)
+
+    @property
+    def needs_previous(self) -> bool:
+        """Whether a row needs y[k-1] of the target: not if the target has no lags."""
+        return bool(self.lags[self.target])
 
     def to_dict(self) -> dict[str, Any]:
         """Settings as plain dicts, lists and texts, for JSON."""
@@ -219,18 +233,18 @@ class Narx:
         Parameters
         ----------
         records
-            One data set per record: dimension and coordinate ``time`` [s], uniform and the same in all
-            records (relative tolerance 1e-6), and one variable (time,) per signal.
+            One data set per record: dimension and coordinate ``time`` [s] (or the number of the sample, units
+            ``1``), with the same step everywhere (relative tolerance 1e-6), and one variable (time,) per signal.
 
         Returns
         -------
         xarray.Dataset
             ``regressor(sample, feature)``, ``target(sample)`` and ``previous(sample)``, the target's signal
-            one sample earlier (so that a predicted change becomes a value), with coordinates
-            ``time(sample)`` [s] and ``record(sample)`` of the target and name, ``signal``, ``lag`` and
-            ``unit`` of every feature. Attributes: ``narx`` (JSON of `to_dict`), ``sampling_time`` [s],
-            ``n_records``; ``n_missing``, samples with a value that is not finite in any signal;
-            ``n_skipped``, rows left out because of them.
+            one sample earlier (so that a predicted change becomes a value; where a target without lags has
+            none, nan), with coordinates ``time(sample)`` and ``record(sample)`` of the target and name,
+            ``signal``, ``lag`` and ``unit`` of every feature. Attributes: ``narx`` (JSON of `to_dict`),
+            ``sampling_time`` [unit of time], ``n_records``; ``n_missing``, samples with a value that is not
+            finite in any signal; ``n_skipped``, rows left out because of them.
 
         Raises
         ------
@@ -247,16 +261,19 @@ class Narx:
     def _rows(self, record: Record) -> LagRows:
         self._check_record(record)
         n, first, value = record.n_samples, self.max_lag, record.signals[self.target]
+        previous = one_earlier(value)
         regressor = np.empty((n - first, self.n_features))
         for column, (name, lag) in enumerate(self.features):
             regressor[:, column] = record.signals[name][first - lag : n - lag]
-        keep = np.isfinite(regressor).all(axis=1) & np.isfinite(value[first:]) & np.isfinite(value[first - 1 : -1])
+        keep = np.isfinite(regressor).all(axis=1) & np.isfinite(value[first:])
+        if self.needs_previous:
+            keep &= np.isfinite(previous[first:])
         k = np.flatnonzero(keep) + first
-        return LagRows(regressor[keep], self.predict.of(value[k], value[k - 1]), k)
+        return LagRows(regressor[keep], self.predict.of(value[k], previous[k]), k)
 
     def _check_record(self, record: Record) -> None:
         if record.n_samples <= self.max_lag:
-            name = next(name for name, lags in self.lags.items() if lags[-1] == self.max_lag)
+            name = next(name for name, lags in self.lags.items() if self.max_lag in lags)
             raise ValueError(
                 f"Narx(lags of {name!r} up to {self.max_lag}) needs at least {self.max_lag + 1} samples per "
                 f"record, record {record.number} has {record.n_samples}: use longer records or smaller lags"

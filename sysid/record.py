@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
+TIME_UNITS = ("s", "1")  # seconds; number of the sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +24,7 @@ class Record:
     number: int = 0
     time: Array = field(default_factory=lambda: np.empty(0))  # s
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    time_unit: str = "s"
 
     @property
     def n_samples(self) -> int:
@@ -72,7 +74,9 @@ def read_signals(signals: Mapping[Any, ArrayLike], names: Sequence[str], number:
 
 
 def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str]) -> list[Record]:
-    """One or several data sets with dimension ``time`` [s] as records of the same sampling time.
+    """One or several data sets with dimension ``time`` as records of the same sampling time.
+
+    Time is in seconds, or counts samples (units ``1``).
 
     Raises
     ------
@@ -104,7 +108,7 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
     attributes = {
         name: {key: dataset[name].attrs[key] for key in taken if key in dataset[name].attrs} for name in names
     }
-    return Record(signals, number, time, attributes)
+    return Record(signals, number, time, attributes, dataset["time"].attrs.get("units", "s"))
 
 
 def _read_time(dataset: xr.Dataset, number: int) -> Array:
@@ -113,8 +117,11 @@ def _read_time(dataset: xr.Dataset, number: int) -> Array:
             f"record {number} needs a dimension 'time' with a coordinate [s], it has dimensions "
             f"{list(dataset.sizes)} and coordinates {list(dataset.coords)}"
         )
-    if (unit := dataset["time"].attrs.get("units", "s")) != "s":
-        raise ValueError(f"time of record {number} has units {unit!r}, expected 's': convert it to seconds")
+    if (unit := dataset["time"].attrs.get("units", "s")) not in TIME_UNITS:
+        raise ValueError(
+            f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts samples: convert it "
+            "to seconds"
+        )
     time = _real(dataset["time"].values, f"time of record {number}")
     _check_uniform(time, number)
     return time
@@ -137,6 +144,11 @@ def _check_uniform(time: Array, number: int) -> None:
 
 
 def _check_alike(first: Record, record: Record) -> None:
+    if first.time_unit != record.time_unit:
+        raise ValueError(
+            f"records need one unit of time, record {first.number} has {first.time_unit!r}, record {record.number} "
+            f"{record.time_unit!r}: convert them to one unit"
+        )
     steps = first.sampling_time, record.sampling_time
     if abs(steps[1] - steps[0]) > TIME_TOLERANCE * steps[0]:
         raise ValueError(

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from sysid.lag_window import LagWindow
 from sysid.narx import Narx, OnMissing, Target
 
+STATIC = Narx({"y": []}, {"v": [0], "u": [0]}, predict="value")
+
 
 def record(n=10, *, dt=0.5, start=0.0, seed=0, **changed):
     rng = np.random.default_rng(seed)
@@ -29,8 +31,9 @@ def naive_rows(narx, signals):
     n = len(signals[narx.target])
     for k in range(narx.max_lag, n):
         x = [float(signals[name][k - lag]) for name, lag in narx.features]
-        y, previous = float(signals[narx.target][k]), float(signals[narx.target][k - 1])
-        if np.isfinite([*x, y, previous]).all():
+        y, previous = float(signals[narx.target][k]), float(signals[narx.target][k - 1]) if k else np.nan
+        needed = [*x, y] + ([previous] if narx.lags[narx.target] else [])
+        if np.isfinite(needed).all():
             yield k, x, (y - previous if narx.predict is Target.change else y), previous
 
 
@@ -69,6 +72,7 @@ def test_settings_survive_json_and_pickle():
     narx = Narx({"y": [2, 5], "v": 1}, {"u": [0, 4]}, "v", Target.value, OnMissing.skip)
     assert Narx.from_dict(json.loads(json.dumps(narx.to_dict()))) == narx
     assert pickle.loads(pickle.dumps(narx)) == narx
+    assert Narx.from_dict(json.loads(json.dumps(STATIC.to_dict()))) == STATIC
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,17 @@ def test_settings_survive_json_and_pickle():
     [
         ({"outputs": {}}, "needs at least one output"),
         ({"outputs": {"y": []}}, r"Narx\(outputs=\{'y': \[\]\}\): no lags"),
+        ({"outputs": {"y": []}}, r"the change y\[k\] - y\[k-1\] needs an earlier output.*predict='value'"),
+        ({"outputs": {"y": []}, "inputs": {"u": [0]}}, "needs an earlier output"),
+        ({"outputs": {"y": []}, "inputs": {"u": 3}, "predict": "change"}, "needs an earlier output"),
+        ({"outputs": {"y": []}, "predict": "value"}, r"Narx\(outputs=\{'y': \[\]\}\) has no features"),
+        (
+            {"outputs": {"y": 1, "v": []}, "inputs": {"u": 1}, "predict": "value"},
+            r"'v': \[\]\}\): no lags, and it is not the target 'y'",
+        ),
+        ({"outputs": {"y": 0}, "inputs": {"u": 1}, "predict": "value"}, r"'y': 0\}\): no lags"),
+        ({"outputs": {"y": ""}, "inputs": {"u": 1}, "predict": "value"}, r"'y': ''\}\): no lags"),
+        ({"outputs": {"y": 1}, "inputs": {"u": []}, "predict": "value"}, r"'u': \[\]\}\): no lags"),
         ({"outputs": {"y": 0}}, "no lags"),
         ({"outputs": {"y": [0, 1]}}, "lags must be >= 1 .an output cannot explain itself"),
         ({"outputs": {"y": [-1]}}, "lags must be >= 1"),
@@ -218,6 +233,81 @@ def test_skipping_everything_is_an_error():
         Narx({"y": 2}, on_missing="skip").dataset(record(10, y=np.full(10, np.nan)))
 
 
+# --- targets without lags -------------------------------------------------------------------------
+
+
+def table(n=6, **changed):
+    """Static record: rows that are independent of each other."""
+    counted = record(n, **changed)
+    return counted.assign_coords(time=("time", np.arange(float(n)), {"units": "1"})).assign_attrs(static=1)
+
+
+def test_every_row_of_a_table_is_a_sample():
+    assert STATIC.max_lag == 0
+    assert STATIC.feature_names == ("v[k]", "u[k]")
+    single = table()
+    data = STATIC.dataset(single)
+    np.testing.assert_array_equal(data.regressor.values, np.column_stack([single.v, single.u]))
+    np.testing.assert_array_equal(data.target.values, single.y.values)
+    np.testing.assert_array_equal(data.previous.values, [np.nan, *single.y.values[:-1]])
+    assert data.time.values.tolist() == list(range(6))
+    assert data.time.attrs["units"] == "1"
+    assert data.attrs["n_skipped"] == data.attrs["n_missing"] == 0
+    assert data.attrs["sampling_time"] == 1.0
+
+
+def test_a_table_may_have_a_single_row_but_not_none():
+    assert STATIC.dataset(table(1)).sizes["sample"] == 1
+    with pytest.raises(ValueError, match="needs at least 1 samples per record, record 0 has 0"):
+        STATIC.regressors({"y": [], "v": [], "u": []})
+
+
+def test_the_first_row_of_every_table_has_no_previous_output():
+    data = STATIC.dataset([table(3), table(2)])
+    assert np.flatnonzero(np.isnan(data.previous.values)).tolist() == [0, 3]
+    _, found = live_rows(STATIC, [{n: v.values for n, v in t.data_vars.items()} for t in (table(3), table(2))])
+    np.testing.assert_array_equal([previous for *_, previous in found], data.previous.values)
+    np.testing.assert_array_equal([x for x, *_ in found], data.regressor.values)
+
+
+def test_a_missing_row_of_a_table_costs_no_other_row():
+    broken = table()
+    broken["y"][1], broken["u"][3] = np.nan, np.inf
+    narx = Narx(**STATIC.to_dict() | {"on_missing": "skip"})
+    data = narx.dataset(broken)
+    assert data.time.values.tolist() == [0, 2, 4, 5]
+    assert data.attrs["n_skipped"] == data.attrs["n_missing"] == 2
+    assert np.isnan(data.previous.values).tolist() == [True, True, False, False]
+    window, found = live_rows(narx, [{name: v.values for name, v in broken.data_vars.items()}])
+    np.testing.assert_array_equal([target for _, target, _ in found], data.target.values)
+    assert window.n_skipped == window.n_missing == 2
+    with pytest.raises(ValueError, match="signal 'y' of record 0 is nan at sample 1"):
+        STATIC.dataset(broken)
+
+
+def test_a_response_to_inputs_alone_needs_no_earlier_output():
+    y, u = np.arange(6.0), np.arange(10.0, 16.0)
+    y[2] = np.nan
+    rows = Narx({"y": []}, {"u": [0, 1]}, predict="value", on_missing="skip").regressors({"y": y, "u": u})
+    assert rows.sample.tolist() == [1, 3, 4, 5]
+    assert rows.regressor.tolist() == [[11, 10], [13, 12], [14, 13], [15, 14]]
+
+
+def test_live_a_table_is_predicted_before_its_first_row_is_stored():
+    window = LagWindow(STATIC)
+    assert window.regressor(np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
+    assert np.isnan(window.previous_target_value)
+    assert window.observe(np.array([7.0]), np.array([5.0, 6.0])) == (pytest.approx([5.0, 6.0]), 7.0)
+    assert window.regressor(np.array([8.0, 9.0])).tolist() == [8.0, 9.0]
+    assert window.previous_target_value == 7.0
+
+
+def test_live_equals_batch_for_a_long_table():
+    signals = {name: v.values for name, v in table(1500).data_vars.items()}
+    _, found = live_rows(STATIC, [signals])
+    np.testing.assert_array_equal([x for x, *_ in found], STATIC.regressors(signals).regressor)
+
+
 # --- labelled data sets ---------------------------------------------------------------------------
 
 
@@ -340,7 +430,7 @@ def live_rows(narx, records):
             if pair is not None:
                 assert asked is not None
                 assert asked.tobytes() == pair.regressor.tobytes()
-                assert twin.previous_target_value == window.previous_target_value
+                np.testing.assert_equal(twin.previous_target_value, window.previous_target_value)
                 found.append((pair.regressor, pair.target, window.previous_target_value))
             twin.push(y_k, u_k)
     return window, found
@@ -353,7 +443,11 @@ def cases(draw):
     outputs = {f"y{i}": draw(lags) for i in range(draw(st.integers(1, 2)))}
     inputs = {f"u{i}": draw(direct) for i in range(draw(st.integers(0, 2)))}
     target = draw(st.sampled_from(sorted(outputs)))
-    narx = Narx(outputs, inputs, target, draw(st.sampled_from(Target)), OnMissing.skip)
+    predict = draw(st.sampled_from(Target))
+    if predict is Target.value and (inputs or len(outputs) > 1) and draw(st.booleans()):
+        outputs[target] = []
+        inputs = inputs and {name: draw(st.sampled_from([[0], lags])) for name, lags in inputs.items()}
+    narx = Narx(outputs, inputs, target, predict, OnMissing.skip)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     share = draw(st.sampled_from([0.0, 0.02, 0.2]))
     bad = draw(st.sampled_from([np.nan, np.inf, -np.inf]))
@@ -376,7 +470,7 @@ def test_live_equals_batch_bit_for_bit(case):
     assert b"".join(x.tobytes() for x, _, _ in found) == joined.tobytes()
     assert np.array([target for _, target, _ in found]).tobytes() == targets.tobytes()
     expected = [row for signals in records for row in naive_rows(narx, signals)]
-    assert [previous for *_, previous in found] == [previous for *_, previous in expected]
+    np.testing.assert_array_equal([previous for *_, previous in found], [previous for *_, previous in expected])
     possible = sum(len(signals[narx.target]) - narx.max_lag for signals in records)
     assert window.n_skipped == possible - len(found)
     assert window.n_missing == sum(
