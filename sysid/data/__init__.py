@@ -1,0 +1,1 @@
+"""Sources of recordings, one file per source; each is a `sysid.data.source.DataSource`."""
