@@ -10,11 +10,14 @@ import netCDF4
 import numpy as np
 import xarray as xr
 
+from sysid.hdf5 import normalised
+
 CHUNK_VALUES = 2**17  # largest number of values in one chunk (1 MiB of float64)
 COMPRESSED_BYTES = 4096  # arrays from this size on are compressed [byte]
+READING: dict[str, Any] = {"engine": "netcdf4", "decode_times": False, "mask_and_scale": False}
 
 
-def to_bytes(dataset: xr.Dataset) -> memoryview:
+def to_bytes(dataset: xr.Dataset) -> bytes:
     """Content of the NetCDF 4 file that holds the data set, made in memory.
 
     HDF5 reports a full disk as "HDF error" and then keeps the failed file open, and with it the disk
@@ -25,16 +28,19 @@ def to_bytes(dataset: xr.Dataset) -> memoryview:
     TypeError, ValueError
         A variable or an attribute that NetCDF cannot give back as it was, with its name.
     """
-    dataset = dataset.drop_encoding()
-    _check(dataset)
-    encoding = {name: options for name, v in dataset.variables.items() if (options := _encoding(v))}
-    file = netCDF4.Dataset("in_memory.nc", mode="w", memory=2**16)
-    try:
-        dataset.dump_to_store(xr.backends.NetCDF4DataStore(file), encoding=encoding)
-    except BaseException:
-        file.close()
-        raise
-    return _without_padding(file.close())
+    return _in_memory({"": dataset})
+
+
+def groups_to_bytes(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> bytes:
+    """Content of the NetCDF 4 file that holds one data set per group, and attributes for all of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `to_bytes`; no groups, or names of groups that cannot be stored.
+    """
+    _check_groups(groups)
+    return _in_memory({"": xr.Dataset(attrs=dict(attributes)), **groups})
 
 
 def from_file(path: Path, *, check: Callable[[Mapping[str, Any]], None]) -> xr.Dataset:
@@ -45,11 +51,58 @@ def from_file(path: Path, *, check: Callable[[Mapping[str, Any]], None]) -> xr.D
     OSError, RuntimeError, ValueError and others
         Whatever HDF5, netCDF4 and xarray raise for a damaged file, and what `check` raises.
     """
-    with xr.open_dataset(path, engine="netcdf4", decode_times=False, mask_and_scale=False) as opened:
+    return _load(path, None, check)
+
+
+def groups_from_file(path: Path, *, names: Callable[[Mapping[str, Any]], list[str]]) -> dict[str, xr.Dataset]:
+    """Load groups of a NetCDF 4 file; `names` sees the attributes of the file and says which, and in which order.
+
+    Raises
+    ------
+    OSError, RuntimeError, ValueError and others
+        As `from_file`.
+    """
+    with xr.open_dataset(path, **READING) as opened:
+        chosen = names(opened.attrs)
+    return {name: _load(path, name, lambda attributes: None) for name in chosen}
+
+
+def _load(path: Path, group: str | None, check: Callable[[Mapping[str, Any]], None]) -> xr.Dataset:
+    with xr.open_dataset(path, group=group, **READING) as opened:
         check(opened.attrs)
         loaded = opened.load().drop_encoding()
     texts = {name: v for name, v in loaded.variables.items() if v.dtype.kind == "O"}
     return loaded.assign({name: (v.dims, v.values.astype(str), v.attrs) for name, v in texts.items()})
+
+
+def _in_memory(parts: Mapping[str, xr.Dataset]) -> bytes:
+    """One data set per group, that of the file itself under the empty name."""
+    parts = {group: dataset.drop_encoding() for group, dataset in parts.items()}
+    for dataset in parts.values():
+        _check(dataset)
+    file = netCDF4.Dataset("in_memory.nc", mode="w", memory=2**16)
+    try:
+        for group, dataset in parts.items():
+            place = xr.backends.NetCDF4DataStore(file.createGroup(group) if group else file)
+            encoding = {name: options for name, v in dataset.variables.items() if (options := _encoding(v))}
+            dataset.dump_to_store(place, encoding=encoding)
+    except BaseException:
+        file.close()
+        raise
+    return normalised(file.close())
+
+
+def _check_groups(groups: Mapping[str, xr.Dataset]) -> None:
+    if not groups:
+        raise ValueError("expected at least one group, got none")
+    for name in groups:
+        for part in name.split("/") if isinstance(name, str) else [name]:
+            _check_name(f"group {name!r}: part", part)
+        if inside := [other for other in groups if other.startswith(f"{name}/")]:
+            raise ValueError(
+                f"group {name!r} cannot be stored: it holds a data set and other groups, {inside}; "
+                "give it a name of its own, such as 'test/record_0'"
+            )
 
 
 def _check(dataset: xr.Dataset) -> None:
@@ -103,15 +156,6 @@ def _is_plain_list(value: object) -> bool:
         return False
     entries = list(value)
     return len(entries) > 1 and all(map(_is_scalar, entries)) and len({isinstance(e, str) for e in entries}) == 1
-
-
-def _without_padding(content: memoryview) -> memoryview:
-    """Cut off the zeros after the end of the file that its superblock states (HDF5 format, version 0 to 3).
-
-    HDF5 grows a file in memory in steps of 64 kB; without them a file cut short is always noticed.
-    """
-    place = {0: 40, 1: 44, 2: 28, 3: 28}.get(content[8])  # of the 8 bytes that state the end, by version
-    return content if place is None else content[: int.from_bytes(content[place : place + 8], "little")]
 
 
 def _encoding(variable: xr.Variable) -> dict[str, Any]:

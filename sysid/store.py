@@ -5,23 +5,26 @@ Every file carries its schema in global attributes: ``schema`` (the kind), ``sch
 ``source_commit`` when the package lies in a git checkout, and what the caller adds
 (``configuration``, ``seed``, ``history``, timings), so that ``ncdump -h`` alone explains the file.
 
+A file holds one data set (`write`, `read`) or several in named groups (`write_groups`, `read_groups`).
+
 A file appears under its final name complete or not at all: the bytes are made in memory, written
 to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xarray as xr
 
-from sysid.netcdf import from_file, to_bytes
-from sysid.provenance import provenance
+from sysid.netcdf import from_file, groups_from_file, groups_to_bytes, to_bytes
+from sysid.provenance import package_versions, provenance
 
 SCHEMA_VERSION = 1
 CONVENTIONS = "CF-1.11"
@@ -30,6 +33,8 @@ TITLES = {
     "narx": "Lag data set: regressors and targets of a NARX model",
     "result": "Result of an online identification, sample by sample",
     "model": "Identified Gaussian process model",
+    "benchmark": "Benchmark of system identification: measured signals for estimation, validation and test",
+    "truth": "Answer to a benchmark of system identification: noise-free outputs, states and noise",
 }
 OWN_ATTRIBUTES = {
     "schema",
@@ -38,7 +43,11 @@ OWN_ATTRIBUTES = {
     "creation_time",
     "package_versions",
     "source_commit",
+    "group_names",
 }
+
+
+Content = TypeVar("Content")
 
 
 class StoreError(OSError):
@@ -76,11 +85,45 @@ def write(
     StoreError
         Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
     """
-    described = dataset.drop_attrs(deep=False).assign_attrs(_file_attributes(dataset, kind, attributes or {}))
-    return write_bytes(to_bytes(described), path)
+    chosen = _file_attributes(dataset.attrs, kind, attributes or {}, provenance())
+    return write_bytes(to_bytes(dataset.drop_attrs(deep=False).assign_attrs(chosen)), path)
 
 
-def write_bytes(content: bytes | memoryview, path: str | os.PathLike[str]) -> Path:
+def write_groups(
+    groups: Mapping[str, xr.Dataset],
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    attributes: Mapping[str, Any] | None = None,
+    reproducible: bool = False,
+) -> Path:
+    """Write named data sets to one NetCDF 4 file, each as a group with attributes of its own.
+
+    Parameters
+    ----------
+    groups
+        Name of each group to its data set; ``estimation/record_0`` is a group within a group. A group
+        holds a data set or other groups, not both.
+    path, kind, attributes
+        As in `write`; the attributes are those of the file.
+    reproducible
+        True leaves out creation time and source commit, so that the same content, written by the same
+        package versions, gives the same bytes.
+
+    Raises
+    ------
+    ValueError, TypeError, StoreError
+        As `write`; no groups, or names of groups that cannot be stored.
+    """
+    origin = {"package_versions": package_versions()} if reproducible else provenance()
+    chosen = _file_attributes({}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))})
+    own = {
+        name: dataset.drop_attrs(deep=False).assign_attrs(_inherited(dataset.attrs)) for name, dataset in groups.items()
+    }
+    return write_bytes(groups_to_bytes(own, chosen), path)
+
+
+def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
     """Write a file that appears under its name complete or not at all, and return its path.
 
     Raises
@@ -125,12 +168,34 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
         Missing, truncated or damaged file (a flipped byte in an array of numbers included), a NetCDF
         file of another origin, another kind, another schema version.
     """
+    return _checked_read(path, kind, lambda file: from_file(file, check=lambda found: _check_single(found, file, kind)))
+
+
+def read_groups(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset]:
+    """Read all groups of a file of `write_groups` into memory, in the order in which they were given.
+
+    Returns
+    -------
+    dict of str to xarray.Dataset
+        Name of each group to its data set as written, bit for bit, with the attributes of the group.
+
+    Raises
+    ------
+    ValueError, StoreError
+        As `read`; also for a file of `write`, which has no groups.
+    """
+    return _checked_read(
+        path, kind, lambda file: groups_from_file(file, names=lambda found: _group_names(found, file, kind))
+    )
+
+
+def _checked_read(path: str | os.PathLike[str], kind: str, load: Callable[[Path], Content]) -> Content:
     _check_kind(kind)
     path = Path(path)
     if not path.is_file():
         raise StoreError(f"no file {path}: check the path, or write it with sysid.store.write")
     try:
-        return from_file(path, check=lambda attributes: _check_schema(attributes, path, kind))
+        return load(path)
     except StoreError:
         raise
     except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
@@ -165,19 +230,39 @@ def _check_schema(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
         )
 
 
-def _file_attributes(dataset: xr.Dataset, kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _check_single(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
+    _check_schema(attributes, path, kind)
+    if "group_names" in attributes:
+        raise StoreError(f"{path} holds the groups {attributes['group_names']}: read it with sysid.store.read_groups")
+
+
+def _group_names(attributes: Mapping[str, Any], path: Path, kind: str) -> list[str]:
+    _check_schema(attributes, path, kind)
+    if "group_names" not in attributes:
+        raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
+    return list(json.loads(attributes["group_names"]))
+
+
+def _file_attributes(
+    inherited: Mapping[str, Any], kind: str, attributes: Mapping[str, Any], origin: Mapping[str, Any]
+) -> dict[str, Any]:
     """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
     _check_kind(kind)
     if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
         raise ValueError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
-    inherited = {name: value for name, value in dataset.attrs.items() if name not in OWN_ATTRIBUTES}
-    if inherited.get("title") in TITLES.values():  # of the file that this data set was read from
-        del inherited["title"]
-    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | provenance()
-    return {"title": TITLES[kind], "source": "sysid"} | inherited | dict(attributes) | own
+    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | dict(origin)
+    return {"title": TITLES[kind], "source": "sysid"} | _inherited(inherited) | dict(attributes) | own
 
 
-def _write_and_flush(content: bytes | memoryview, path: Path) -> None:
+def _inherited(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a data set without those of the file that it was read from."""
+    kept = {name: value for name, value in attributes.items() if name not in OWN_ATTRIBUTES}
+    if kept.get("title") in TITLES.values():
+        del kept["title"]
+    return kept
+
+
+def _write_and_flush(content: bytes, path: Path) -> None:
     with open(path, "xb") as file:
         file.write(content)
         file.flush()
