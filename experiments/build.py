@@ -1,10 +1,13 @@
 """The one place where configuration becomes objects."""
 
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+
+Choice = TypeVar("Choice", bound=Enum)
 
 
 def build(config: DictConfig, group: str) -> Any:
@@ -15,10 +18,40 @@ def build(config: DictConfig, group: str) -> Any:
     ValueError
         What the object refuses, with the name of the group; also keys that it does not know.
     """
+    return _instance(config[group], group)
+
+
+def build_all(config: DictConfig, group: str) -> dict[str, Any]:
+    """Objects that the entries of a group describe, by name.
+
+    Raises
+    ------
+    ValueError
+        As `build`.
+    """
+    return {str(name): _instance(entry, f"{group}.{name}") for name, entry in config[group].items()}
+
+
+def _instance(description: Any, where: str) -> Any:
     try:
-        return instantiate(config[group], _convert_="all")
+        return instantiate(description, _convert_="all")
     except InstantiationException as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise ValueError(f"{group}: {cause}") from error
+        raise ValueError(f"{where}: {cause}") from error
+
+
+def choice(option: str, choices: type[Choice], value: Any) -> Choice:
+    """Member of an enumeration by its value.
+
+    Raises
+    ------
+    ValueError
+        With the values there are.
+    """
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(member.value for member in choices)
+        raise ValueError(f"{option} must be one of {names}, got {value!r}") from None

@@ -1,8 +1,10 @@
 """Durations as people write them."""
 
+import math
 import re
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
 
 
 def seconds(duration: float | str) -> float:
@@ -24,6 +26,37 @@ def seconds(duration: float | str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError(
             f"duration must be a positive number of seconds, or one with a unit ({', '.join(UNITS)}) "
-            f"such as 365d, got {duration!r}"
+            f"such as 365d, or a number of samples such as 5000samples, got {duration!r}"
         )
     return value
+
+
+def samples_of(duration: float | str, dt: float) -> int:
+    """Samples of a duration at a sampling time dt [s], that at time zero included; or n of ``"n samples"``.
+
+    Raises
+    ------
+    ValueError
+        As `seconds`; more samples than a run can hold.
+
+    >>> samples_of("1h", 900.0), samples_of("5000samples", 0.1)
+    (5, 5000)
+    """
+    match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
+    number = float(match[1]) if match else math.floor(seconds(duration) / dt * (1 + 1e-12)) + 1
+    if not 1 <= number <= MOST_SAMPLES:
+        raise ValueError(
+            f"duration {duration} is {number:.3g} samples of {dt:g} s, expected 1 to {MOST_SAMPLES}; write "
+            f"another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
+        )
+    return int(number)
+
+
+def seconds_text(value: float) -> str:
+    """Duration [s] in its most readable unit.
+
+    >>> seconds_text(35040 * 900.0), seconds_text(46.72)
+    ('365d', '46.72s')
+    """
+    unit = next((unit for unit in reversed(UNITS) if unit != "w" and value >= 2 * UNITS[unit]), "s")
+    return f"{value / UNITS[unit]:.4g}{unit}"

@@ -13,16 +13,20 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig, OmegaConf
 
+from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.interrupt import deferred_interrupt
 from experiments.launch import Stopped
-from experiments.live import LiveSource, live_source
+from experiments.live import live_source
 from experiments.progress import Progress
+from experiments.recorded import recorded_source
+from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
 from sysid import store
 from sysid.identify import Identification, Settings, Step, identify
 from sysid.lag_window import LagWindow
 from sysid.model import Prediction
+from sysid.narx import Narx
 from sysid.result import result_dataset
 
 log = logging.getLogger(__name__)
@@ -54,10 +58,12 @@ def run(config: DictConfig, folder: Path) -> float:
     """
     clock = Clock()
     with clock("setup"):
-        identification = prepare(config)
-        source = live_source(config)
+        check_values(config)
+        source = source_of(config)
+        identification = prepare(config, source)
         window = LagWindow(identification.narx)
-        check_enough(source, identification)
+        training = identification.settings.training
+        source.check(identification.narx, identification.narx.max_lag + training.n_initial + 1)
     steps: list[Step] = []
     with clock("loop"):
         stopped = stream(source, identification, window, steps)
@@ -83,10 +89,21 @@ def raise_early_end(reason: BaseException, folder: Path) -> None:
     raise reason
 
 
-def prepare(config: DictConfig) -> Identification:
-    """Instantiate what learns."""
+def source_of(config: DictConfig) -> Source:
+    """Source of the samples: the configured records, or without any the simulation."""
+    return recorded_source(config) if "_target_" in config.data else live_source(config)
+
+
+def check_values(config: DictConfig) -> None:
+    """Refuse values of another type than the key says."""
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise ValueError(f"seed must be a whole number of >= 0, got {config.seed!r}")
+    if not isinstance(config.figures, bool):
+        raise ValueError(f"figures must be true or false, got {config.figures!r}")
+
+
+def prepare(config: DictConfig, source: Source) -> Identification:
+    """Instantiate what learns."""
     settings = Settings(
         training=build(config, "training"),
         insertion=build(config, "insertion"),
@@ -95,56 +112,54 @@ def prepare(config: DictConfig) -> Identification:
         budget=config.budget,
         seed=config.seed,
     )
-    if not isinstance(config.figures, bool):
-        raise ValueError(f"figures must be true or false, got {config.figures!r}")
-    return Identification(build(config, "narx"), settings)
+    return Identification(narx_of(config, source), settings)
 
 
-def check_enough(source: LiveSource, identification: Identification) -> None:
-    """Refuse a run that is too short for its lags and its training."""
-    needed = identification.narx.max_lag + identification.settings.training.n_initial + 1
-    if source.n_identified < needed:
-        dt = source.system.dt
-        raise ValueError(
-            f"duration {(source.n_samples - 1) * dt:g} s (a number without a unit is in seconds) times identified "
-            f"gives {source.n_identified} samples of {dt:g} s to identify from, expected at least {needed} "
-            "(lags + training.n_initial + 1); write a longer one, such as 30d, or a smaller training.n_initial"
-        )
+def narx_of(config: DictConfig, source: Source) -> Narx:
+    """Lags as configured, or those that fit the source."""
+    narx = build(config, "narx")
+    if isinstance(narx, AutomaticNarx):
+        narx, report = source.lags(narx)
+        log.info("Lags chosen: %s", report)
+    assert isinstance(narx, Narx)
+    return narx
 
 
 def stream(
-    source: LiveSource, identification: Identification, window: LagWindow, steps: list[Step]
+    source: Source, identification: Identification, window: LagWindow, steps: list[Step]
 ) -> BaseException | None:
-    """Run the loop, then simulate the rest; returns what ended it early, if there is something to keep."""
+    """Run the loop, then see the rest; returns what ended it early, if there is something to keep."""
+    names = {"outputs": source.outputs, "inputs": source.inputs}
     try:
-        samples = source.advance(source.n_identified)
-        loop = identify(samples, identification, window, outputs=source.outputs, inputs=source.inputs)
-        with Progress(source.n_samples - identification.narx.max_lag) as progress:
-            for step in loop:
-                steps.append(step)
-                progress.step(step)
-            for _ in source.advance(source.n_samples):
-                progress.simulated()
+        with Progress(source.n_samples) as progress:
+            for segment in source.segments():
+                window.reset()
+                samples = progress.counted(segment.samples)
+                for step in identify(samples, identification, window, **names, record=segment.record):
+                    steps.append(step)
+                    progress.step(step)
+            for _ in progress.counted(source.finish()):
+                pass
     except (KeyboardInterrupt, Exception) as reason:
-        if not source.seen:
+        if not source.n_seen:
             raise
         return reason
     return None
 
 
 def gather(
-    source: LiveSource,
+    source: Source,
     identification: Identification,
     window: LagWindow,
     steps: list[Step],
     stopped: BaseException | None,
 ) -> Evidence:
     """Predict what was not identified, by the final and by the initial model, and label everything."""
-    trajectory, narx = source.trajectory(), identification.narx
-    rows = narx.dataset(trajectory) if len(source.seen) > narx.max_lag else None
+    narx = identification.narx
+    rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
     after = np.zeros(0, dtype=int)
     if rows is not None:
-        after = np.flatnonzero(rows["time"].values > source.end_of_identification)
+        after = np.flatnonzero(source.is_validation(rows["record"].values, rows["time"].values))
     validation = None if rows is None else rows.isel(sample=after)
     nothing = Prediction(np.zeros(0), np.zeros(0))
     predicted = {"final": nothing, "initial": nothing}
@@ -157,7 +172,7 @@ def gather(
         identification=identification,
         window=window,
         steps=steps,
-        trajectory=trajectory,
+        trajectory=source.trajectory(),
         rows=rows,
         validation=validation,
         predicted=predicted["final"],

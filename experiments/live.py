@@ -1,88 +1,110 @@
-"""A simulated closed loop as a live source of samples."""
+"""A simulated plant as a live source of samples."""
 
-import math
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.build import build
-from experiments.duration import seconds
-from simulators import Sample, System, closed_loop, collect
-from simulators.controllers.pi import PI
+from experiments.automatic import AutomaticNarx
+from experiments.plant import Plant, plant_of
+from experiments.source import Segment, Source
+from simulators import Sample, collect
+from sysid.narx import Narx
 
 
 @dataclass
-class LiveSource:
-    """Samples of a closed loop, computed when they are asked for and kept."""
+class LiveSource(Source):
+    """Samples of one simulation, computed when they are asked for and kept."""
 
-    system: System
-    controller: PI
-    samples: Iterator[Sample]
+    plant: Plant
     n_samples: int
     n_identified: int
     seed: int
+    samples: Iterator[Sample] = field(init=False)
     seen: list[Sample] = field(default_factory=list)
 
-    @property
-    def outputs(self) -> list[str]:
-        """Names of the columns of a sample's output."""
-        return [signal.name for signal in self.system.outputs]
+    def __post_init__(self) -> None:
+        self.title = type(self.plant.system).__name__
+        self.outputs, self.inputs = self.plant.outputs, self.plant.inputs
+        self.samples = self.plant.samples(self.n_samples, self.seed)
 
     @property
-    def inputs(self) -> list[str]:
-        """Names of the columns of a sample's input."""
-        return [signal.name for signal in self.system.inputs]
+    def n_seen(self) -> int:
+        """Samples simulated so far."""
+        return len(self.seen)
 
     @property
     def end_of_identification(self) -> float:
         """Time of the last sample to identify from, rounded up by half a sample [s]."""
-        return (self.n_identified - 0.5) * self.system.dt
+        return (self.n_identified - 0.5) * self.plant.system.dt
 
-    def advance(self, n_samples: int) -> Iterator[Sample]:
+    def segments(self) -> Iterator[Segment]:
+        """The first part of the one record."""
+        yield Segment(0, self._advance(self.n_identified))
+
+    def finish(self) -> Iterator[Sample]:
+        """Simulate the rest."""
+        return self._advance(self.n_samples)
+
+    def _advance(self, n_samples: int) -> Iterator[Sample]:
         """Yield the next samples until `n_samples` have been seen in all."""
         while len(self.seen) < n_samples:
             sample = next(self.samples)
             self.seen.append(sample)
             yield sample
 
-    def trajectory(self) -> xr.Dataset:
-        """All samples seen so far, with the comfort band and the set-point of the controller."""
-        dataset = collect(self.seen, self.system, seed=self.seed).to_dataset()
-        schedule, time = self.controller.schedule, dataset["time"].values
-        band = {
-            "comfort_lower": (schedule.lower(time), "lower bound of the comfort band"),
-            "comfort_upper": (schedule.upper(time), "upper bound of the comfort band"),
-            "set_point": (schedule.set_point(time), "set-point of the controller"),
-        }
-        variables = {
-            name: ("time", np.asarray(values), {"units": "degC", "long_name": meaning})
-            for name, (values, meaning) in band.items()
-        }
-        return dataset.assign(variables)
+    def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples come after the identified part."""
+        return time > self.end_of_identification
+
+    def records(self) -> Sequence[xr.Dataset]:
+        """All samples seen so far, with what the controller aims at."""
+        plant = self.plant
+        record = collect(self.seen, plant.system, seed=self.seed, interpolation=plant.interpolation)
+        dataset = record.to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
+        aims = plant.controller.references(dataset["time"].values)
+        if not aims:
+            return [dataset]
+        unit = dataset[plant.controller.outputs_read[0]].attrs["units"]
+        return [
+            dataset.assign(
+                {
+                    name: ("time", np.asarray(aim.values), {"units": unit, "long_name": aim.description})
+                    for name, aim in aims.items()
+                }
+            )
+        ]
+
+    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+        """Lags of the linearised dynamics along a simulation of their own."""
+        return automatic.of_plant(self.plant, self.n_samples, self.seed)
+
+    def check(self, narx: Narx, n_needed: int) -> None:
+        """Refuse a simulation that is too short."""
+        if self.n_identified < n_needed:
+            dt = self.plant.system.dt
+            raise ValueError(
+                f"duration {(self.n_samples - 1) * dt:g} s (a number without a unit is in seconds) times identified "
+                f"gives {self.n_identified} samples of {dt:g} s to identify from, expected at least {n_needed} "
+                "(lags + training.n_initial + 1); write a longer one, such as 30d or 5000samples, or a smaller "
+                "training.n_initial"
+            )
 
 
 def live_source(config: DictConfig) -> LiveSource:
-    """Closed loop of the configured system, controller and weather.
+    """Simulation of the configured plant.
 
     Raises
     ------
     ValueError
         Durations and fractions that leave nothing to identify; whatever the parts refuse.
     """
-    system, controller = build(config, "system"), build(config, "controller")
-    n_samples = math.floor(seconds(config.duration) / system.dt * (1 + 1e-12)) + 1
+    plant = plant_of(config)
+    n_samples = plant.n_samples(config.duration)
     if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
         raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
-    n_identified = math.floor(config.identified * (n_samples - 1)) + 1
-    time = system.dt * np.arange(n_samples)
-    weather = build(config, "weather").temperature(time, seed=config.seed)
-    names = [signal.name for signal in system.inputs if signal.name not in controller.inputs_driven]
-    if len(names) != 1:
-        raise ValueError(
-            f"expected one input of the system that the controller does not drive, for the weather, got {names}"
-        )
-    loop = closed_loop(system, controller, {names[0]: weather}, seed=config.seed)
-    return LiveSource(system, controller, loop, n_samples, n_identified, config.seed)
+    n_identified = int(config.identified * (n_samples - 1)) + 1
+    return LiveSource(plant, n_samples, n_identified, config.seed)

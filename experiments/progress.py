@@ -1,6 +1,8 @@
 """Progress of a live identification on the terminal."""
 
+from collections.abc import Iterable, Iterator
 from types import TracebackType
+from typing import Any
 
 from tqdm import tqdm
 
@@ -16,7 +18,7 @@ class Progress:
     targets so far.
     """
 
-    def __init__(self, n_samples: int) -> None:  # those that have a full lag window
+    def __init__(self, n_samples: int) -> None:
         self._bar = tqdm(total=n_samples, unit=" samples", disable=None, desc="identifying", mininterval=0.2)
         self._n = 0
         self._sum = self._squares = self._errors = 0.0
@@ -30,8 +32,7 @@ class Progress:
         self._bar.close()
 
     def step(self, step: Step) -> None:
-        """Count one identified sample."""
-        self._bar.update()
+        """Show what became of one identified sample."""
         report = step.report
         if report is None or self._bar.disable:
             return
@@ -44,6 +45,8 @@ class Progress:
             smse = self._errors / spread if spread > 0 else float("nan")
             self._bar.set_postfix_str(f"{report.n_points} points, SMSE {smse:.3f}", refresh=False)
 
-    def simulated(self) -> None:
-        """Count one sample that is only simulated."""
-        self._bar.update()
+    def counted(self, samples: Iterable[Any]) -> Iterator[Any]:
+        """Pass samples on and count them."""
+        for sample in samples:
+            self._bar.update()
+            yield sample

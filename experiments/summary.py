@@ -10,8 +10,9 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.live import LiveSource
+from experiments.source import Source
 from sysid.identify import Identification, Step
+from sysid.insertion import Always
 from sysid.lag_window import LagWindow
 from sysid.model import Prediction
 from sysid.validation import scores, standardised_mean_squared_error
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 class Evidence:
     """Everything a run has produced."""
 
-    source: LiveSource
+    source: Source
     identification: Identification
     window: LagWindow
     steps: list[Step]
@@ -43,7 +44,7 @@ class Evidence:
 def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -> dict[str, Any]:
     """Summary as plain numbers, texts, lists and dicts; None where there is no number."""
     summary = {
-        "system": type(evidence.source.system).__name__,
+        "system": evidence.source.title,
         "target": _target_name(evidence),
         "target_unit": "" if evidence.rows is None else evidence.rows["target"].attrs.get("units", ""),
         "partial": evidence.stopped is not None,
@@ -118,7 +119,8 @@ def _model_facts(evidence: Evidence) -> dict[str, Any]:
 def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     found = []
     inserted, away = summary["n_inserted"], summary["n_turned_away"]
-    if inserted and away > 0.5 * inserted:
+    always = isinstance(evidence.identification.settings.insertion, Always)  # then to turn away is the idea
+    if inserted and away > 0.5 * inserted and not always:
         found.append(
             f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
             f"met with this acceptance and a budget of {evidence.identification.settings.budget} points; raise "
@@ -152,9 +154,10 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
 def _quality_warnings(summary: dict[str, Any]) -> list[str]:
     found = []
     smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
-    if not smse < 0.95 * unchanged:
+    reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
+    if not smse < 0.95 * value:
         found.append(
-            f"the final model predicts no better than no change (SMSE {smse:.3g} against {unchanged:.3g}); the "
+            f"the final model predicts no better than {reference} (SMSE {smse:.3g} against {value:.3g}); the "
             "initial samples may not represent the rest: raise training.n_initial or the duration"
         )
     if not 0.85 <= coverage <= 0.99:
@@ -179,7 +182,7 @@ def _plain(value: Any) -> Any:
 def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     """Log the summary in a few lines."""
     times = summary["times"]
-    n = len(evidence.source.seen)
+    n = evidence.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
     log.info(
         "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
@@ -192,16 +195,15 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     )
     if summary["smse"] is not None:
         log.info(
-            "One-step SMSE on the %s samples after: %.3g (model before the stream %.3g, no change %.3g)",
+            "One-step SMSE on the %s samples after: %.3g (model before the stream %.3g%s)",
             summary["n_validation"],
             summary["smse"],
             summary["smse_initial"],
-            summary["smse_no_change"],
+            "" if summary["smse_no_change"] is None else f", no change {summary['smse_no_change']:.3g}",
         )
         log.info(
-            "RMSE %.4g %s, 95 %% band covers %.1f %%, SMSE in the stream %.3f",
-            summary["rmse"],
-            summary["target_unit"],
+            "RMSE %s, 95 %% band covers %.1f %%, SMSE in the stream %.3g",
+            f"{summary['rmse']:.4g} {summary['target_unit']}".rstrip(),
             100 * summary["coverage_95"],
             summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
         )

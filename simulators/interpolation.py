@@ -62,7 +62,7 @@ def _ramps(input: NDArray[np.float64], factor: int) -> NDArray[np.float64]:
     """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1, n_u)."""
     share = np.arange(factor)[:, np.newaxis] / factor
     rows = input[:-1, np.newaxis, :] + share * np.diff(input, axis=0)[:, np.newaxis, :]
-    return np.concatenate([rows.reshape(-1, input.shape[1]), input[-1:]])
+    return np.concatenate([rows.reshape(len(rows) * factor, input.shape[1]), input[-1:]])
 
 
 def _upsampled(input: NDArray[np.float64], factor: int) -> NDArray[np.float64]:

@@ -68,6 +68,8 @@ def random_stream(seed: int, name: str) -> np.random.Generator:
     """
     if seed < 0:
         raise ValueError(f"seed={seed}: expected an integer >= 0; change the seed")
+    if name not in Streams._fields:
+        raise ValueError(f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name")
     key = (Streams._fields.index(name),)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 

@@ -119,7 +119,7 @@ def closed_loop(
     system : System
         System to simulate.
     controller : Controller
-        Reads outputs and drives inputs by name.
+        Reads outputs and drives inputs by name; `OpenLoop` drives none.
     exogenous : mapping of str to (n,) array_like
         The inputs that the controller does not drive.
     n_samples : int, optional

@@ -31,7 +31,8 @@ class System(ABC):
 
     A system is a frozen dataclass: its fields are the physical parameters, the noise standard
     deviations, the initial state, `dt` and `substeps`. It declares its signals as class attributes
-    (`states`, `inputs`, `outputs`, `noises`), every name once, and implements the abstract methods.
+    (`states`, `inputs`, `outputs`, and `noises` if it has any), every name once, and implements `drift` and
+    `parameters`; the other methods have defaults.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class System(ABC):
     states: ClassVar[tuple[Signal, ...]]
     inputs: ClassVar[tuple[Signal, ...]]
     outputs: ClassVar[tuple[Signal, ...]]
-    noises: ClassVar[tuple[Signal, ...]]
+    noises: ClassVar[tuple[Signal, ...]] = ()
 
     dt: float  # s
     substeps: int  # Runge-Kutta steps per sample
@@ -104,9 +105,9 @@ class System(ABC):
     def parameters(self) -> NDArray[np.float64]:
         """Return the (n_p,) physical parameters in the order that `drift` reads them."""
 
-    @abstractmethod
     def initial_state(self) -> NDArray[np.float64]:
-        """Return the (n_x,) state at time zero."""
+        """Return the (n_x,) state at time zero; by default zeros."""
+        return np.zeros(len(self.states))
 
     def state_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the lower and upper limits (n_x,) of the states; by default there are none.
@@ -126,13 +127,25 @@ class System(ABC):
         """
         return None
 
-    @abstractmethod
     def noise_std(self) -> NDArray[np.float64]:
-        """Return the (n_w,) standard deviations of the held process noise."""
+        """Return the (n_w,) standard deviations of the held process noise; a system with noises states them.
 
-    @abstractmethod
+        Raises
+        ------
+        NotImplementedError
+            If the system has noises and does not state them.
+        """
+        if self.noises:
+            names = [signal.name for signal in self.noises]
+            raise NotImplementedError(f"{type(self).__name__} has the noises {names}: define noise_std for them")
+        return np.empty(0)
+
     def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return y = h(x) of states (..., n_x) as (..., n_y), without measurement noise."""
+        """Return y = h(x) of states (..., n_x) as (..., n_y), without measurement noise.
+
+        By default the outputs are the first n_y states.
+        """
+        return state[..., : len(self.outputs)]
 
     def derivative(
         self,

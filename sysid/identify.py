@@ -59,6 +59,7 @@ class Step(NamedTuple):
     previous: float  # target signal one sample earlier
     report: UpdateReport | None  # None while the initial samples are collected
     n_points: int  # points in the dictionary after the sample
+    record: int = 0  # number of the record
 
 
 class Identification:
@@ -132,6 +133,7 @@ def identify(
     *,
     outputs: Sequence[str],
     inputs: Sequence[str],
+    record: int = 0,
 ) -> Iterator[Step]:
     """Feed a stream to an identification, one step per sample that has a full lag window.
 
@@ -146,6 +148,8 @@ def identify(
         Of the same `Narx`; keeps the lags and counts missing samples.
     outputs, inputs : sequence of str
         Names of the columns of the samples' outputs and inputs.
+    record : int, optional
+        Number of the record that the samples belong to; between two records the caller resets the window.
 
     Raises
     ------
@@ -160,7 +164,7 @@ def identify(
         if pair is not None:
             report = identification.observe(pair.regressor, pair.target)
             n_points = 0 if identification.model is None else identification.model.gp.n_points
-            yield Step(sample.time, pair.target, window.previous_target_value, report, n_points)
+            yield Step(sample.time, pair.target, window.previous_target_value, report, n_points, record)
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray:

@@ -79,6 +79,8 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
         "flag_meanings": "initial online validation",
     }
     variables["phase"] = ("sample", np.array(phase, dtype=np.int8), flags)
-    seconds = ("sample", np.array(time, dtype=float), {"units": "s", "long_name": "time since the start"})
-    record = ("sample", np.zeros(len(time), dtype=np.int64), {"long_name": "number of the record"})
+    clock = {"units": "s"} | validation["time"].attrs | {"long_name": "time since the start"}
+    seconds = ("sample", np.array(time, dtype=float), clock)
+    numbers = [step.record for step in steps] + validation["record"].values.tolist()
+    record = ("sample", np.array(numbers, dtype=np.int64), {"long_name": "number of the record"})
     return xr.Dataset(variables, coords={"time": seconds, "record": record})

@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 LINES = [line for kind, text in BLOCKS if kind == "bash" for line in text.strip().splitlines()]
-COMMANDS = [line for line in LINES if line.startswith(".venv/bin/sysid-")]
-SHORT = ["duration=3d", "training.n_initial=20" if config.DISABLE_JIT else "training.n_initial=60"]
+COMMANDS = [line for line in LINES if re.match(r"(SYSID_DATA=\S+ )?\.venv/bin/sysid-", line)]
+SHORT = ["duration=289samples", "training.n_initial=20" if config.DISABLE_JIT else "training.n_initial=60"]
+GENERATED = ["estimation=300", "validation=80", "test=150", "initialisation_window=10", "training.n_initial=20"]
 HOURS = 24 * 6
 INITIAL = "training.n_initial"  # as short as the run
 
@@ -46,36 +47,40 @@ def call(arguments, cwd, **environment):
 
 
 @pytest.fixture
-def weather_file(tmp_path):
-    """The hourly record that a command of the README names."""
+def files(tmp_path):
+    """The user's own files that commands of the README name."""
     hours = np.arange(HOURS)
     rows = [f"{hour + 1},{5 + 4 * np.sin(2 * np.pi * hour / 24):.3f}" for hour in hours]
     (tmp_path / "year.csv").write_text("\n".join(["hour,temp_air_C", *rows]) + "\n")
+    for name in ("train", "test"):
+        u = np.random.default_rng(len(name)).normal(size=400)
+        y = np.convolve(np.tanh(u), 0.8 ** np.arange(10))[:400]
+        rows = [f"{a!r},{b!r}" for a, b in zip(u.tolist(), y.tolist(), strict=True)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["u,y", *rows]) + "\n")
+
+
+def shortened(overrides, folder):
+    """The overrides of a command, and what makes the run short where they do not say otherwise."""
+    short = [*SHORT, "budget=20", "figures=false", f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}"]
+    taken = {o.split("=")[0] for o in overrides} - {"duration", INITIAL}
+    kept = [item for item in overrides if not item.startswith(INITIAL)]
+    return [*kept, *(item for item in short if item.split("=")[0] not in taken)]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_runs(command, tmp_path, weather_file):
-    program, *overrides = shlex.split(command)
-    module = "experiments." + Path(program).name.removeprefix("sysid-")
-    if module == "experiments.benchmark":
-        short = ["quick=true", "benchmarks=[memory]", f"hydra.run.dir={tmp_path}/run"]
+def test_command_runs(command, tmp_path, files, request):
+    *environment, program, rest = re.match(r"(?:(\S+)=\S+ )?\.venv/bin/sysid-(\w+) ?(.*)", command).groups()
+    overrides, folder = shlex.split(rest), tmp_path / "run"
+    if program == "benchmark":
+        overrides = ["quick=true", "benchmarks=[memory]", f"hydra.run.dir={folder}"]
+    elif program == "generate":
+        overrides = [*overrides, *GENERATED, "figures=false", f"hydra.run.dir={folder}", f"output={folder}/made"]
     else:
-        short = [
-            *SHORT,
-            "budget=20",
-            "figures=false",
-            f"hydra.run.dir={tmp_path}/run",
-            f"hydra.sweep.dir={tmp_path}/run",
-        ]
-        short = [
-            item
-            for item in short
-            if item.split("=")[0] not in {o.split("=")[0] for o in overrides} - {"duration", INITIAL}
-        ]
-        overrides = [item for item in overrides if not item.startswith(INITIAL)]
-    result = call(["-m", module, *overrides, *short], tmp_path, PYTHONPATH=str(ROOT))
+        overrides = shortened(overrides, folder)
+    places = {name: str(request.getfixturevalue("shared_data")) for name in environment if name}
+    result = call(["-m", f"experiments.{program}", *overrides], tmp_path, PYTHONPATH=str(ROOT), **places)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert any((tmp_path / "run").rglob("*.json"))
+    assert any(folder.rglob("*.json"))
 
 
 def files_of_the_readme(folder):
@@ -87,21 +92,31 @@ def files_of_the_readme(folder):
             path.write_text(text)
 
 
-@pytest.mark.parametrize("extension", ["reduction=largest_residual", "system=house"])
-def test_extension_runs(extension, tmp_path):
+EXTENSIONS = [line for line in LINES if "--config-dir" in line]
+
+
+def test_both_kinds_of_extension_are_shown():
+    assert {"reduction=largest_residual", "system=duffing"} <= {word for line in EXTENSIONS for word in line.split()}
+    assert {"sysid-identify", "sysid-generate"} <= {Path(line.split()[1]).name for line in EXTENSIONS}
+
+
+@pytest.mark.parametrize("line", EXTENSIONS)
+def test_extension_runs(line, tmp_path):
     files_of_the_readme(tmp_path)
-    line = next(line for line in LINES if extension in line)
-    environment, _, *overrides = shlex.split(line)
+    environment, program, *overrides = shlex.split(line)
     assert environment == "PYTHONPATH=."
-    arguments = ["-m", "experiments.identify", *overrides, *SHORT, f"hydra.run.dir={tmp_path}/run"]
+    folder, generates = tmp_path / "run", program.endswith("generate")
+    short = [*GENERATED, f"output={folder}/made"] if generates else SHORT
+    arguments = ["-m", f"experiments.{program.rpartition('-')[2]}", *overrides, *short, f"hydra.run.dir={folder}"]
     result = call(arguments, tmp_path, PYTHONPATH=f".{os.pathsep}{ROOT}")
     assert result.returncode == 0, result.stdout + result.stderr
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "mine." in (folder / ".hydra" / "config.yaml").read_text()
+    if generates:
+        assert "y'' + c y' + k y + h y^3 = u" in (folder / "made" / "CARD.md").read_text()
+        return
+    summary = json.loads((folder / "summary.json").read_text())
     assert summary["n_seen"] > 0
-    configuration = (tmp_path / "run" / ".hydra" / "config.yaml").read_text()
-    assert "mine." in configuration
-    if extension == "system=house":
-        assert summary["system"] == "House"
+    assert summary["system"] == ("Duffing" if "system=duffing" in line else "Building")
 
 
 def test_python_examples_run(tmp_path, capsys):
@@ -109,7 +124,7 @@ def test_python_examples_run(tmp_path, capsys):
     overrides = [*SHORT, "budget=20", "figures=false", f"hydra.run.dir={tmp_path}"]
     assert call(["-m", "experiments.identify", *overrides], ROOT).returncode == 0
     code = [text for kind, text in BLOCKS if kind == "python" and not text.startswith("# mine/")]
-    assert len(code) == 3
+    assert len(code) == 4
     if config.DISABLE_JIT:
         code = [text.replace("2000", "200").replace("1500", "300") for text in code]
     namespace = {"folder": tmp_path}
@@ -120,6 +135,8 @@ def test_python_examples_run(tmp_path, capsys):
     assert int(points) == (37 if config.DISABLE_JIT else 60)
     assert 0 < float(inserted) < 0.6
     assert float(first_variance) == pytest.approx(1.0)
+    assert {"displacement", "displacement_noise_free", "force"} <= set(namespace["dataset"])
+    assert namespace["ensemble"].output.shape == (20, 52, 1)
     assert len(namespace["mean"]) == namespace["rows"].sizes["sample"]
 
 

@@ -1,6 +1,7 @@
 """The closed loop over one year, and where its time goes."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ from omegaconf import DictConfig
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target
 from experiments.benchmarks.timing import Job, time_once
-from experiments.identification import check_enough, prepare, stream
-from experiments.live import LiveSource, live_source
+from experiments.identification import prepare, source_of, stream
+from experiments.source import Source
 from sysid.identify import Identification, Step
 from sysid.lag_window import LagWindow
 
@@ -22,7 +23,7 @@ ROUNDS = 3
 class Loop(NamedTuple):
     """One closed loop that was identified."""
 
-    source: LiveSource
+    source: Source
     identification: Identification
     steps: list[Step]
     seconds: float  # without the training
@@ -44,7 +45,7 @@ def loop(plan: Plan) -> Iterator[Row]:
         config = compose("identify", overrides=[f"duration={plan.duration}", f"seed={plan.seed}"])
         whole = run_loop(config)
         rounds.append((whole.seconds, simulation_seconds(config), identification_seconds(whole)))
-    samples, online = len(whole.source.seen), sum(step.report is not None for step in whole.steps)
+    samples, online = whole.source.n_seen, sum(step.report is not None for step in whole.steps)
     best, median = np.min(rounds, axis=0), np.median(rounds, axis=0)
     counts = {"samples": samples, "identified": online, "entered": whole.n_replaced}
     rates = {"samples/s": samples / best[0]}
@@ -61,8 +62,8 @@ def _row(case: str, best: float, median: float, target: Target | None, **details
 
 def run_loop(config: DictConfig) -> Loop:
     """Run the loop of `sysid-identify`."""
-    source, identification = live_source(config), prepare(config)
-    check_enough(source, identification)
+    source = source_of(config)
+    identification = prepare(config, source)
     steps: list[Step] = []
     start = time.perf_counter()
     stopped = stream(source, identification, LagWindow(identification.narx), steps)
@@ -74,15 +75,21 @@ def run_loop(config: DictConfig) -> Loop:
 
 def simulation_seconds(config: DictConfig) -> float:
     """Time of all samples of the closed loop without identification."""
-    source = live_source(config)
-    return time_once(Job(lambda: sum(1 for _ in source.advance(source.n_samples))))
+    source = source_of(config)
+
+    def run() -> None:
+        for segment in source.segments():
+            deque(segment.samples, maxlen=0)
+        deque(source.finish(), maxlen=0)
+
+    return time_once(Job(run))
 
 
 def identification_seconds(whole: Loop) -> float:
     """Time of `update_many` of the initial model on the samples that were identified online."""
     narx, model = whole.identification.narx, whole.identification.initial
     assert model is not None
-    rows = narx.dataset(whole.source.trajectory())
+    rows = narx.dataset(whole.source.records())
     online = slice(whole.identification.settings.training.n_initial, len(whole.steps))
     inputs = model.scaling.transform(rows["regressor"].values[online])
     targets = rows["target"].values[online] - model.offset

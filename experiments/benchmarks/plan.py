@@ -16,6 +16,8 @@ class Plan:
     budget: int  # points
     repetitions: int
     replacements: int
+    stretch: int  # samples that `solve_ivp` integrates
+    trajectories: int  # of the ensemble
     duration: str  # of the closed loop
     seed: int
     cold: bool  # whether the start with an empty compile cache is measured
@@ -37,6 +39,8 @@ class Plan:
             budget=_integer("budget", config.budget, 2),
             repetitions=_integer("repetitions", config.repetitions, 1),
             replacements=_integer("replacements", config.replacements, 1),
+            stretch=_integer("stretch", config.stretch, 1),
+            trajectories=_integer("trajectories", config.trajectories, 1),
             duration=str(config.duration),
             seed=_integer("seed", config.seed, 0),
             cold=not config.quick,
@@ -55,6 +59,8 @@ QUICK: dict[str, Any] = {
     "budget": 20,
     "repetitions": 2,
     "replacements": 2000,
+    "stretch": 20,
+    "trajectories": 50,
     "duration": "10d",
 }
 

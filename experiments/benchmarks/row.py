@@ -62,7 +62,7 @@ def ratio(
     seconds: dict[str, np.ndarray],
     over: tuple[str, str],
     unit: str,
-    target: Target,
+    target: Target | None,
     **details: float,
 ) -> Row:
     """Row of the ratio of two competitors: minimum over minimum, and the median of the rounds' ratios."""

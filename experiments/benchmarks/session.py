@@ -16,12 +16,15 @@ from experiments.benchmarks.criterion import criterion
 from experiments.benchmarks.loop import loop
 from experiments.benchmarks.machine import describe, machine
 from experiments.benchmarks.memory import memory
+from experiments.benchmarks.monte_carlo import monte_carlo
 from experiments.benchmarks.plan import Plan, benchmark_names
 from experiments.benchmarks.replacement import not_inserted, replacement, update
 from experiments.benchmarks.row import Row
+from experiments.benchmarks.simulation import simulation
 from experiments.benchmarks.startup import startup
+from experiments.benchmarks.store import store
 from experiments.benchmarks.textbook import textbook
-from sysid import store
+from sysid.store import write_bytes
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,9 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
         criterion,
         memory,
         accuracy,
+        simulation,
+        monte_carlo,
+        store,
         loop,
         startup,
     )
@@ -79,10 +85,10 @@ def measure(names: list[str], plan: Plan) -> tuple[list[Row], dict[str, float]]:
 def write(content: dict[str, Any], rows: list[Row], folder: Path) -> None:
     """Write the numbers as JSON and as tables in Markdown."""
     text = json.dumps(content, indent=2, allow_nan=False)
-    store.write_bytes(text.encode(), folder / "benchmark.json")
+    write_bytes(text.encode(), folder / "benchmark.json")
     head = f"# Benchmark\n\n{describe(content['machine'])}; {content['machine']['time']}\n\n"
     notes = "\n".join(f"- {name}: {_purpose(name)}" for name in content["seconds"])
-    store.write_bytes(f"{head}{notes}\n\n{table.markdown(rows)}\n".encode(), folder / "benchmark.md")
+    write_bytes(f"{head}{notes}\n\n{table.markdown(rows)}\n".encode(), folder / "benchmark.md")
 
 
 def _purpose(name: str) -> str:

@@ -3,10 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simulators.settings import check_positive
 
 Memory = tuple[float, ...]
+
+
+class Reference(NamedTuple):
+    """What a controller aims at over time."""
+
+    values: NDArray[np.float64]  # (n,) in the unit of the output
+    description: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,13 @@ class Controller(ABC):
     @abstractmethod
     def inputs_driven(self) -> tuple[str, ...]:
         """Names of the system inputs that `control` returns, in this order."""
+
+    def references(self, time: NDArray[np.float64]) -> dict[str, Reference]:
+        """Return what the controller aims at over times (n,) [s], by name; by default nothing.
+
+        They are stored with a simulation, in the unit of the first output that the controller reads.
+        """
+        return {}
 
     @abstractmethod
     def initial_state(self) -> Memory:

@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulators.controllers.controller import Controller, Memory
+import numpy as np
+from numpy.typing import NDArray
+
+from simulators.controllers.controller import Controller, Memory, Reference
 from simulators.controllers.schedule import ComfortSchedule
+from simulators.controllers.set_point import SetPoint
 from simulators.settings import check_ascending, check_not_negative
 
 
@@ -45,7 +49,7 @@ class PI(Controller):
     integral_gain: float = 2e-7  # Ki, input per K and s: kg/(s^2 K)
     minimum: float = 0.0  # kg/s
     maximum: float = 0.1  # kg/s
-    schedule: ComfortSchedule = field(default_factory=ComfortSchedule)  # set-point over time
+    schedule: SetPoint = field(default_factory=ComfortSchedule)  # set-point over time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,6 +65,10 @@ class PI(Controller):
     def inputs_driven(self) -> tuple[str, ...]:
         """Name of the driven input."""
         return (self.input,)
+
+    def references(self, time: NDArray[np.float64]) -> dict[str, Reference]:
+        """Return the set-point, and the comfort band where there is one, over times (n,) [s]."""
+        return self.schedule.references(time)
 
     def initial_state(self) -> Memory:
         """Return the integral part I_0 = 0 [unit of the input]."""

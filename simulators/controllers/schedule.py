@@ -1,21 +1,20 @@
 """Set-points over the week."""
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulators.controllers.controller import Reference
+from simulators.controllers.set_point import SetPoint, Time
 from simulators.settings import check_ascending, check_not_negative, check_whole, refuse
-
-Time = TypeVar("Time", float, NDArray[np.float64])
 
 HOUR = 3600.0  # s
 DAY = 86400.0  # s
 
 
 @dataclass(frozen=True)
-class ComfortSchedule:
+class ComfortSchedule(SetPoint):
     """Comfort band of a building: narrow by day on working days, relaxed at night and at weekends.
 
     ::
@@ -73,6 +72,14 @@ class ComfortSchedule:
     def set_point(self, time: Time) -> Time:
         """Return the set-point r [degC] at `time` [s], a float or an array."""
         return self.lower(time) + self.offset
+
+    def references(self, time: NDArray[np.float64]) -> dict[str, Reference]:
+        """Return the comfort band and the set-point over times (n,) [s]."""
+        bounds = {
+            "comfort_lower": Reference(self.lower(time), "lower bound of the comfort band"),
+            "comfort_upper": Reference(self.upper(time), "upper bound of the comfort band"),
+        }
+        return bounds | super().references(time)
 
     def _choose(self, time: Time, by_day: float, relaxed: float) -> Time:
         """Return one of two values, with arithmetic that serves floats and arrays alike."""

@@ -80,16 +80,16 @@ class BoucWen(System):
     ) -> None:
         """Write the rates of position, velocity and hysteretic force; equations in the class."""
         y, v, z = state[0], state[1], state[2]
-        m, c, k = parameters[0], parameters[1], parameters[2]
+        per_m, c, k = parameters[0], parameters[1], parameters[2]
         alpha, beta, gamma, delta, nu = parameters[3], parameters[4], parameters[5], parameters[6], parameters[7]
         power = 1.0 if nu == 1.0 else abs(z) ** (nu - 1.0)
         derivative[0] = v
-        derivative[1] = (input[0] + noise[0] - c * v - k * y - z) / m
+        derivative[1] = per_m * (input[0] + noise[0] - c * v - k * y - z)
         derivative[2] = alpha * v - beta * power * (gamma * abs(v) * z + delta * v * abs(z))
 
     def parameters(self) -> NDArray[np.float64]:
-        """Return m [kg], c [N s/m], k, alpha [N/m], beta [N^(1-nu)/m], gamma, delta, nu."""
-        mechanical = (self.mass, self.damping, self.stiffness)
+        """Return 1/m [1/kg], c [N s/m], k, alpha [N/m], beta [N^(1-nu)/m], gamma, delta, nu."""
+        mechanical = (1.0 / self.mass, self.damping, self.stiffness)
         return np.array([*mechanical, self.alpha, self.beta, self.gamma, self.delta, self.nu])
 
     def initial_state(self) -> NDArray[np.float64]:
@@ -100,18 +100,14 @@ class BoucWen(System):
         self, state: NDArray[np.float64], input: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return df/dx and df/du, at v = 0 or z = 0 the mean of both sides; see `System.jacobian`."""
-        m, c, k, alpha, beta, gamma, delta, nu = self.parameters()
+        per_m, c, k, alpha, beta, gamma, delta, nu = self.parameters()
         _, v, z = state
         size, power = abs(z) ** nu, abs(z) ** (nu - 1.0)
         of_v = alpha - beta * (gamma * np.sign(v) * power * z + delta * size)
         of_z = -beta * nu * power * (gamma * abs(v) + delta * v * np.sign(z))
-        A = np.array([[0.0, 1.0, 0.0], [-k / m, -c / m, -1.0 / m], [0.0, of_v, of_z]])
-        return A, np.array([[0.0], [1.0 / m], [0.0]])
+        A = np.array([[0.0, 1.0, 0.0], [-k * per_m, -c * per_m, -per_m], [0.0, of_v, of_z]])
+        return A, np.array([[0.0], [per_m], [0.0]])
 
     def noise_std(self) -> NDArray[np.float64]:
         """Return the standard deviation of the force noise [N]."""
         return np.array([self.force_noise_std])
-
-    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the displacement [m] of states (..., 3) as (..., 1)."""
-        return state[..., :1]

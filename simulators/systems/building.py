@@ -88,18 +88,20 @@ class Building(System):
         """Write the rates [K/s] of zone, wall and radiator; equations in the class."""
         Tz, Tw, Tr = state[0], state[1], state[2]
         Ta, m = input[0], input[1]
-        Cz, Cw, Cr = parameters[0], parameters[1], parameters[2]
-        Rz, Rw, Rr = parameters[3], parameters[4], parameters[5]
+        per_Cz, per_Cw, per_Cr = parameters[0], parameters[1], parameters[2]
+        Gz, Gw, Gr = parameters[3], parameters[4], parameters[5]
         cw, Ts = parameters[6], parameters[7]
-        derivative[0] = ((Tw - Tz) / Rz + (Tr - Tz) / Rr) / Cz + noise[0]
-        derivative[1] = ((Tz - Tw) / Rz + (Ta - Tw) / Rw) / Cw + noise[1]
-        derivative[2] = ((Tz - Tr) / Rr + cw * m * (Ts - Tr)) / Cr + noise[2]
+        from_wall, from_radiator = Gz * (Tw - Tz), Gr * (Tr - Tz)
+        derivative[0] = per_Cz * (from_wall + from_radiator) + noise[0]
+        derivative[1] = per_Cw * (Gw * (Ta - Tw) - from_wall) + noise[1]
+        derivative[2] = per_Cr * (cw * m * (Ts - Tr) - from_radiator) + noise[2]
 
     def parameters(self) -> NDArray[np.float64]:
-        """Return Cz, Cw, Cr [J/K], Rz, Rw, Rr [K/W], cw [J/(kg K)], Ts [degC]."""
+        """Return 1/Cz, 1/Cw, 1/Cr [K/J], 1/Rz, 1/Rw, 1/Rr [W/K], cw [J/(kg K)], Ts [degC]: products are fast."""
         capacities = (self.zone_capacity, self.wall_capacity, self.radiator_capacity)
         resistances = (self.zone_resistance, self.wall_resistance, self.radiator_resistance)
-        return np.array([*capacities, *resistances, self.water_heat_capacity, self.supply_temperature])
+        inverse = [1.0 / value for value in (*capacities, *resistances)]
+        return np.array([*inverse, self.water_heat_capacity, self.supply_temperature])
 
     def initial_state(self) -> NDArray[np.float64]:
         """Return the temperatures of zone, wall and radiator at time zero [degC]."""
@@ -109,17 +111,13 @@ class Building(System):
         self, state: NDArray[np.float64], input: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return df/dx [1/s] and df/du; see `System.jacobian`."""
-        Cz, Cw, Cr, Rz, Rw, Rr, cw, Ts = self.parameters()
-        zone = np.array([-(1 / Rz + 1 / Rr), 1 / Rz, 1 / Rr]) / Cz
-        wall = np.array([1 / Rz, -(1 / Rz + 1 / Rw), 0.0]) / Cw
-        radiator = np.array([1 / Rr, 0.0, -(1 / Rr + cw * input[1])]) / Cr
-        B = np.array([[0.0, 0.0], [1 / (Rw * Cw), 0.0], [0.0, cw * (Ts - state[2]) / Cr]])
+        per_Cz, per_Cw, per_Cr, Gz, Gw, Gr, cw, Ts = self.parameters()
+        zone = per_Cz * np.array([-(Gz + Gr), Gz, Gr])
+        wall = per_Cw * np.array([Gz, -(Gz + Gw), 0.0])
+        radiator = per_Cr * np.array([Gr, 0.0, -(Gr + cw * input[1])])
+        B = np.array([[0.0, 0.0], [per_Cw * Gw, 0.0], [0.0, per_Cr * cw * (Ts - state[2])]])
         return np.array([zone, wall, radiator]), B
 
     def noise_std(self) -> NDArray[np.float64]:
         """Return the standard deviations of the three noise channels [K/s]."""
         return np.array([self.zone_noise_std, self.wall_noise_std, self.radiator_noise_std])
-
-    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the zone temperature [degC] of states (..., 3) as (..., 1)."""
-        return state[..., :1]

@@ -87,7 +87,3 @@ class VanDerPol(System):
     def noise_std(self) -> NDArray[np.float64]:
         """Return the standard deviation of the acceleration noise [m/s^2]."""
         return np.array([self.acceleration_noise_std])
-
-    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the position [m] of states (..., 2) as (..., 1)."""
-        return state[..., :1]

@@ -26,6 +26,9 @@ NAMES = [
     "criterion",
     "memory",
     "accuracy",
+    "simulation",
+    "monte_carlo",
+    "store",
     "loop",
     "startup",
 ]
@@ -92,6 +95,31 @@ def test_rounding_errors_stay_near_those_from_scratch(content):
         assert row["value"] <= 1000 * from_scratch + 1e-12, row
 
 
+def test_solve_ivp_is_as_accurate_as_the_simulation_it_is_timed_against(content):
+    rows = rows_of(content, "simulation")
+    assert [row["target"] for row in rows] == 6 * [">= 100"] + 3 * [None]
+    for row, samples in zip(rows, np.repeat([961, 8192, 20 * 8192], 3), strict=True):
+        assert row["details"]["samples"] == samples
+        assert row["details"]["timed"] == 20
+        assert row["details"]["its error"] <= row["details"]["our error"] < 1e-3
+
+
+def test_only_the_whole_ensemble_has_a_bound(content):
+    rows = rows_of(content, "monte_carlo")
+    assert [row["target"] for row in rows] == ["<= 0.1", None, None, None]
+    assert all(row["case"].startswith("50 x 50, ") for row in rows)
+
+
+def test_stored_data_sets_have_the_size_of_their_numbers(content):
+    rows = rows_of(content, "store")
+    assert [row["case"].partition(": ")[2] for row in rows] == ["write", "read", "write", "read"]
+    for row in rows:  # the plain file holds the numbers and a header
+        assert row["details"]["MB"] < row["details"]["plain file MB"] < row["details"]["MB"] + 0.05
+    building, ensemble = rows[0]["details"]["MB"], rows[2]["details"]["MB"]
+    assert building == pytest.approx(961 * 10 * 8 / 1e6)  # time, two inputs, three states, an output, three noises
+    assert ensemble == pytest.approx(50 * (50 * 4 + 3) * 8 / 1e6 + 50 * 8 / 1e6)  # two states, output, noise; counts
+
+
 def test_loop_and_its_parts(content):
     whole, simulation, identification = rows_of(content, "loop")
     assert simulation["details"]["samples"] == whole["details"]["samples"]
@@ -141,6 +169,8 @@ def test_benchmarks_that_do_not_exist(chosen):
         ({"sizes": [100]}, "sizes must be at least two different numbers of points"),
         ({"sizes": [1, 100]}, "sizes must be integers of at least 2, got 1"),
         ({"repetitions": 0}, "repetitions must be integers of at least 1, got 0"),
+        ({"stretch": 0}, "stretch must be integers of at least 1, got 0"),
+        ({"trajectories": 0}, "trajectories must be integers of at least 1, got 0"),
         ({"budget": 10.5}, "budget must be integers of at least 2, got 10.5"),
         ({"duration": "long"}, "duration must be a positive number"),
     ],

@@ -1,0 +1,100 @@
+"""Lags chosen by the toolbox: from the dynamics of a simulated plant, or from the records."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.plant import Plant
+from simulators import DivergenceError
+from simulators.settings import check_whole
+from sysid.lag_order import order_test
+from sysid.lags import lags_from_dynamics
+from sysid.narx import Narx, OnMissing, Target
+from sysid.recordings import Recordings
+
+REHEARSAL = 2000  # samples that are simulated to find operating points
+N_POINTS = 40  # operating points
+
+
+@dataclass(frozen=True)
+class AutomaticNarx:
+    """Choice of lags, equal for all features of a signal; the other settings are those of `Narx`.
+
+    Simulated plants: the largest lags of the dynamics linearised at points along a noise-free simulation of
+    its own (`sysid.lags`). Records: the order that an order test finds, for the output and all inputs
+    (`sysid.lag_order`). Static data: no lags, the inputs as they are.
+
+    Raises
+    ------
+    ValueError
+        If `max_order` is not a whole number above 0.
+    """
+
+    target: str = ""  # output to predict; empty: the first
+    predict: str = "change"  # change y[k] - y[k-1], or value y[k]
+    on_missing: str = "error"  # error, or skip
+    max_order: int = 6  # largest number of lags that the order test tries
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_order", 1)
+
+    def of_plant(self, plant: Plant, n_samples: int, seed: int) -> tuple[Narx, str]:
+        """Lags of a simulated plant, and how they were found.
+
+        Raises
+        ------
+        ValueError
+            The target is no output, or no operating point could be simulated.
+        """
+        system, target = plant.system, self._target(plant.outputs, type(plant.system).__name__)
+        try:
+            trajectory = plant.trajectory(min(n_samples, REHEARSAL), seed)
+        except DivergenceError as error:
+            raise ValueError(f"narx=auto: no operating points, {error}; or name the lags") from error
+        chosen = np.unique(np.linspace(0, len(trajectory.time) - 1, N_POINTS).astype(int))
+        silent = np.zeros(len(system.noises))
+        column = plant.outputs.index(target)
+        report = lags_from_dynamics(
+            lambda state, input: system.derivative(0.0, state, input, silent),
+            lambda state: system.output(state)[..., column : column + 1],
+            trajectory.state[chosen],
+            trajectory.input[chosen],
+            system.dt,
+            state_names=[signal.name for signal in system.states],
+            input_names=plant.inputs,
+            output_name=target,
+            jacobian=system.jacobian,
+        )
+        lags = {name: n for name, n in report.n_u.items() if n}
+        return self._narx({target: report.n_y}, lags, target), str(report)
+
+    def of_records(self, recordings: Recordings) -> tuple[Narx, str]:
+        """Lags of the estimation records, and how they were found.
+
+        Raises
+        ------
+        ValueError
+            The target is no output, or as `sysid.lag_order.order_test`.
+        """
+        target = self._target(list(recordings.outputs), recordings.name)
+        if recordings.is_static:
+            inputs = {name: [0] for name in recordings.inputs}
+            narx = Narx({target: []}, inputs, predict=Target.value, on_missing=OnMissing(self.on_missing))
+            return narx, "static data: no lags"
+        records = recordings.estimation
+        test = order_test(
+            [record[target].values for record in records],
+            [np.stack([record[name].values for name in recordings.inputs], axis=1) for record in records]
+            if recordings.inputs
+            else None,
+            max_order=self.max_order,
+        )
+        return self._narx({target: test.order}, dict.fromkeys(recordings.inputs, test.order), target), str(test)
+
+    def _narx(self, outputs: dict[str, int], inputs: dict[str, int], target: str) -> Narx:
+        return Narx(outputs, inputs, target, predict=self.predict, on_missing=self.on_missing)  # type: ignore[arg-type]
+
+    def _target(self, outputs: list[str], title: str) -> str:
+        if self.target and self.target not in outputs:
+            raise ValueError(f"narx=auto: target must be one of the outputs {outputs} of {title}, got {self.target!r}")
+        return self.target or outputs[0]

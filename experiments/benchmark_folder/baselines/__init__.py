@@ -1,0 +1,1 @@
+"""Models that a benchmark is scored with, one file per model."""

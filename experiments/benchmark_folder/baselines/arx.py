@@ -1,0 +1,27 @@
+"""A linear model of the lags."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xarray as xr
+
+from experiments.benchmark_folder.baselines.contestant import Contestant
+from sysid import baselines
+from sysid.narx import Narx
+
+
+@dataclass(frozen=True)
+class Arx(Contestant):
+    """A linear model of the lags with a constant, by least squares.
+
+    Parameters
+    ----------
+    ridge : float
+        Penalty on the coefficients of the standardised features, see `sysid.baselines.LinearArx.fit`.
+    """
+
+    ridge: float = 0.0  # -
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> baselines.Baseline:
+        """Solve for the coefficients."""
+        return baselines.LinearArx.fit(narx, records, ridge=self.ridge)

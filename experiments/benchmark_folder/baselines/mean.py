@@ -1,0 +1,19 @@
+"""Predict the mean."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xarray as xr
+
+from experiments.benchmark_folder.baselines.contestant import Contestant
+from sysid import baselines
+from sysid.narx import Narx
+
+
+@dataclass(frozen=True)
+class Mean(Contestant):
+    """The mean of the estimation output, always."""
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> baselines.Baseline:
+        """Take the mean."""
+        return baselines.Mean.fit(narx, records)

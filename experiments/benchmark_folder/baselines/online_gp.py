@@ -1,0 +1,72 @@
+"""The online GP of this toolbox, with a fixed budget of points."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import xarray as xr
+
+from experiments.benchmark_folder.baselines.contestant import Contestant
+from sysid.acceptance import AcceptAll, Acceptance
+from sysid.baselines.baseline import Array, Baseline
+from sysid.criteria.criterion import Criterion
+from sysid.criteria.mean_relevance import MeanRelevance
+from sysid.identify import Identification, Settings
+from sysid.insertion.always import Always
+from sysid.insertion.rule import Insertion
+from sysid.model import Model
+from sysid.narx import Narx
+from sysid.training import MaximumAPosteriori, Training
+
+
+@dataclass(frozen=True, eq=False)
+class Identified(Baseline):
+    """Predictive mean of an identified model."""
+
+    narx: Narx
+    model: Model
+
+    def predict(self, regressors: Array, previous: Array) -> Array:
+        """Mean of the target; see `Baseline.predict`."""
+        return np.asarray(self.model.predict(regressors).mean)
+
+
+@dataclass(frozen=True)
+class OnlineGp(Contestant):
+    """The online Gaussian process of the toolbox: a fixed number of points, one pass over the estimation records.
+
+    Parameters
+    ----------
+    budget : int
+        Points of the dictionary.
+    training, insertion, acceptance, reduction
+        As in `sysid.identify.Settings`.
+    """
+
+    budget: int = 100  # points
+    training: Training = field(default_factory=MaximumAPosteriori)
+    insertion: Insertion = field(default_factory=Always)
+    acceptance: Acceptance = field(default_factory=AcceptAll)
+    reduction: Criterion = field(default_factory=MeanRelevance)
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
+        """Identify from the stream of lag data, record by record."""
+        rows, needed = narx.dataset(records), self.training.n_initial
+        if rows.sizes["sample"] < needed:
+            raise ValueError(
+                f"baseline.online_gp: training.n_initial={needed} needs as many rows, the estimation records give "
+                f"{rows.sizes['sample']}; lengthen estimation, lower training.n_initial or leave this baseline out"
+            )
+        settings = Settings(
+            training=self.training,
+            insertion=self.insertion,
+            acceptance=self.acceptance,
+            reduction=self.reduction,
+            budget=self.budget,
+            seed=seed,
+        )
+        identification = Identification(narx, settings)
+        for regressor, target in zip(rows["regressor"].values, rows["target"].values, strict=True):
+            identification.observe(regressor, float(target))
+        assert identification.model is not None
+        return Identified(narx, identification.model)

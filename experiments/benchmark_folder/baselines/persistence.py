@@ -1,0 +1,19 @@
+"""Predict no change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xarray as xr
+
+from experiments.benchmark_folder.baselines.contestant import Contestant
+from sysid import baselines
+from sysid.narx import Narx
+
+
+@dataclass(frozen=True)
+class Persistence(Contestant):
+    """The output one sample earlier; in free run the last measured one."""
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> baselines.Baseline:
+        """Learn nothing."""
+        return baselines.Persistence(narx)

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Score predictions of the test outputs of this benchmark.
+
+    python score.py predictions.csv
+    python score.py predictions.npy --task one_step
+    python score.py record_0.csv record_1.csv --json        (one file per test record, in their order)
+
+A prediction file holds one value per sample of csv/test.csv, from its first sample on:
+
+- CSV with a header line: the columns named as the outputs are read, others (such as time) are not;
+- CSV without a header line: one column per output, in their order;
+- NumPy .npy: an array (n,) for one output, (n, number of outputs) in general.
+
+The first samples of every record, the initialisation window, are not scored: put the measured outputs
+there. A file of the wrong length, or with values that are not finite, is refused: exit code 2.
+
+Tasks: free_run, where the measured outputs after the window were not used, and one_step, where sample k was
+predicted from the measured samples up to k-1. The formula is the same; say truthfully which it was.
+
+    RMSE   sqrt(mean((y - p)^2))
+    NRMSE  RMSE / standard deviation of y, in percent
+    fit    100 % - NRMSE
+
+Needs Python 3.8 and NumPy, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+
+
+class Refused(Exception):
+    """A file cannot be scored."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Score the files of the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("predictions", nargs="+", type=Path, help="one CSV or .npy file per test record")
+    parser.add_argument("--task", choices=("free_run", "one_step"), default="free_run", help="what was predicted")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    try:
+        result = score(options.predictions, options.task)
+    except Refused as error:
+        print(f"refused: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(result, indent=2) if options.json else report(result))
+    return 0
+
+
+def score(files: list[Path], task: str) -> dict[str, Any]:
+    """Scores of prediction files, one per test record."""
+    about = read_json(HERE / "benchmark.json")
+    records, names = about["test"], [output["name"] for output in about["outputs"]]
+    if len(files) != len(records):
+        raise Refused(f"expected {len(records)} prediction file(s), one per test record, got {len(files)}")
+    window = int(about["initialisation_window"])
+    measured = [read_columns(HERE / record["measured"], names) for record in records]
+    pairs = [(path, read_predictions(path, names, len(y))) for path, y in zip(files, measured)]  # noqa: B905 (Python 3.8)
+    predicted = [values for _, values in pairs]
+    result = {
+        "benchmark": about["name"],
+        "task": task,
+        "n_scored": sum(len(y) - window for y in measured),
+        "initialisation_window": window,
+        "outputs": scores(about["outputs"], measured, predicted, window),
+    }
+    truths = [HERE / record["noise_free"] for record in records]
+    if all(path.is_file() for path in truths):
+        noise_free = [read_columns(path, [f"{name}_noise_free" for name in names]) for path in truths]
+        result["against_noise_free"] = scores(about["outputs"], noise_free, predicted, window)
+    return result
+
+
+def scores(
+    outputs: list[dict[str, str]], truth: list[np.ndarray], predicted: list[np.ndarray], window: int
+) -> dict[str, Any]:
+    """RMSE, NRMSE and fit of every output, over all records together."""
+    y = np.concatenate([values[window:] for values in truth])
+    p = np.concatenate([values[window:] for values in predicted])
+    with np.errstate(over="ignore"):
+        rmse = np.sqrt(np.mean((y - p) ** 2, axis=0))
+    spread = np.std(y, axis=0)
+    result = {}
+    for i, output in enumerate(outputs):
+        nrmse = 100 * float(rmse[i] / spread[i]) if spread[i] > 0 else None
+        result[output["name"]] = {
+            "unit": output["unit"],
+            "rmse": float(rmse[i]),
+            "nrmse_percent": nrmse,
+            "fit_percent": None if nrmse is None else 100 - nrmse,
+        }
+    return result
+
+
+def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
+    """Predictions (n, number of outputs), checked."""
+    if not path.is_file():
+        raise Refused(f"no file {path}")
+    values = read_npy(path, names) if path.suffix.lower() == ".npy" else read_columns(path, names)
+    if len(values) != n:
+        raise Refused(f"{path} has {len(values)} samples, the test record has {n}: predict every sample of it")
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        k, i = bad[0]
+        raise Refused(
+            f"{path}: {names[i]} is {values[k, i]} at sample {k}, and {len(bad)} value(s) in all are not finite; "
+            "put the measured outputs into the initialisation window"
+        )
+    return values
+
+
+def read_npy(path: Path, names: list[str]) -> np.ndarray:
+    """Array of a NumPy file as (n, number of outputs)."""
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise Refused(f"cannot read {path} as a NumPy array: {error}") from error
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
+        raise Refused(f"{path} does not hold an array of real numbers")
+    shape = values.shape
+    if values.ndim == 1 and len(names) == 1:
+        values = values[:, np.newaxis]
+    if values.ndim != 2 or values.shape[1] != len(names):
+        raise Refused(f"{path} has shape {shape}, expected (n, {len(names)}) for the outputs {', '.join(names)}")
+    return values.astype(float)
+
+
+def read_columns(path: Path, names: list[str]) -> np.ndarray:
+    """Columns of a CSV file (n, number of names), by header, or by order without one."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise Refused(f"cannot read {path} as a CSV text file: {error}") from error
+    if not rows:
+        raise Refused(f"{path} is empty")
+    columns, rows = places(path, rows, names)
+    values = np.empty((len(rows), len(names)))
+    for k, (number, row) in enumerate(rows):
+        for i, column in enumerate(columns):
+            values[k, i] = number_of(path, number, row, column)
+    return values
+
+
+def places(path: Path, rows: list[Any], names: list[str]) -> tuple[list[int], list[Any]]:
+    """Place of every output in a row, and the rows without the header."""
+    first = [cell.strip() for cell in rows[0][1]]
+    if all(is_number(cell) for cell in first):
+        if len(first) != len(names):
+            raise Refused(
+                f"{path} has {len(first)} columns and no header line, expected {len(names)} ({', '.join(names)}); "
+                "add a header line or drop the other columns"
+            )
+        return list(range(len(names))), rows
+    absent = [name for name in names if first.count(name) != 1]
+    if absent:
+        raise Refused(f"{path}: expected one column for each of {', '.join(names)}, the header has {', '.join(first)}")
+    return [first.index(name) for name in names], rows[1:]
+
+
+def is_number(cell: str) -> bool:
+    """Whether Python reads a number (nan and inf included)."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def number_of(path: Path, line: int, row: list[str], column: int) -> float:
+    """Number in one cell."""
+    cell = row[column].strip() if column < len(row) else ""
+    if not is_number(cell):
+        raise Refused(f"{path}, line {line}, column {column + 1}: expected a number, got {cell!r}")
+    return float(cell)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Content of a JSON file of this folder."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise Refused(f"cannot read {path}: {error}; keep score.py in the folder of the benchmark") from error
+
+
+def report(result: dict[str, Any]) -> str:
+    """Scores in words, beside the noise floor and the baselines."""
+    window = result["initialisation_window"]
+    lines = [
+        f"{result['benchmark']}, {result['task']}: {result['n_scored']} samples scored, the first {window} of "
+        "each record are not"
+    ]
+    for title, key in (("measured", "outputs"), ("noise-free", "against_noise_free")):
+        for name, found in result.get(key, {}).items():
+            percent = "" if found["nrmse_percent"] is None else f", NRMSE {found['nrmse_percent']:.4g} %"
+            fit = "" if found["fit_percent"] is None else f", fit {found['fit_percent']:.4g} %"
+            lines.append(f"{name} against {title} output: RMSE {found['rmse']:.6g} {found['unit']}{percent}{fit}")
+    return "\n".join(lines + comparison(result))
+
+
+def comparison(result: dict[str, Any]) -> list[str]:
+    """RMSE of the noise floor and of the baselines, where scores.json is there."""
+    try:
+        known = read_json(HERE / "scores.json")[result["task"]]
+    except (Refused, KeyError):
+        return []
+    lines = [""]
+    for name in result["outputs"]:
+        for model, found in known.items():
+            value = found.get(name, {}).get("rmse")
+            lines.append(f"  {model:15s} RMSE {'not finite' if value is None else format(value, '.6g')} ({name})")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

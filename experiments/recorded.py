@@ -1,0 +1,92 @@
+"""Recordings as a source of samples."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from omegaconf import DictConfig
+
+from experiments.automatic import AutomaticNarx
+from experiments.build import build
+from experiments.source import Segment, Source
+from sysid.narx import Narx
+from sysid.recordings import Recordings
+
+
+class RecordedSample(NamedTuple):
+    """One sample of a record."""
+
+    time: float  # s
+    output: np.ndarray  # (n_y,)
+    input: np.ndarray  # (n_u,)
+
+
+class RecordedSource(Source):
+    """Estimation records to identify from, then the test records, or without these the validation records."""
+
+    def __init__(self, recordings: Recordings) -> None:
+        self.title = recordings.name
+        self.outputs, self.inputs = list(recordings.outputs), list(recordings.inputs)
+        self._recordings = recordings
+        self._judges = recordings.test or recordings.validation
+        self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
+        self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
+        self._n_seen = 0
+
+    @property
+    def n_seen(self) -> int:
+        """Samples delivered so far."""
+        return self._n_seen
+
+    def segments(self) -> Iterator[Segment]:
+        """One segment per estimation record."""
+        for number, record in enumerate(self._recordings.estimation):
+            yield Segment(number, self._samples(record))
+
+    def finish(self) -> Iterator[RecordedSample]:
+        """The samples of the test records."""
+        for record in self._judges:
+            yield from self._samples(record)
+
+    def _samples(self, record: xr.Dataset) -> Iterator[RecordedSample]:
+        y = np.stack([record[name].values for name in self.outputs], axis=1)
+        u = np.stack([record[name].values for name in self.inputs], axis=1) if self.inputs else np.empty((len(y), 0))
+        for sample in zip(record["time"].values.tolist(), y, u, strict=True):
+            self._n_seen += 1
+            yield RecordedSample(*sample)
+
+    def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples belong to a test record."""
+        return record >= len(self._recordings.estimation)
+
+    def records(self) -> Sequence[xr.Dataset]:
+        """Estimation records, then test records."""
+        return [*self._recordings.estimation, *self._judges]
+
+    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+        """Lags found by an order test on the estimation records; none for static data."""
+        return automatic.of_records(self._recordings)
+
+    def check(self, narx: Narx, n_needed: int) -> None:
+        """Refuse lags that do not fit the records, and too few samples."""
+        narx.dataset(self.records())
+        if self.n_identified < n_needed:
+            raise ValueError(
+                f"{self.title} has {self.n_identified} samples to identify from, expected at least {n_needed} "
+                "(lags + training.n_initial + 1); take smaller lags or a smaller training.n_initial"
+            )
+
+
+def recorded_source(config: DictConfig) -> RecordedSource:
+    """Records of the configured source of data.
+
+    Raises
+    ------
+    ValueError, OSError
+        Whatever the source refuses; no record to identify from.
+    """
+    recordings: Recordings = build(config, "data").load()
+    if not recordings.estimation:
+        raise ValueError(f"data: {recordings.name} has no estimation record to identify from")
+    return RecordedSource(recordings)

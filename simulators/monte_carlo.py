@@ -1,0 +1,246 @@
+"""Monte Carlo: many trajectories of a system in one call, compiled and in parallel."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulators.ensemble import Ensemble
+from simulators.integrators import follow_pieces, problem_of
+from simulators.interpolation import Interpolation
+from simulators.measurement import MeasurementNoise
+from simulators.simulate import NOISELESS
+from simulators.start import (
+    input_matrix,
+    measurement_noise,
+    outputs_of,
+    process_noise,
+    sampled,
+    start_of,
+    state_of,
+)
+from simulators.system import System
+from simulators.trajectory import sample_times
+
+
+def simulate_many(
+    system: System,
+    input: ArrayLike | None = None,
+    *,
+    n_trajectories: int | None = None,
+    n_samples: int | None = None,
+    initial_states: ArrayLike | None = None,
+    parameters: Mapping[str, ArrayLike] | None = None,
+    seeds: Sequence[int] | NDArray[np.int64] | None = None,
+    seed: int = 0,
+    dt: float | None = None,
+    substeps: int | None = None,
+    interpolation: Interpolation = Interpolation.held,
+    noise: bool = True,
+    measurement: MeasurementNoise = NOISELESS,
+    workers: int | None = None,
+) -> Ensemble:
+    """Simulate many trajectories in open loop, in parallel.
+
+    Trajectory i is bit-identical to ``simulate`` with input i, initial state i, parameters i and seed i, however
+    many others there are and however many threads work. Beside the result there is memory for one trajectory
+    per thread.
+
+    Parameters
+    ----------
+    system : System
+        System to simulate.
+    input : (n, n_u), (n,) or (N, n, n_u) array_like, optional
+        One input for all trajectories, or one for each.
+    n_trajectories : int, optional
+        Number of trajectories N; needed only if nothing else says it.
+    n_samples : int, optional
+        Number of samples n; needed only without inputs.
+    initial_states : (N, n_x) array_like, optional
+        States at time zero instead of the system's own.
+    parameters : mapping of str to (N,) array_like, optional
+        Fields of the system that differ between the trajectories.
+    seeds : (N,) sequence of int, optional
+        Seeds of the trajectories; otherwise N different ones follow from `seed`.
+    seed : int, optional
+        Seed of all trajectories together.
+    dt, substeps, interpolation, noise, measurement
+        As in `simulate`.
+    workers : int, optional
+        Threads; by default one per processor.
+
+    Returns
+    -------
+    Ensemble
+        All trajectories.
+
+    Raises
+    ------
+    ValueError
+        If the numbers of trajectories differ, a field is unknown, or as in `simulate`.
+    DivergenceError
+        If a state leaves the finite numbers; the message names the trajectory.
+
+    Examples
+    --------
+    >>> from simulators.systems.van_der_pol import VanDerPol
+    >>> starts = np.random.default_rng(0).uniform(-2, 2, size=(20, 2))
+    >>> simulate_many(VanDerPol(), n_samples=52, initial_states=starts).output.shape
+    (20, 52, 1)
+    """
+    system = sampled(system, dt, substeps)
+    fields = {name: np.asarray(values) for name, values in (parameters or {}).items()}
+    states = None if initial_states is None else np.array(initial_states, dtype=np.float64)
+    shape = np.shape(input) if input is not None else ()
+    N = _number(system, n_trajectories, fields, states, seeds, shape[0] if len(shape) == 3 else None)
+    numbers = spread_seeds(seed, N) if seeds is None else np.array(seeds, dtype=np.int64)
+    rows = np.asarray(input) if len(shape) == 3 else None
+    first = input_matrix(system, input if rows is None else rows[0], n_samples)
+    ensemble = _empty(_systems(system, fields, N), numbers, first, interpolation, own_input=rows is not None)
+    start_of(ensemble.systems[0], None if states is None else states[0], first)
+    _in_parallel(_filler(ensemble, states, rows, noise, measurement), N, workers)
+    return ensemble
+
+
+def _filler(
+    ensemble: Ensemble,
+    states: NDArray[np.float64] | None,
+    rows: NDArray[Any] | None,
+    noise: bool,
+    measurement: MeasurementNoise,
+) -> Callable[[int], None]:
+    """Return the function that simulates trajectory i into its place; what all share is prepared once."""
+    system, interpolation, n = ensemble.systems[0], ensemble.interpolation, len(ensemble.time)
+    shared = tuple(interpolation.pieces(ensemble.input, system.substeps)) if rows is None else ()
+    problem = problem_of(system)
+
+    def fill(i: int) -> None:
+        own, number, pieces = ensemble.systems[i], int(ensemble.seeds[i]), shared
+        x0 = state_of(own, None if states is None else states[i])
+        w = process_noise(own, n, number, noise)
+        if rows is not None:
+            ensemble.input[i] = input_matrix(own, rows[i], n)
+            pieces = tuple(interpolation.pieces(ensemble.input[i], own.substeps))
+        path = follow_pieces(problem if own is system else problem_of(own), x0, pieces, w)
+        y0 = outputs_of(own, path.states)
+        ensemble.state[i], ensemble.noise[i], ensemble.noise_free_output[i] = path.states, w, y0
+        ensemble.output[i] = y0 + measurement_noise(measurement.std_of(y0), n, number)
+        ensemble.n_clipped[i] = path.n_clipped
+
+    return fill
+
+
+def spread_seeds(seed: int, n: int) -> NDArray[np.int64]:
+    """Return n seeds (n,) that follow from one; a longer list begins with the shorter one.
+
+    Raises
+    ------
+    ValueError
+        If the seed is negative.
+
+    Examples
+    --------
+    >>> bool(spread_seeds(0, 3)[2] == spread_seeds(0, 9)[2])
+    True
+    """
+    if seed < 0:
+        raise ValueError(f"seed={seed}: expected an integer >= 0; change the seed")
+    words = np.random.SeedSequence(seed).generate_state(n, np.uint64)
+    return (words >> np.uint64(1)).astype(np.int64)
+
+
+def _number(
+    system: System,
+    n_trajectories: int | None,
+    fields: Mapping[str, NDArray],
+    states: NDArray[np.float64] | None,
+    seeds: Sequence[int] | NDArray[np.int64] | None,
+    n_inputs: int | None,
+) -> int:
+    """Return the number of trajectories on which all arguments agree."""
+    if states is not None and states.shape[1:] != (len(system.states),):
+        raise ValueError(
+            f"simulate_many: expected initial_states of shape (N, {len(system.states)}), got {states.shape}; "
+            "give one row per trajectory"
+        )
+    stated = {
+        "n_trajectories": n_trajectories,
+        "initial_states": None if states is None else len(states),
+        "seeds": None if seeds is None else len(seeds),
+        "input": n_inputs,
+    } | {f"parameters[{name!r}]": len(values) if values.ndim == 1 else -1 for name, values in fields.items()}
+    given = {name: number for name, number in stated.items() if number is not None}
+    numbers = set(given.values())
+    if len(numbers) != 1 or min(numbers) < 1:
+        raise ValueError(
+            f"simulate_many: expected one number N >= 1 of trajectories, got {given or 'none'}; give n_trajectories, "
+            "or initial_states, parameters, seeds and inputs with one row per trajectory"
+        )
+    return numbers.pop()
+
+
+def _systems(system: System, fields: Mapping[str, NDArray], n: int) -> tuple[System, ...]:
+    """Return the system of each trajectory; what it refuses is told with the number of the trajectory."""
+    unknown = sorted(set(fields) - set(asdict(system)) | set(fields) & {"dt", "substeps"})
+    if unknown:
+        raise ValueError(
+            f"simulate_many: expected parameters among the fields of {type(system).__name__} other than dt and "
+            f"substeps, got {unknown}; rename them, or simulate other samplings one by one"
+        )
+    if not fields:
+        return (system,) * n
+    found = []
+    for i in range(n):
+        try:
+            found.append(replace(system, **{name: values[i].item() for name, values in fields.items()}))
+        except ValueError as error:
+            raise ValueError(f"trajectory {i}: {error}") from error
+    return tuple(found)
+
+
+def _empty(
+    systems: tuple[System, ...],
+    seeds: NDArray[np.int64],
+    input: NDArray[np.float64],
+    interpolation: Interpolation,
+    *,
+    own_input: bool,
+) -> Ensemble:
+    """Return an ensemble whose arrays are still to be filled, but for an input (n, n_u) that all share."""
+    system, N, n = systems[0], len(systems), len(input)
+
+    def room(width: int) -> NDArray[np.float64]:
+        return np.empty((N, n, width))
+
+    return Ensemble(
+        systems=systems,
+        seeds=seeds,
+        time=sample_times(system, n),
+        input=room(input.shape[1]) if own_input else input,
+        state=room(len(system.states)),
+        output=room(len(system.outputs)),
+        noise_free_output=room(len(system.outputs)),
+        noise=room(len(system.noises)),
+        interpolation=interpolation,
+        n_clipped=np.zeros(N, dtype=np.int64),
+    )
+
+
+def _in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -> None:
+    """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the interpreter."""
+    n_threads = max(1, min(workers or os.cpu_count() or 1, n))
+
+    def part(start: int) -> None:
+        for i in range(start, n, n_threads):
+            try:
+                fill(i)
+            except (ValueError, ArithmeticError) as error:
+                raise type(error)(f"trajectory {i}: {error}") from error
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        for future in [pool.submit(part, start) for start in range(n_threads)]:
+            future.result()
