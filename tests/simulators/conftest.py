@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simulators.runge_kutta import PLAIN
@@ -18,6 +19,13 @@ def measured_year(request):
         reason = f"measured weather not found: {path}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     return str(path)
+
+
+@pytest.fixture(scope="session")
+def bouc_wen_test(shared_data):
+    """Force [N] and displacement [m] of the official multisine test of the Bouc-Wen benchmark, one period each."""
+    path = shared_data / "bouc_wen" / "test_multisine.csv"
+    return np.loadtxt(path, delimiter=",", skiprows=1, unpack=True)
 
 
 @pytest.fixture

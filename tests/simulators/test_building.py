@@ -92,6 +92,20 @@ def test_output_is_the_zone_for_any_leading_axes():
     np.testing.assert_array_equal(Building().output(states), states[:, :, [0]])
 
 
+@given(ambient=st.floats(-20, 30), flow=st.floats(0.001, 0.1))
+def test_jacobian_gives_the_gain_of_the_steady_state(ambient, flow):
+    """-A^-1 B against the slope of the heat balance by hand; the eigenvalues are those of a stable system."""
+    building, u = Building(), np.array([ambient, flow])
+    A, B = building.jacobian(steady_state(building, ambient, flow), u)
+    assert (np.linalg.eigvals(A).real < 0).all()
+    for i, h in enumerate((1e-3, 1e-6)):
+        up, down = u.copy(), u.copy()
+        up[i] += h
+        down[i] -= h
+        slope = (steady_state(building, *up) - steady_state(building, *down)) / (2 * h)
+        np.testing.assert_allclose(-np.linalg.solve(A, B)[:, i], slope, rtol=1e-4, atol=1e-6 * np.abs(slope).max())
+
+
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -9,8 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from plants import Basin, Runaway
 
-from simulators import DivergenceError, Signal, System, simulate
+from simulators import DivergenceError, Interpolation, Signal, System, simulate
 from simulators.integrators import integrate, stepper
 from simulators.reference import solve_reference
 from simulators.runge_kutta import PLAIN, compile_drift, drift_address
@@ -220,3 +222,60 @@ def test_splitting_a_sample_changes_only_the_substeps():
     thirds = replace(Building(), dt=300.0, substeps=10)
     fine = integrate(thirds, x0, np.repeat(u, 3, axis=0), np.repeat(w, 3, axis=0)).states
     np.testing.assert_allclose(fine[::3], integrate(Building(), x0, u, w).states, rtol=1e-12)
+
+
+FILLING = np.full((5, 1), 0.5)  # m/s: 0.0625 m in each of 8 substeps of a second, from 0.53 m to the brim at 1 m
+
+
+def test_state_is_set_to_its_limit_and_every_such_substep_counted():
+    """The eighth substep meets the brim, and then all do, until the basin empties and runs dry."""
+    basin, silent = Basin(substeps=8), np.zeros((5, 1))
+    path = integrate(basin, np.array([0.53]), FILLING, silent)
+    np.testing.assert_array_equal(path.states[:, 0], [0.53, 1.0, 1.0, 1.0, 1.0])
+    assert path.n_clipped == 1 + 3 * 8
+    path = integrate(basin, np.array([0.53]), -FILLING, silent)
+    np.testing.assert_allclose(path.states[:, 0], [0.53, 0.03, 0.0, 0.0, 0.0], atol=1e-15)
+    assert path.n_clipped == 8 + 2 * 8
+    assert integrate(basin, np.array([0.1]), 0.1 * FILLING, silent).n_clipped == 0
+
+
+def test_state_leaves_its_limit_as_soon_as_the_drift_leads_back():
+    u = np.array([[4.0], [-0.25], [-0.25], [0.0]])
+    path = integrate(Basin(), np.array([0.5]), u, np.zeros((4, 1)))
+    np.testing.assert_allclose(path.states[:, 0], [0.5, 1.0, 0.75, 0.5], atol=1e-14)
+
+
+def test_only_the_substeps_that_meet_a_limit_count():
+    """u(t) = 4 - 7 t lets the basin overflow in each of the first six substeps of ten, then it empties."""
+    path = integrate(Basin(), np.array([0.9]), np.array([[4.0], [-3.0]]), np.zeros((2, 1)), Interpolation.linear)
+    assert path.n_clipped == 6
+    np.testing.assert_allclose(path.states[-1], 1.0 + 4.0 * 0.4 - 3.5 * (1 - 0.6**2), atol=1e-13)
+
+
+@pytest.mark.parametrize("interpolation", Interpolation)
+def test_stepper_counts_as_the_integrator_does(interpolation, monkeypatch):
+    """Sample by sample, and over a record in stretches of one sample."""
+    monkeypatch.setattr("simulators.interpolation.PIECE_ROWS", 16)
+    basin, silent = Basin(substeps=8), np.zeros((5, 1))
+    path = integrate(basin, np.array([0.53]), FILLING, silent, interpolation)
+    advance, state, total = stepper(basin), np.array([0.53]), 0
+    for k in range(4):
+        between = np.repeat(FILLING[k : k + 1], 1 if interpolation is Interpolation.held else 17, axis=0)
+        total += advance(float(k), state, between, silent[k])
+    assert (state[0], total) == (path.states[-1, 0], path.n_clipped)
+
+
+def test_divergence_is_noticed_before_a_limit_hides_it():
+    """A state that is no number is not set to a limit."""
+    with pytest.raises(DivergenceError, match=r"state 'level' became (inf|nan)"):
+        integrate(Basin(), np.array([0.5]), np.array([[0.1], [np.inf], [0.1]]), np.zeros((3, 1)))
+
+
+@pytest.mark.parametrize("interpolation", Interpolation)
+def test_divergence_in_a_later_stretch_has_its_own_time(interpolation, monkeypatch):
+    """x' = x^2 from 0.8 reaches infinity after 1.25 s; stretches of a linear input are two samples long."""
+    monkeypatch.setattr("simulators.interpolation.PIECE_ROWS", 2 * 2 * 100)
+    u, x0 = np.zeros((40, 1)), np.array([0.8])
+    with pytest.raises(DivergenceError, match=r"Runaway diverged at time 1\.2[5-9]\d* s \(sample 12\)") as error:
+        integrate(Runaway(substeps=100), x0, u, np.zeros((40, 1)), interpolation)
+    assert re.search(r"last finite state: level=[1-9]\S* V\.", str(error.value))

@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray as xr
+from plants import Basin, Lag
 
-from simulators import closed_loop, collect, simulate
+from simulators import Interpolation, closed_loop, collect, simulate
 from simulators.controllers.pi import PI
 from simulators.noise import held_noise, random_streams
 from simulators.systems.building import Building
+from simulators.systems.van_der_pol import VanDerPol
 from simulators.weather.measured import MeasuredWeather
 from simulators.weather.synthetic import SyntheticWeather
 
@@ -116,7 +118,7 @@ def test_samples_are_copies():
         for array in sample[1:6]:
             array[:] = -1e3
     for one, other in zip(clean, spoiled, strict=True):
-        for a, b in zip(one[1:], other, strict=True):
+        for a, b in zip(one[1:6], other, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -242,3 +244,79 @@ def test_collect_refuses_nothing_and_gaps():
         collect(samples[1:], Building(), seed=0)
     with pytest.raises(ValueError, match="the dt that was simulated"):
         collect(samples, Building(dt=600.0), seed=0)
+
+
+def test_signal_of_a_single_input_needs_no_column():
+    u = np.sin(np.arange(9.0))
+    one, other = simulate(Lag(), u), simulate(Lag(), u[:, np.newaxis])
+    np.testing.assert_array_equal(one.state, other.state)
+    assert one.input.shape == (9, 1)
+
+
+def test_system_without_inputs_needs_only_the_number_of_samples():
+    one, other = simulate(VanDerPol(), n_samples=9), simulate(VanDerPol(), np.empty((9, 0)))
+    np.testing.assert_array_equal(one.state, other.state)
+    assert one.input.shape == (9, 0)
+
+
+def test_one_sample_is_the_start():
+    for interpolation in Interpolation:
+        record = simulate(Lag(initial_level=2.0), [3.0], interpolation=interpolation)
+        np.testing.assert_array_equal(record.state, [[2.0]])
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "message"),
+    [
+        (Lag(), {}, r"Lag: expected an input with columns \['drive'\], or n_samples.*got no input and n_samples=None"),
+        (Lag(), {"n_samples": 5}, "got no input and n_samples=5; give the one that fits the system"),
+        (VanDerPol(), {}, "VanDerPol: .*or n_samples >= 1 for a system without inputs, got no input"),
+        (VanDerPol(), {"n_samples": 0}, "n_samples=0"),
+        (VanDerPol(), {"input": np.zeros(4)}, r"input of shape \(n >= 1, 0\) with columns \[\], got \(4,\)"),
+        (Lag(), {"input": [1.0, np.nan]}, "input 'drive' is nan at sample 1: expected finite numbers; repair"),
+        (
+            Lag(),
+            {"input": np.zeros(4), "n_samples": 5},
+            "n_samples=5 rows, got 4; cut the input or leave n_samples out",
+        ),
+        (Lag(rate_noise_std=0.1), {"input": np.zeros(4), "seed": -1}, "seed=-1: expected an integer >= 0"),
+    ],
+)
+def test_input_that_does_not_fit_is_refused(system, options, message):
+    with pytest.raises(ValueError, match=message):
+        simulate(system, **options)
+
+
+@pytest.mark.parametrize("start", [[-0.01], [1.2]])
+def test_start_outside_the_limits_is_refused(start):
+    message = rf"Basin: expected an initial 'level' from 0 to 1 m, got {start[0]:g}; change initial_state"
+    with pytest.raises(ValueError, match=message):
+        simulate(Basin(), np.zeros(3), initial_state=start)
+
+
+def test_clipped_substeps_are_reported_by_every_record():
+    """A basin that is full from the second sample on: 8 substeps in each sample meet the brim, one before."""
+    u, basin = np.full(6, 0.5), Basin(substeps=8, initial_level=0.53)
+    record = simulate(basin, u)
+    samples = list(closed_loop(basin, Steady(dt=1.0), {}, n_samples=6))
+    assert [sample.n_clipped for sample in samples] == [0, 1, 8, 8, 8, 8]
+    assert record.n_clipped == collect(samples, basin, seed=0).n_clipped == 33
+    assert record.to_dataset().attrs["clipped_substeps"] == 33
+    assert simulate(basin, 0 * u).to_dataset().attrs["clipped_substeps"] == 0
+
+
+class Steady(PI):
+    """Always the same command."""
+
+    outputs_read = ("reading",)
+    inputs_driven = ("drive",)
+
+    def control(self, time, output, state):
+        return (0.5,), state
+
+
+def test_dataset_names_the_interpolation():
+    names = {
+        i: simulate(Lag(), np.zeros(3), interpolation=i).to_dataset().attrs["interpolation"] for i in Interpolation
+    }
+    assert names == {i: i.value for i in Interpolation}

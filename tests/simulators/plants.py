@@ -1,0 +1,97 @@
+"""Small systems with known solutions, and random inputs, for the tests of the simulators."""
+
+import importlib
+import inspect
+import pkgutil
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+import simulators.systems
+from simulators import Signal, System
+
+
+def concrete_systems():
+    """Every concrete system that a module of `simulators.systems` defines, by name."""
+    found = set()
+    for module in pkgutil.walk_packages(simulators.systems.__path__, "simulators.systems."):
+        for member in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(member) and issubclass(member, System) and not inspect.isabstract(member):
+                found.add(member)
+    return sorted(found, key=lambda member: member.__name__)
+
+
+def random_input(ranges, n, seed=0):
+    """Smooth random signals (n, n_u), each between the limits of its range: a slow sine of random phase."""
+    generator = np.random.default_rng(seed)
+    columns = []
+    for low, high in ranges:
+        waves = np.sin(np.arange(n) * generator.uniform(0.2, 0.8) + generator.uniform(0, 2 * np.pi))
+        columns.append(low + (high - low) * (0.5 + 0.5 * waves))
+    return np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+
+
+@dataclass(frozen=True)
+class Lag(System):
+    """x' = (u - x) / T + w, y = x: a linear system of first order."""
+
+    states: ClassVar = (Signal("level", "V", "state of the lag"),)
+    inputs: ClassVar = (Signal("drive", "V", "input of the lag"),)
+    outputs: ClassVar = (Signal("reading", "V", "measured level"),)
+    noises: ClassVar = (Signal("drift_noise", "V/s", "process noise on the rate"),)
+
+    dt: float = 0.1  # s
+    substeps: int = 4
+    time_constant: float = 1.0  # T, s
+    rate_noise_std: float = 0.0  # V/s
+    initial_level: float = 0.0  # V
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.time_constant > 0:
+            raise ValueError(f"{type(self).__name__}(time_constant={self.time_constant}): expected a number > 0")
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = (input[0] - state[0]) / parameters[0] + noise[0]
+
+    def parameters(self):
+        return np.array([self.time_constant])
+
+    def initial_state(self):
+        return np.array([self.initial_level])
+
+    def noise_std(self):
+        return np.array([self.rate_noise_std])
+
+    def output(self, state):
+        return state[..., :1]
+
+
+@dataclass(frozen=True)
+class Basin(Lag):
+    """x' = u + w within limits: a container that is full at 1 and empty at 0."""
+
+    states: ClassVar = (Signal("level", "m", "level of the basin"),)
+
+    dt: float = 1.0  # s
+    substeps: int = 10
+    initial_level: float = 0.5  # m
+    depth: float = 1.0  # m
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = input[0] + noise[0]
+
+    def state_limits(self):
+        return np.array([0.0]), np.array([self.depth])
+
+
+@dataclass(frozen=True)
+class Runaway(Lag):
+    """x' = x^2 / T + w: reaches infinity at time T / x(0)."""
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = state[0] * state[0] / parameters[0] + noise[0]
