@@ -1,8 +1,10 @@
 """Monte Carlo: many trajectories of a system in one call, compiled and in parallel."""
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,13 +17,12 @@ from simulators.interpolation import Interpolation
 from simulators.measurement import MeasurementNoise
 from simulators.simulate import NOISELESS
 from simulators.start import (
+    check_states,
     input_matrix,
-    measurement_noise,
-    outputs_of,
-    process_noise,
+    noise_of,
+    process_std,
     sampled,
     start_of,
-    state_of,
 )
 from simulators.system import System
 from simulators.trajectory import sample_times
@@ -97,13 +98,36 @@ def simulate_many(
     states = None if initial_states is None else np.array(initial_states, dtype=np.float64)
     shape = np.shape(input) if input is not None else ()
     N = _number(system, n_trajectories, fields, states, seeds, shape[0] if len(shape) == 3 else None)
-    numbers = spread_seeds(seed, N) if seeds is None else np.array(seeds, dtype=np.int64)
+    numbers = spread_seeds(seed, N) if seeds is None else _whole(seeds)
     rows = np.asarray(input) if len(shape) == 3 else None
     first = input_matrix(system, input if rows is None else rows[0], n_samples)
     ensemble = _empty(_systems(system, fields, N), numbers, first, interpolation, own_input=rows is not None)
+    _check_starts(ensemble.systems, states)
     start_of(ensemble.systems[0], None if states is None else states[0], first)
     _in_parallel(_filler(ensemble, states, rows, noise, measurement), N, workers)
     return ensemble
+
+
+def _whole(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return seeds as integers."""
+    given = np.asarray(seeds)
+    if given.dtype.kind not in "iu":
+        raise ValueError(f"simulate_many: expected seeds of integers >= 0, got {given.dtype}; round them yourself")
+    return given.astype(np.int64)
+
+
+def _check_starts(systems: tuple[System, ...], states: NDArray[np.float64] | None) -> None:
+    """Refuse initial states that do not fit the system of their trajectory, and say which trajectory it is."""
+    if states is None:
+        states = np.array([system.initial_state() for system in systems])
+    with suppress(ValueError):
+        if all(system is systems[0] for system in systems):
+            return check_states(systems[0], states)
+    for i, system in enumerate(systems):
+        try:
+            check_states(system, states[i])
+        except ValueError as error:
+            raise ValueError(f"trajectory {i}: {error}") from error
 
 
 def _filler(
@@ -114,22 +138,22 @@ def _filler(
     measurement: MeasurementNoise,
 ) -> Callable[[int], None]:
     """Return the function that simulates trajectory i into its place; what all share is prepared once."""
-    system, interpolation, n = ensemble.systems[0], ensemble.interpolation, len(ensemble.time)
-    shared = tuple(interpolation.pieces(ensemble.input, system.substeps)) if rows is None else ()
-    problem = problem_of(system)
+    systems, interpolation, n = ensemble.systems, ensemble.interpolation, len(ensemble.time)
+    shared = tuple(interpolation.pieces(ensemble.input, systems[0].substeps)) if rows is None else ()
+    prepare = functools.cache(lambda own: (problem_of(own), process_std(own, noise), own.initial_state()))
 
     def fill(i: int) -> None:
-        own, number, pieces = ensemble.systems[i], int(ensemble.seeds[i]), shared
-        x0 = state_of(own, None if states is None else states[i])
-        w = process_noise(own, n, number, noise)
+        own, number, pieces = systems[i], int(ensemble.seeds[i]), shared
+        problem, std, start = prepare(own)
+        ensemble.noise[i] = w = noise_of(number, "process", n, std)
         if rows is not None:
             ensemble.input[i] = input_matrix(own, rows[i], n)
             pieces = tuple(interpolation.pieces(ensemble.input[i], own.substeps))
-        path = follow_pieces(problem if own is system else problem_of(own), x0, pieces, w)
-        y0 = outputs_of(own, path.states)
-        ensemble.state[i], ensemble.noise[i], ensemble.noise_free_output[i] = path.states, w, y0
-        ensemble.output[i] = y0 + measurement_noise(measurement.std_of(y0), n, number)
-        ensemble.n_clipped[i] = path.n_clipped
+        path = follow_pieces(problem, start if states is None else states[i], pieces, w)
+        ensemble.state[i], ensemble.n_clipped[i] = path
+        ensemble.output[i] = ensemble.noise_free_output[i] = y0 = own.output(path.states)
+        if measurement != NOISELESS:
+            ensemble.output[i] += noise_of(number, "measurement", n, measurement.std_of(y0))
 
     return fill
 
@@ -232,15 +256,20 @@ def _empty(
 
 def _in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -> None:
     """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the interpreter."""
-    n_threads = max(1, min(workers or os.cpu_count() or 1, n))
+    if workers is not None and workers < 1:
+        raise ValueError(f"simulate_many(workers={workers}): expected at least 1, or None for one per processor")
+    n_threads = min(workers or os.cpu_count() or 1, n)
 
-    def part(start: int) -> None:
+    def part(start: int) -> tuple[int, Exception] | None:
         for i in range(start, n, n_threads):
             try:
                 fill(i)
             except (ValueError, ArithmeticError) as error:
-                raise type(error)(f"trajectory {i}: {error}") from error
+                return i, error
+        return None
 
     with ThreadPoolExecutor(n_threads) as pool:
-        for future in [pool.submit(part, start) for start in range(n_threads)]:
-            future.result()
+        failures = [failure for failure in pool.map(part, range(n_threads)) if failure]
+    if failures:
+        i, error = min(failures, key=lambda failure: failure[0])
+        raise type(error)(f"trajectory {i}: {error}") from error

@@ -59,15 +59,15 @@ def random_stream(seed: int, name: str) -> np.random.Generator:
     Raises
     ------
     ValueError
-        If the seed is negative or the name is unknown.
+        If the seed is no integer or negative, or the name is unknown.
 
     Examples
     --------
     >>> random_stream(3, "weather").normal() == random_streams(3).weather.normal()
     True
     """
-    if seed < 0:
-        raise ValueError(f"seed={seed}: expected an integer >= 0; change the seed")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"seed={seed!r}: expected an integer >= 0; change the seed")
     if name not in Streams._fields:
         raise ValueError(f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name")
     key = (Streams._fields.index(name),)

@@ -13,10 +13,10 @@ from simulators.measurement import MeasurementNoise
 from simulators.start import (
     exogenous_matrix,
     input_matrix,
-    measurement_noise,
     names_of,
+    noise_of,
     outputs_of,
-    process_noise,
+    process_std,
     sampled,
     start_of,
 )
@@ -88,10 +88,10 @@ def simulate(
     system = sampled(system, dt, substeps)
     u = input_matrix(system, input, n_samples)
     x0 = start_of(system, initial_state, u)
-    w = process_noise(system, len(u), seed, noise)
+    w = noise_of(seed, "process", len(u), process_std(system, noise))
     x, n_clipped = integrate(system, x0, u, w, interpolation)
     y0 = outputs_of(system, x)
-    y = y0 + measurement_noise(measurement.std_of(y0), len(u), seed)
+    y = y0 + noise_of(seed, "measurement", len(u), measurement.std_of(y0))
     return Trajectory(system, seed, sample_times(system, len(u)), u, x, y, y0, w, interpolation, n_clipped)
 
 
@@ -157,14 +157,14 @@ def closed_loop(
     check_wiring(system, controller, exogenous)
     u = exogenous_matrix(system, exogenous, n_samples)
     x0 = start_of(system, initial_state, u)
-    w = process_noise(system, len(u), seed, noise)
+    w = noise_of(seed, "process", len(u), process_std(system, noise))
     silent = np.zeros((len(u), len(system.outputs)))
     if measurement.needs_output:
         rehearsal = _run(system, controller, interpolation, u.copy(), x0, w, silent)
         std = measurement.std_of(np.array([sample.noise_free_output for sample in rehearsal]))
     else:
         std = measurement.std_of(silent)
-    return _run(system, controller, interpolation, u, x0, w, measurement_noise(std, len(u), seed))
+    return _run(system, controller, interpolation, u, x0, w, noise_of(seed, "measurement", len(u), std))
 
 
 def _run(

@@ -27,19 +27,15 @@ def outputs_of(system: System, state: NDArray[np.float64]) -> NDArray[np.float64
     return np.array(system.output(state), dtype=np.float64)
 
 
-def process_noise(system: System, n: int, seed: int, drawn: bool) -> NDArray[np.float64]:
-    """Draw the process noise (n, n_w) of a run, or zeros."""
+def process_std(system: System, drawn: bool) -> NDArray[np.float64]:
+    """Return the standard deviations (n_w,) of the process noise, zeros if none is drawn."""
     std = system.noise_std()
-    if not drawn or not np.any(std):
-        return np.zeros((n, len(std)))
-    return held_noise(random_stream(seed, "process"), n, std)
+    return std if drawn else np.zeros_like(std)
 
 
-def measurement_noise(std: NDArray[np.float64], n: int, seed: int) -> NDArray[np.float64]:
-    """Draw the measurement noise (n, n_y) of a run with standard deviations (n_y,)."""
-    if not np.any(std):
-        return np.zeros((n, len(std)))
-    return held_noise(random_stream(seed, "measurement"), n, std)
+def noise_of(seed: int, stream: str, n: int, std: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draw the noise (n, m) of a run from one of its streams, with standard deviations (m,)."""
+    return held_noise(random_stream(seed, stream), n, std) if std.any() else np.zeros((n, len(std)))
 
 
 def input_matrix(system: System, input: ArrayLike | None, n_samples: int | None) -> NDArray[np.float64]:
@@ -95,29 +91,47 @@ def start_of(system: System, initial_state: ArrayLike | None, u: NDArray[np.floa
 
 
 def state_of(system: System, initial_state: ArrayLike | None) -> NDArray[np.float64]:
-    """Return the checked state at time zero.
+    """Return the checked state (n_x,) at time zero.
 
     Raises
     ------
     ValueError
         If the shape is wrong, a value is not finite or outside the limits of its state.
     """
-    default = system.initial_state()
-    x0 = np.array(default if initial_state is None else initial_state, dtype=np.float64)
-    if x0.shape != (len(system.states),) or not np.all(np.isfinite(x0)):
+    x0 = np.array(system.initial_state() if initial_state is None else initial_state, dtype=np.float64)
+    if x0.shape != (len(system.states),):
         raise ValueError(
             f"{type(system).__name__}: expected {len(system.states)} finite initial states "
             f"{names_of(system.states)}, got {x0.tolist()}; change initial_state"
         )
+    check_states(system, x0)
+    return x0
+
+
+def check_states(system: System, states: NDArray[np.float64]) -> None:
+    """Refuse initial states (..., n_x) that are not finite or outside their limits.
+
+    Raises
+    ------
+    ValueError
+        For the first of them.
+    """
     lower, upper = limits_of(system)
-    outside = np.flatnonzero(~((lower <= x0) & (x0 <= upper)))
-    if len(outside):
-        i = outside[0]
+    finite = np.isfinite(states)
+    if not finite.all():
+        row = np.argwhere(~finite)[0][:-1]
+        raise ValueError(
+            f"{type(system).__name__}: expected {len(system.states)} finite initial states "
+            f"{names_of(system.states)}, got {states[tuple(row)].tolist()}; change initial_state"
+        )
+    bad = ~((lower <= states) & (states <= upper))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0])
+        i = place[-1]
         raise ValueError(
             f"{type(system).__name__}: expected an initial '{system.states[i].name}' from {lower[i]:g} to "
-            f"{upper[i]:g} {system.states[i].unit}, got {x0[i]:g}; change initial_state"
+            f"{upper[i]:g} {system.states[i].unit}, got {states[place]:g}; change initial_state"
         )
-    return x0
 
 
 def exogenous_matrix(system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None) -> NDArray[np.float64]:

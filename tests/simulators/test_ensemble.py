@@ -290,3 +290,23 @@ def test_memory_is_that_of_the_result():
     size = sum(array.nbytes for array in (many.state, many.output, many.noise_free_output, many.noise))
     assert size == N * n * 5 * 8
     assert size <= peak < size + 1e6
+
+
+@pytest.mark.parametrize("seeds", [[0.7, 1.2], ["a", "b"]])
+def test_seeds_that_are_no_integers_are_refused(seeds):
+    with pytest.raises(ValueError, match="expected seeds of integers"):
+        simulate_many(VanDerPol(), n_samples=3, seeds=seeds)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_are_refused(workers):
+    with pytest.raises(ValueError, match=f"workers={workers}.*at least 1"):
+        simulate_many(VanDerPol(), n_samples=3, n_trajectories=2, workers=workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_first_of_several_failures_is_named(workers):
+    starts = np.zeros((9, 2))
+    starts[[3, 4, 7]] = 1e200
+    with pytest.raises(DivergenceError, match=r"^trajectory 3: "):
+        simulate_many(VanDerPol(), n_samples=5, initial_states=starts, workers=workers)

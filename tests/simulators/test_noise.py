@@ -72,3 +72,9 @@ def test_unknown_stream_and_negative_seed_are_refused():
         random_stream(0, "wind")
     with pytest.raises(ValueError, match="seed=-3: expected an integer >= 0; change the seed"):
         random_stream(-3, "process")
+
+
+@pytest.mark.parametrize("seed", [0.5, -1, True, "1"])
+def test_a_seed_that_is_no_whole_number_is_refused(seed):
+    with pytest.raises(ValueError, match="expected an integer >= 0"):
+        random_stream(seed, "process")

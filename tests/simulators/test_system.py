@@ -1,8 +1,12 @@
-"""The role of a system: names of signals."""
+"""The role of a system: names of signals, and what a system need not state."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 import pytest
 
-from simulators import Signal, System
+from simulators import Signal, System, simulate
 
 
 @pytest.mark.parametrize(
@@ -17,3 +21,40 @@ def test_names_that_would_collide_in_a_dataset_are_refused(states, outputs):
     attributes = {"states": states, "inputs": (), "outputs": outputs, "noises": ()}
     with pytest.raises(ValueError, match=r"Clash: signal name .* rename the signal"):
         type("Clash", (System,), attributes)
+
+
+@dataclass(frozen=True)
+class Plain(System):
+    """x1' = u, x2' = x1: nothing but what a system must state."""
+
+    states: ClassVar = (Signal("one", "m", "first"), Signal("two", "m", "second"))
+    inputs: ClassVar = (Signal("push", "m/s", "input"),)
+    outputs: ClassVar = (Signal("seen", "m", "output"),)
+    dt: float = 1.0
+    substeps: int = 1
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = input[0]
+        derivative[1] = state[0]
+
+    def parameters(self):
+        return np.empty(0)
+
+
+def test_what_a_system_need_not_state():
+    trajectory = simulate(Plain(), [2.0, 2.0, 2.0])
+    np.testing.assert_allclose(trajectory.state, [[0, 0], [2, 1], [4, 4]])
+    np.testing.assert_array_equal(trajectory.output[:, 0], trajectory.state[:, 0])
+    assert trajectory.noise.shape == (3, 0)
+    assert np.isinf(Plain().state_limits()).all()
+    assert Plain().jacobian(np.zeros(2), np.zeros(1)) is None
+
+
+def test_noises_without_deviations_are_refused():
+    @dataclass(frozen=True)
+    class Noisy(Plain):
+        noises: ClassVar = (Signal("gust", "m/s", "noise"),)
+
+    with pytest.raises(NotImplementedError, match=r"Noisy has the noises \['gust'\]: define noise_std"):
+        simulate(Noisy(), [0.0, 0.0])
