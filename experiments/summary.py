@@ -184,6 +184,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     times = summary["times"]
     n = evidence.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
+    unit = "" if summary["target_unit"] == "1" else summary["target_unit"]
     log.info(
         "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
         summary["target"],
@@ -203,7 +204,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
         )
         log.info(
             "RMSE %s, 95 %% band covers %.1f %%, SMSE in the stream %.3g",
-            f"{summary['rmse']:.4g} {summary['target_unit']}".rstrip(),
+            f"{summary['rmse']:.4g} {unit}".rstrip(),
             100 * summary["coverage_95"],
             summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
         )

@@ -1,0 +1,50 @@
+"""A static test function as a source of data."""
+
+from dataclasses import dataclass
+
+from simulators.functions import StaticFunction
+from simulators.noise import random_stream
+from simulators.sampling import Grid, Sampling
+from simulators.settings import check_not_negative, check_whole
+from sysid.data.source import DataSource
+from sysid.recordings import Recordings
+
+
+@dataclass(frozen=True)
+class FunctionData(DataSource):
+    """Samples of a static function to learn from, and a grid over the same domain to judge by.
+
+    ::
+
+        y_k = f(x_k) + e_k,   e_k ~ N(0, noise_std^2);   the grid is without noise
+
+    Raises
+    ------
+    ValueError
+        If there is no row to learn from, the grid has fewer than two places per axis, or the noise is negative.
+
+    Notes
+    -----
+    Wietzke and Graichen, section 6, learn from 100 and then 500 uniform points, and validate on a grid.
+    """
+
+    function: StaticFunction
+    sampling: Sampling
+    n_estimation: int = 600  # rows to learn from
+    n_axis: int = 21  # places of the grid along each input
+    noise_std: float = 0.0  # of the rows to learn from, unit of the output
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(self, "n_estimation", 1)
+        check_whole(self, "n_axis", 2)
+        check_not_negative(self, "noise_std")
+
+    def load(self) -> Recordings:
+        """Evaluate the function."""
+        function, box = self.function, (self.function.lower, self.function.upper)
+        rows = function.to_dataset(self.sampling.sample(self.n_estimation, *box, seed=self.seed))
+        noise = random_stream(self.seed, "measurement").standard_normal(self.n_estimation)
+        rows = rows.assign(y=rows["y"].copy(data=rows["y"].values + self.noise_std * noise))
+        grid = function.to_dataset(Grid().sample(self.n_axis ** len(function.lower), *box))
+        return Recordings(function.name, ("x1", "x2"), ("y",), estimation=(rows,), test=(grid,))
