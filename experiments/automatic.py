@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.build import choice
 from experiments.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole
@@ -22,12 +23,12 @@ class AutomaticNarx:
 
     Simulated plants: the largest lags of the dynamics linearised at points along a noise-free simulation of
     its own (`sysid.lags`). Records: the order that an order test finds, for the output and all inputs
-    (`sysid.lag_order`). Static data: no lags, the inputs as they are.
+    (`sysid.lag_order`). Static data: no lags, the value from the inputs as they are.
 
     Raises
     ------
     ValueError
-        If `max_order` is not a whole number above 0.
+        If `max_order` is not a whole number above 0, or `predict` or `on_missing` is unknown.
     """
 
     target: str = ""  # output to predict; empty: the first
@@ -37,6 +38,8 @@ class AutomaticNarx:
 
     def __post_init__(self) -> None:
         check_whole(self, "max_order", 1)
+        choice("predict", Target, self.predict)
+        choice("on_missing", OnMissing, self.on_missing)
 
     def of_plant(self, plant: Plant, n_samples: int, seed: int) -> tuple[Narx, str]:
         """Lags of a simulated plant, and how they were found.
@@ -44,13 +47,15 @@ class AutomaticNarx:
         Raises
         ------
         ValueError
-            The target is no output, or no operating point could be simulated.
+            The target is no output, no operating point could be simulated, or no input moves the target.
         """
         system, target = plant.system, self._target(plant.outputs, type(plant.system).__name__)
         try:
             trajectory = plant.trajectory(min(n_samples, REHEARSAL), seed)
         except DivergenceError as error:
-            raise ValueError(f"narx=auto: no operating points, {error}; or name the lags") from error
+            raise ValueError(
+                f"narx=auto: no operating points, {error}; or change the excitation, or name the lags"
+            ) from error
         chosen = np.unique(np.linspace(0, len(trajectory.time) - 1, N_POINTS).astype(int))
         silent = np.zeros(len(system.noises))
         column = plant.outputs.index(target)
@@ -65,6 +70,11 @@ class AutomaticNarx:
             output_name=target,
             jacobian=system.jacobian,
         )
+        if not report.n_y:
+            raise ValueError(
+                f"narx=auto: nothing moves {target!r} along a simulation of {len(trajectory.time)} samples; excite an "
+                f"input of {plant.inputs} about another operating point (its offset), or name the lags"
+            )
         lags = {name: n for name, n in report.n_u.items() if n}
         return self._narx({target: report.n_y}, lags, target), str(report)
 
@@ -88,6 +98,7 @@ class AutomaticNarx:
             if recordings.inputs
             else None,
             max_order=self.max_order,
+            input_names=recordings.inputs,
         )
         return self._narx({target: test.order}, dict.fromkeys(recordings.inputs, test.order), target), str(test)
 

@@ -4,6 +4,7 @@ from textwrap import fill
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sysid.result import INITIAL, VALIDATION
@@ -24,4 +25,15 @@ def canvas(rows: int, height: float, **options: object) -> tuple[Figure, np.ndar
 
 def label_of(variable: xr.DataArray, width: int = 34) -> str:
     """Axis label with the unit, in lines that fit."""
-    return fill(f"{variable.attrs.get('long_name', variable.name)} [{variable.attrs.get('units', '1')}]", width)
+    return fill(f"{variable.attrs.get('long_name', variable.name)} [{unit_of(variable)}]", width)
+
+
+def unit_of(variable: xr.DataArray) -> str:
+    """Unit for a label; 1 where there is none."""
+    return str(variable.attrs.get("units") or "1")
+
+
+def show_from_to(ax: Axes, x: np.ndarray) -> None:
+    """Let an axis begin and end with the data; a single value keeps the axis as it is."""
+    if x[-1] > x[0]:
+        ax.set_xlim(x[0], x[-1])

@@ -7,6 +7,7 @@ UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  # s
 LEAST = 3.0  # units that a record must span to be shown in them
 WEEK = 7.0  # days
 DETAIL = 100  # samples per day of detail, where the unit is not the day
+FEWEST = 10  # samples that a detail of whole days must have
 
 
 def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
@@ -23,11 +24,28 @@ def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
     return dataset.assign_coords(shown=(dim, time / UNITS[unit], {"label": label, "unit": unit}))
 
 
+def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
+    """Add ``shown`` (sample,) to a result: what a trajectory with `with_clock` shows at the same samples."""
+    clock = trajectory["shown"]
+    shown = np.empty(result.sizes["sample"])
+    for number in np.unique(result["record"].values):
+        rows, samples = (np.flatnonzero(dataset["record"].values == number) for dataset in (result, trajectory))
+        places = np.searchsorted(trajectory["time"].values[samples], result["time"].values[rows])
+        shown[rows] = clock.values[samples[places]]
+    return result.assign_coords(shown=("sample", shown, clock.attrs))
+
+
 def detail(shown: xr.DataArray, days: float) -> slice:
-    """Rows near the end to show closely: whole days after a full week, or 100 rows for every day asked for."""
+    """Rows near the end to show closely: whole days, after a full week where there is one.
+
+    Where the unit is not the day, or a day has few samples, 100 rows for every day asked for.
+    """
     x = shown.values
+    last = slice(max(len(x) - int(DETAIL * days), 0), len(x))
     if shown.attrs["unit"] != "day":
-        return slice(max(len(x) - int(DETAIL * days), 0), len(x))
-    start = max(x[-1] - (days + WEEK), x[0])
-    start = np.ceil(start / WEEK) * WEEK if x[-1] - x[0] > days + WEEK else start
-    return slice(*np.searchsorted(x, [start, start + days]))
+        return last
+    start = max(np.floor(x[-1] - days), x[0])
+    if x[-1] - x[0] > days + WEEK:
+        start = np.ceil((x[-1] - days - WEEK) / WEEK) * WEEK
+    first, end = np.searchsorted(x, [start, start + days])
+    return slice(int(first), int(end)) if end - first >= FEWEST else last

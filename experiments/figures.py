@@ -9,18 +9,22 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of
-from experiments.clock import detail, with_clock
+from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of, show_from_to, unit_of
+from experiments.clock import detail, on_clock_of, with_clock
 from experiments.signal_figure import signals, temperatures
 from sysid.result import INITIAL, ONLINE, VALIDATION
 from sysid.validation import Z_95
 
+PLURALS = ("day", "sample")
+HEATING = {"comfort_lower", "comfort_upper", "set_point", "ambient_temperature", "zone_temperature", "mass_flow"}
+
 
 def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) -> dict[str, Callable[[], Figure]]:
     """Figure name to the function that draws it; a building shows its temperatures, others all signals."""
-    trajectory, result = with_clock(trajectory, "time"), with_clock(result, "sample")
+    trajectory = with_clock(trajectory, "time")
+    result = on_clock_of(trajectory, result).assign_attrs(static=trajectory.attrs.get("static", 0))
     plant = {"temperatures": partial(temperatures, trajectory)}
-    if not {"comfort_lower", "ambient_temperature", "zone_temperature", "mass_flow"} <= set(trajectory):
+    if trajectory["shown"].attrs["unit"] == "sample" or not set(trajectory) >= HEATING:
         plant = {"signals": partial(signals, trajectory)}
     return {
         **plant,
@@ -49,12 +53,18 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     part = chosen.isel(sample=detail(chosen["shown"], 2.0))
     x, mean = part["shown"].values, part["mean"].values
     half = Z_95 * np.sqrt(part["variance"].values + noise_variance)
-    series.fill_between(x, mean - half, mean + half, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
-    series.plot(x, mean, color=BLUE, linewidth=1.2, label="predicted")
+    title = "By the final model on new data" if phase == VALIDATION else "While learning"
+    if result.attrs["static"] or len(x) == 1:  # rows have no order: no line from one to the next
+        series.errorbar(x, mean, half, fmt="o", color=BLUE, ecolor=f"{BLUE}60", markersize=3, label="predicted, 95 %")
+    else:
+        title = f"One step ahead, {title[0].lower()}{title[1:]}"
+        series.fill_between(x, mean - half, mean + half, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
+        series.plot(x, mean, color=BLUE, linewidth=1.2, label="predicted")
+        show_from_to(series, x)
     series.plot(x, part["target"], ".", color=ORANGE, markersize=4, label="measured")
-    title = "One step ahead, " + ("by the final model on new data" if phase == VALIDATION else "while learning")
-    series.set(xlabel=_x_label(part), ylabel=label_of(chosen["target"]), title=title, xlim=(x[0], x[-1]))
-    series.legend(loc="upper left", ncols=3, frameon=False)
+    series.set(xlabel=_x_label(part), ylabel=label_of(chosen["target"]))
+    series.set_title(title, loc="left")
+    series.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=3, frameon=False)
     _standardised_errors(below, chosen, noise_variance)
     return figure
 
@@ -98,11 +108,14 @@ def dictionary(result: xr.Dataset) -> Figure:
         ylabel="place in the dictionary",
         title="Life of the dictionary: a line per point, a dot where it entered",
     )
-    figure.colorbar(lines, ax=lives, label=f"{_plural(steps)} in the dictionary", pad=0.01)
+    unit = steps["shown"].attrs["unit"]
+    age_label = f"{unit}s in the dictionary" if unit in PLURALS else f"time in the dictionary [{unit}]"
+    figure.colorbar(lines, ax=lives, label=age_label, pad=0.01)
     for name, color, width in (("inserted", GREY, 3.5), ("accepted", BLUE, 1.2)):
         label = "asked for a place" if name == "inserted" else "entered"
         count.step(x, np.cumsum(steps[name].values), where="post", color=color, linewidth=width, label=label)
-    count.set(xlabel=_x_label(steps), ylabel="samples", xlim=(0, x[-1]))
+    count.set(xlabel=_x_label(steps), ylabel="samples")
+    show_from_to(count, x)
     count.legend(loc="upper left", frameon=False)
     return figure
 
@@ -132,16 +145,17 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     x, clock = chosen["shown"].values, chosen["shown"].attrs["unit"]
     width = 1.0 if clock == "day" and x[-1] - x[0] > 10 else max((x[-1] - x[0]) / 40, 1e-9)
     target, squares = chosen["target"].values, (chosen["target"] - chosen["mean"]).values ** 2
-    for values, color, label in (
+    lines = [
         ((chosen["target"] - chosen["unchanged"]).values ** 2, GREY, "predicting no change"),
         (squares, BLUE, "online GP"),
         (chosen["variance"].values + noise_variance, GREEN, "predicted by the GP"),
         (chosen["variance"].values, ORANGE, "predicted, without the noise"),
-    ):
+    ]
+    for values, color, label in lines[1:] if result.attrs["static"] else lines:
         ax.plot(*_binned_rms(x, values, width), color=color, linewidth=1.2, label=label)
     period = clock if width == 1.0 else f"{width:.2g} {_plural(chosen)}"
-    unit = chosen["target"].attrs.get("units", "1")
-    ax.set(ylabel=f"rms per {period} [{unit}]", yscale="log", title="Error of one-step predictions over time")
+    title = "Error of predictions" if result.attrs["static"] else "Error of one-step predictions over time"
+    ax.set(ylabel=f"rms per {period} [{unit_of(chosen['target'])}]", yscale="log", title=title)
     ax.legend(loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.02))
     for phase, label in ((ONLINE, "while learning"), (VALIDATION, "model frozen")):
         part = np.flatnonzero(chosen["phase"].values == phase)
@@ -150,10 +164,11 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
             shown = slice(min(len(part) // 20, 96), None)
             so_far.plot(x[part][shown], smse[shown], color=BLUE if phase == ONLINE else ORANGE, label=label)
     so_far.set(xlabel=_x_label(chosen), ylabel="SMSE so far [-]", ylim=(0, None))
-    so_far.legend(loc="best", frameon=False)
+    if so_far.lines:
+        so_far.legend(loc="best", frameon=False)
     for axes in (ax, so_far):
         _shade(axes, chosen)
-        axes.set_xlim(x[0], x[-1])
+        show_from_to(axes, x)
     return figure
 
 
@@ -184,4 +199,4 @@ def _x_label(dataset: xr.Dataset) -> str:
 
 def _plural(dataset: xr.Dataset) -> str:
     unit = str(dataset["shown"].attrs["unit"])
-    return f"{unit}s" if unit in ("day", "sample") else unit
+    return f"{unit}s" if unit in PLURALS else unit

@@ -158,8 +158,8 @@ def gather(
     narx = identification.narx
     rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
     after = np.zeros(0, dtype=int)
-    if rows is not None:
-        after = np.flatnonzero(source.is_validation(rows["record"].values, rows["time"].values))
+    if rows is not None and identification.model is not None:
+        after = np.flatnonzero(source.is_judged(rows["record"].values, rows["time"].values))
     validation = None if rows is None else rows.isel(sample=after)
     nothing = Prediction(np.zeros(0), np.zeros(0))
     predicted = {"final": nothing, "initial": nothing}

@@ -3,9 +3,13 @@
 import difflib
 import importlib
 import logging
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -34,6 +38,7 @@ class Stopped(Exception):
 def launch(module: str, config: DictConfig) -> float | None:
     """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
     logging.captureWarnings(True)
+    logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on
     for noisy in ("numba", "matplotlib"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     hydra = HydraConfig.get()
@@ -57,6 +62,29 @@ def launch(module: str, config: DictConfig) -> float | None:
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)
+        raise SystemExit(1) from None
+
+
+class RunFolder(Callback):
+    """Hydra callback: a folder of the run that cannot be made ends in one line, before anything is computed."""
+
+    def on_run_start(self, config: DictConfig, **options: Any) -> None:
+        """Make the folder of a single run."""
+        _make(str(config.hydra.run.dir), "hydra.run.dir")
+
+    def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
+        """Make the folder of a sweep."""
+        _make(str(config.hydra.sweep.dir), "hydra.sweep.dir")
+
+
+def _make(folder: str, key: str) -> None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"{error.strerror or error}): set {key} to another"
+        print(f"Error: cannot write to the folder of the run {folder} ({reason}", file=sys.stderr)
         raise SystemExit(1) from None
 
 

@@ -12,7 +12,10 @@ from experiments.automatic import AutomaticNarx
 from experiments.plant import Plant, plant_of
 from experiments.source import Segment, Source
 from simulators import Sample, collect
+from simulators.accuracy import substep_error
 from sysid.narx import Narx
+
+WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 
 
 @dataclass
@@ -23,13 +26,19 @@ class LiveSource(Source):
     n_samples: int
     n_identified: int
     seed: int
+    duration: str  # as it was written
     samples: Iterator[Sample] = field(init=False)
     seen: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.title = type(self.plant.system).__name__
+        self.title, self.activity = type(self.plant.system).__name__, "simulation"
         self.outputs, self.inputs = self.plant.outputs, self.plant.inputs
         self.samples = self.plant.samples(self.n_samples, self.seed)
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Excitations, where the controller and the weather drive all inputs, or there is none."""
+        return frozenset() if self.plant.excitations else frozenset({"excitation", "excited", "operating_point"})
 
     @property
     def n_seen(self) -> int:
@@ -78,6 +87,22 @@ class LiveSource(Source):
             )
         ]
 
+    def warnings(self) -> list[str]:
+        """Runge-Kutta steps that are too large, tanks that ran over."""
+        if len(self.seen) < 2:
+            return []
+        system = self.plant.system
+        found, record = [], collect(self.seen, system, seed=self.seed)
+        if (error := substep_error(record)) > WORST_STEP:
+            found.append(
+                f"{system.substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
+                "standard deviations of its change over a sample; raise system.substeps"
+            )
+        if record.n_clipped:
+            total = system.substeps * (len(self.seen) - 1)
+            found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
+        return found
+
     def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
         """Lags of the linearised dynamics along a simulation of their own."""
         return automatic.of_plant(self.plant, self.n_samples, self.seed)
@@ -85,12 +110,11 @@ class LiveSource(Source):
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse a simulation that is too short."""
         if self.n_identified < n_needed:
-            dt = self.plant.system.dt
             raise ValueError(
-                f"duration {(self.n_samples - 1) * dt:g} s (a number without a unit is in seconds) times identified "
-                f"gives {self.n_identified} samples of {dt:g} s to identify from, expected at least {n_needed} "
-                "(lags + training.n_initial + 1); write a longer one, such as 30d or 5000samples, or a smaller "
-                "training.n_initial"
+                f"duration {self.duration} (a number without a unit is in seconds) times identified gives "
+                f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from, expected at least "
+                f"{n_needed} (lags + training.n_initial + 1); write a longer one, such as 30d or 5000samples, or a "
+                "smaller training.n_initial"
             )
 
 
@@ -107,4 +131,4 @@ def live_source(config: DictConfig) -> LiveSource:
     if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
         raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
     n_identified = int(config.identified * (n_samples - 1)) + 1
-    return LiveSource(plant, n_samples, n_identified, config.seed)
+    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration))

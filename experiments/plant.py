@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 
 from experiments.build import build, build_all, choice
 from experiments.duration import samples_of
@@ -14,6 +13,7 @@ from simulators import Interpolation, MeasurementNoise, Sample, System, Trajecto
 from simulators.controllers.controller import Controller
 from simulators.controllers.open_loop import OpenLoop
 from simulators.excitation.excitation import Excitation, excite
+from simulators.excitation.none import NoExcitation
 from simulators.weather.weather import Weather
 
 
@@ -48,8 +48,9 @@ class Plant:
             for name in names:
                 if name not in known:
                     raise ValueError(
-                        f"{source} drives the input {name!r}, {title} has {sorted(known) or 'no inputs'}; name one of "
-                        f"these, or take another option (controller=none, weather=none, excitation=none)"
+                        f"{source} drives the input {name!r}, {title} has {sorted(known) or 'no inputs'}; "
+                        + ("name one of these, or " if known else "")
+                        + "take another option (controller=none, weather=none, excitation=none)"
                     )
                 if name in taken:
                     raise ValueError(
@@ -71,7 +72,8 @@ class Plant:
     @property
     def idle(self) -> list[str]:
         """Inputs that nothing drives: they are 0 all the time."""
-        driven = {*self.controller.inputs_driven, *self.weather, *self.excitations}
+        moved = {name for name, e in self.excitations.items() if e != NoExcitation()}
+        driven = {*self.controller.inputs_driven, *self.weather, *moved}
         return [name for name in self.inputs if name not in driven]
 
     @property
@@ -83,36 +85,98 @@ class Plant:
         """Samples of a duration, that at time zero included."""
         return samples_of(duration, self.system.dt)
 
-    def exogenous(self, n_samples: int, seed: int) -> dict[str, NDArray[np.float64]]:
-        """Inputs (n,) that do not depend on the outputs: weather, excitation, zero."""
-        time = self.system.dt * np.arange(n_samples)
-        signals = {name: np.zeros(n_samples) for name in self.idle}
+    def exogenous(self, n_samples: int, seed: int, *, transient: int = 0) -> dict[str, NDArray[np.float64]]:
+        """Inputs (transient + n,) that do not depend on the outputs: weather, excitation, zero.
+
+        A periodic excitation is that of n samples, continued backwards over the transient: the last n samples hold
+        the same periods as without a transient.
+
+        Raises
+        ------
+        ValueError
+            An excitation beyond the physical limits of its input; a band-limited input without whole periods.
+        """
+        n = transient + n_samples
+        time = self.system.dt * np.arange(n)
+        signals = {name: np.zeros(n) for name in self.idle}
         signals |= {name: weather.temperature(time, seed=seed) for name, weather in self.weather.items()}
-        return signals | dict(excite(self.excitations, n_samples, self.system.dt, seed))
+        signals |= self._excited(n_samples, transient, seed)
+        self._check_limits(signals)
+        if self.interpolation is Interpolation.band_limited:
+            self._check_periods(n_samples, transient)
+        return {name: signals[name] for name in self.inputs if name in signals}
+
+    def _excited(self, n_samples: int, transient: int, seed: int) -> dict[str, NDArray[np.float64]]:
+        """Excitations (transient + n,) by input."""
+        dt = self.system.dt
+        periods = {name: e.period_samples(n_samples, dt) or 0 for name, e in self.excitations.items()}
+        short = {name: self.excitations[name] for name, period in periods.items() if 0 < period <= n_samples}
+        lasting = {name: e for name, e in self.excitations.items() if name not in short}
+        signals = dict(excite(lasting, transient + n_samples, dt, seed))
+        for name, values in excite(short, n_samples, dt, seed).items():
+            signals[name] = values[np.arange(-transient, n_samples) % periods[name]]
+        return signals
+
+    def _check_limits(self, signals: Mapping[str, NDArray[np.float64]]) -> None:
+        """Refuse excitations that the plant cannot have."""
+        for signal, low, high in zip(self.system.inputs, *self.system.input_limits(), strict=True):
+            if signal.name not in self.excitations:
+                continue
+            values = signals[signal.name]
+            if values.min() < low or values.max() > high:
+                raise ValueError(
+                    f"the excitation of {signal.name!r} goes from {values.min():.4g} to {values.max():.4g} "
+                    f"{signal.unit}, {type(self.system).__name__} takes {low:g} to {high:g} {signal.unit}: choose its "
+                    "offset and amplitude (excitation.offset, .rms, .amplitude, ...) so that it stays inside"
+                )
+
+    def _check_periods(self, n_samples: int, transient: int) -> None:
+        """Refuse inputs whose end does not join their start."""
+        n = n_samples + transient
+        advice = f"take an excitation with a period that divides the {n} simulated samples, or interpolation=linear"
+        if self.weather:
+            raise ValueError(
+                f"interpolation=band_limited needs periodic inputs, {list(self.weather)} are weather; {advice}"
+            )
+        for name, excitation in self.excitations.items():
+            period = excitation.period_samples(n_samples, self.system.dt)
+            if period is None and not isinstance(excitation, NoExcitation):
+                raise ValueError(f"interpolation=band_limited needs periodic inputs, {name!r} is not; {advice}")
+            if period is not None and n % period:
+                raise ValueError(f"interpolation=band_limited: the period of {name!r} is {period} samples; {advice}")
 
     def samples(self, n_samples: int, seed: int) -> Iterator[Sample]:
         """Simulate sample by sample."""
+        return self._loop(self.exogenous(n_samples, seed), n_samples, seed, None)
+
+    def _loop(
+        self, signals: dict[str, NDArray[np.float64]], n: int, seed: int, initial_state: NDArray[np.float64] | None
+    ) -> Iterator[Sample]:
         return closed_loop(
             self.system,
             self.controller,
-            self.exogenous(n_samples, seed),
-            n_samples=n_samples,
+            signals,
+            n_samples=n,
             interpolation=self.interpolation,
+            initial_state=initial_state,
             seed=seed,
             measurement=self.measurement,
         )
 
-    def trajectory(self, n_samples: int, seed: int) -> Trajectory:
-        """Simulate as a whole: the same numbers as `samples`, faster in open loop."""
+    def trajectory(
+        self, n_samples: int, seed: int, *, transient: int = 0, initial_state: NDArray[np.float64] | None = None
+    ) -> Trajectory:
+        """Simulate as a whole, transient first: without one the same numbers as `samples`, faster in open loop."""
+        signals, n = self.exogenous(n_samples, seed, transient=transient), transient + n_samples
         if not self.is_open_loop:
-            samples = self.samples(n_samples, seed)
+            samples = self._loop(signals, n, seed, initial_state)
             return collect(samples, self.system, seed=seed, interpolation=self.interpolation)
-        signals = self.exogenous(n_samples, seed)
         return simulate(
             self.system,
             np.stack([signals[name] for name in self.inputs], axis=1) if signals else None,
-            n_samples=n_samples,
+            n_samples=n,
             interpolation=self.interpolation,
+            initial_state=initial_state,
             seed=seed,
             measurement=self.measurement,
         )
@@ -146,8 +210,12 @@ def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[st
     """Excitation of every input: its own, or the common one if it is to be excited."""
     own = build_all(config, "excitations")
     free = [signal.name for signal in system.inputs if signal.name not in taken | set(own)]
-    chosen: Any = free if config.excited is None else OmegaConf.to_object(config.excited)
-    if not isinstance(chosen, list) or not all(isinstance(name, str) for name in chosen):
-        raise ValueError(f"excited must be a list of names of inputs, or null for all that are free, got {chosen!r}")
+    given = free if config.excited is None else config.excited
+    if not isinstance(given, list | ListConfig) or not all(isinstance(name, str) for name in given):
+        raise ValueError(
+            f"excited must be a list of names of inputs, such as [{', '.join(free)}], or null for all that are free, "
+            f"got {given!r}"
+        )
+    chosen = list(given)
     common = build(config, "excitation") if chosen else None
     return dict.fromkeys(chosen, common) | own

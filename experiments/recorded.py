@@ -13,6 +13,12 @@ from experiments.source import Segment, Source
 from sysid.narx import Narx
 from sysid.recordings import Recordings
 
+#: keys of the configuration that belong to a simulation
+SIMULATION = frozenset(
+    {"system", "controller", "weather", "weather_input", "excitation", "excitations", "excited", "operating_point"}
+    | {"noise", "interpolation", "duration", "identified"}
+)
+
 
 class RecordedSample(NamedTuple):
     """One sample of a record."""
@@ -26,13 +32,18 @@ class RecordedSource(Source):
     """Estimation records to identify from, then the test records, or without these the validation records."""
 
     def __init__(self, recordings: Recordings) -> None:
-        self.title = recordings.name
+        self.title, self.activity = recordings.name, "reading"
         self.outputs, self.inputs = list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
         self._judges = recordings.test or recordings.validation
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
         self._n_seen = 0
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """What only a simulation has."""
+        return SIMULATION
 
     @property
     def n_seen(self) -> int:
@@ -60,6 +71,14 @@ class RecordedSource(Source):
         """Whether samples belong to a test record."""
         return record >= len(self._recordings.estimation)
 
+    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples belong to a test record and lie after its initialisation window."""
+        judged = np.zeros(len(time), dtype=bool)
+        for number, test in enumerate(self._judges, start=len(self._recordings.estimation)):
+            start = test["time"].values[test.attrs["initialisation_window"]]
+            judged |= (record == number) & (time >= start)
+        return judged
+
     def records(self) -> Sequence[xr.Dataset]:
         """Estimation records, then test records."""
         return [*self._recordings.estimation, *self._judges]
@@ -71,10 +90,11 @@ class RecordedSource(Source):
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the records, and too few samples."""
         narx.dataset(self.records())
-        if self.n_identified < n_needed:
+        lengths = [record.sizes["time"] - narx.max_lag for record in self._recordings.estimation]
+        if sum(lengths) < n_needed - narx.max_lag:
             raise ValueError(
-                f"{self.title} has {self.n_identified} samples to identify from, expected at least {n_needed} "
-                "(lags + training.n_initial + 1); take smaller lags or a smaller training.n_initial"
+                f"{self.title} has {sum(lengths)} samples with all their lags to identify from, expected at least "
+                f"{n_needed - narx.max_lag} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
             )
 
 
@@ -84,9 +104,26 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     Raises
     ------
     ValueError, OSError
-        Whatever the source refuses; no record to identify from.
+        Whatever the source refuses; no record to identify from; parts of a simulation beside it.
     """
+    _refuse_simulation(config)
     recordings: Recordings = build(config, "data").load()
     if not recordings.estimation:
-        raise ValueError(f"data: {recordings.name} has no estimation record to identify from")
+        raise ValueError(
+            f"data: {recordings.name} has no estimation record to identify from; name one (data.estimation, "
+            "data.split, data.user_made_estimation), or take another set"
+        )
     return RecordedSource(recordings)
+
+
+def _refuse_simulation(config: DictConfig) -> None:
+    """Refuse what only a simulation has; nothing of it would act on a record."""
+    groups = [group for group in ("system", "controller", "weather") if "_target_" in config[group]]
+    values = {"excited": config.excited, "noise.std": config.noise.std, "noise.snr_db": config.noise.snr_db}
+    given = [*groups, *(name for name, value in values.items() if value is not None)]
+    given += [f"excitations.{name}" for name in config.excitations]
+    if given:
+        raise ValueError(
+            f"data is a record, {', '.join(given)} would only act on a simulation: take data=simulated, or leave "
+            f"{'it' if len(given) == 1 else 'them'} out"
+        )

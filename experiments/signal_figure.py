@@ -7,12 +7,13 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of
+from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of, show_from_to
 from experiments.clock import detail
 from sysid.result import VALIDATION
 
 DAY = 86400.0  # s
 MOST_PANELS = 6
+FEW_DAYS = 5  # so many are shown as ranges
 
 
 def signals(trajectory: xr.Dataset) -> Figure:
@@ -29,12 +30,13 @@ def signals(trajectory: xr.Dataset) -> Figure:
         if name == outputs[0] and "set_point" in trajectory:
             _line(whole, trajectory, "set_point", GREEN, held=True)
             _line(close, near, "set_point", GREEN, held=True)
-            close.legend(["output", "set-point"], frameon=False, ncols=2, loc="upper right")
+            close.legend(["output", "set-point"], frameon=False, ncols=2, loc="best")
         whole.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
         _shade(whole, trajectory)
     what = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
     panels[0, 0].set_title(f"{what}, shaded: model frozen")
-    panels[0, 1].set_title("The end in detail")
+    left_out = f" ({len(names)} of {len(outputs) + len(inputs)} signals)" * (len(names) < len(outputs) + len(inputs))
+    panels[0, 1].set_title(f"The end in detail{left_out}")
     for ax in panels[-1]:
         ax.set_xlabel(trajectory["shown"].attrs["label"])
     return figure
@@ -46,7 +48,7 @@ def _line(ax: Axes, dataset: xr.Dataset, name: str, color: str, *, held: bool) -
         ax.plot(x, y, ".", color=color, markersize=3)
     else:
         ax.plot(x, y, color=color, linewidth=0.9, drawstyle="steps-post" if held else "default")
-    ax.set_xlim(x[0], x[-1])
+    show_from_to(ax, x)
 
 
 def _shade(ax: Axes, dataset: xr.Dataset) -> None:
@@ -58,11 +60,12 @@ def _shade(ax: Axes, dataset: xr.Dataset) -> None:
 def temperatures(trajectory: xr.Dataset) -> Figure:
     """The whole run (daily range) above one week in detail: comfort band, zone, ambient, heating."""
     figure, (year, week, flow) = canvas(3, 8.2, height_ratios=[2, 2, 1])
-    day = np.floor(trajectory["time"].values / DAY)
-    _daily_range(year, day, trajectory["ambient_temperature"].values, GREY, "ambient, daily range")
-    _daily_range(year, day, trajectory["zone_temperature"].values, BLUE, "zone, daily range")
-    year.set(xlabel="day", ylabel="temperature [°C]", title="The whole run", xlim=(0, day[-1] + 1))
-    year.legend(loc="upper left", ncols=2, frameon=False)
+    for name, color in (("ambient", GREY), ("zone", BLUE)):
+        _daily_range(year, trajectory["time"].values / DAY, trajectory[f"{name}_temperature"].values, color, name)
+    year.set(xlabel="day", ylabel="temperature [°C]")
+    show_from_to(year, trajectory["time"].values / DAY)
+    year.set_title("The whole run", loc="left")
+    year.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=2, frameon=False)
     part = trajectory.isel(time=detail(trajectory["shown"], 7.0))
     days = part["time"].values / DAY
     week.fill_between(
@@ -76,7 +79,8 @@ def temperatures(trajectory: xr.Dataset) -> Figure:
     )
     week.step(days, part["set_point"], where="post", color=GREEN, linewidth=1, label="set-point")
     week.plot(days, part["zone_temperature"], color=BLUE, linewidth=1.2, label="zone")
-    week.set(ylabel="temperature [°C]", title="One week")
+    week.set_ylabel("temperature [°C]")
+    week.set_title("One week" if days[-1] - days[0] > 6.9 else "In detail", loc="left")
     ambient = week.twinx()
     ambient.plot(days, part["ambient_temperature"], color=GREY, linewidth=1, label="ambient (right axis)")
     ambient.set_ylabel("ambient [°C]", color=GREY)
@@ -86,11 +90,18 @@ def temperatures(trajectory: xr.Dataset) -> Figure:
     flow.step(days, 1000 * part["mass_flow"], where="post", color=ORANGE, linewidth=1)
     flow.set(xlabel="day", ylabel="hot water [g/s]")
     for ax in (week, flow):
-        ax.set_xlim(days[0], days[-1])
+        show_from_to(ax, days)
     return figure
 
 
-def _daily_range(ax: Axes, day: np.ndarray, values: np.ndarray, color: str, label: str) -> None:
-    days, starts = np.unique(day, return_index=True)
+def _daily_range(ax: Axes, time: np.ndarray, values: np.ndarray, color: str, name: str) -> None:
+    """Lowest and highest value of every day with enough samples; the values themselves of a few days."""
+    days, starts, counts = np.unique(np.floor(time), return_index=True, return_counts=True)
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    ax.fill_between(days, low, high, color=color, alpha=0.6, linewidth=0, label=label)
+    full = counts >= 0.5 * np.median(counts)
+    if full.sum() < FEW_DAYS:
+        ax.plot(time, values, color=color, linewidth=1, label=name)
+    else:
+        ax.fill_between(
+            days[full] + 0.5, low[full], high[full], color=color, alpha=0.6, linewidth=0, label=f"{name}, daily range"
+        )

@@ -24,10 +24,16 @@ class Source(ABC):
     """Records, some of which exist only once somebody asks for their samples."""
 
     title: str  # of the system or of the data set
+    activity: str  # what delivers the samples
     outputs: list[str]  # names of the columns of a sample's output
     inputs: list[str]  # names of the columns of a sample's input
     n_samples: int  # in all
     n_identified: int  # of them, those to identify from
+
+    @property
+    @abstractmethod
+    def unused(self) -> frozenset[str]:
+        """Keys of the configuration that have no effect on this source."""
 
     @property
     @abstractmethod
@@ -48,7 +54,11 @@ class Source(ABC):
 
     @abstractmethod
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples, given by the number of their record and their time [s], judge the model."""
+        """Whether samples, given by the number of their record and their time [s], are not identified."""
+
+    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether validation samples count: not those that only initialise a model."""
+        return self.is_validation(record, time)
 
     @abstractmethod
     def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
@@ -63,6 +73,10 @@ class Source(ABC):
         ValueError
             With what to change.
         """
+
+    def warnings(self) -> list[str]:
+        """What makes the samples doubtful."""
+        return []
 
     def trajectory(self) -> xr.Dataset:
         """All records behind each other along `time`, each sample with the number of its record and its part."""

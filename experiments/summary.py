@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.source import Source
@@ -126,6 +127,9 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
             f"met with this acceptance and a budget of {evidence.identification.settings.budget} points; raise "
             "the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
         )
+    found += evidence.source.warnings()
+    if idle := _without_effect(evidence.source):
+        found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
@@ -151,9 +155,19 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     return found
 
 
+def _without_effect(source: Source) -> list[str]:
+    """Overrides of the command line that this source does not use."""
+    if not HydraConfig.initialized():
+        return []
+    given = {override: override.lstrip("+~").split("=")[0] for override in HydraConfig.get().overrides.task}
+    return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in source.unused]
+
+
 def _quality_warnings(summary: dict[str, Any]) -> list[str]:
     found = []
     smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
+    if not math.isfinite(smse):
+        return ["the target is constant in the validation part: its SMSE is not defined"]
     reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
     if not smse < 0.95 * value:
         found.append(
@@ -184,7 +198,6 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     times = summary["times"]
     n = evidence.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
-    unit = "" if summary["target_unit"] == "1" else summary["target_unit"]
     log.info(
         "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
         summary["target"],
@@ -194,6 +207,25 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
         summary["n_points"],
         evidence.identification.settings.budget,
     )
+    _tell_scores(summary)
+    log.info(
+        "Training %.2f s; %s and identification of %s samples %.2f s (%.0f samples/s)",
+        times["training"],
+        evidence.source.activity,
+        n,
+        times["loop"],
+        rate,
+    )
+    for warning in summary["warnings"]:
+        log.warning("Note: %s", warning)
+    log.info("Results: %s", folder)
+
+
+def _tell_scores(summary: dict[str, Any]) -> None:
+    """Log how good the predictions are, as far as there are any."""
+    unit = "" if summary["target_unit"] == "1" else summary["target_unit"]
+    if summary["smse"] is None and summary["n_validation"]:
+        log.info("RMSE %s on a constant target", f"{summary['rmse']:.4g} {unit}".rstrip())
     if summary["smse"] is not None:
         log.info(
             "One-step SMSE on the %s samples after: %.3g (model before the stream %.3g%s)",
@@ -208,13 +240,5 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
             100 * summary["coverage_95"],
             summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
         )
-    log.info(
-        "Training %.2f s; simulation and identification of %s samples %.2f s (%.0f samples/s)",
-        times["training"],
-        n,
-        times["loop"],
-        rate,
-    )
-    for warning in summary["warnings"]:
-        log.warning("Note: %s", warning)
-    log.info("Results: %s", folder)
+    if not summary["n_validation"] and summary["smse_stream"] is not None:
+        log.info("SMSE in the stream %.3g; no samples after it to judge the final model by", summary["smse_stream"])

@@ -1,5 +1,8 @@
 """Integration of systems with the compiled Runge-Kutta kernels, and what they say when a state diverges."""
 
+import math
+import operator
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -9,6 +12,7 @@ from numpy.typing import NDArray
 from simulators.interpolation import Interpolation, Piece
 from simulators.runge_kutta import CANDIDATE, LARGEST, WORK_ROWS, drift_address, follow, step
 from simulators.system import System
+from simulators.vector import parameter_vector
 
 Stepper = Callable[[float, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], int]
 
@@ -47,17 +51,34 @@ def check_drift(system: System, state: NDArray[np.float64], input: NDArray[np.fl
     Raises
     ------
     ValueError
-        If a component of x' at the start of the run is not finite, for example never written.
+        If the drift raises, or a component of x' at the start of the run is not finite, for example never written.
     """
-    with np.errstate(all="ignore"):
-        derivative = system.derivative(0.0, state, input, np.zeros(len(system.noises)))
-    for signal, value in zip(system.states, derivative, strict=True):
-        if not np.isfinite(value):
+    noise, parameters = np.zeros(len(system.noises)), parameter_vector(system)
+    derivative = np.full(len(system.states), np.nan)
+    try:
+        with np.errstate(all="ignore"):
+            system.drift(0.0, state, input, noise, parameters, derivative)
+    except Exception as error:  # whatever a user's drift raises
+        sizes = f"{state.size} states, {input.size} inputs, {noise.size} noises and {parameters.size} parameters"
+        raise ValueError(_raised(system, error, sizes)) from error
+    for signal, value in zip(system.states, derivative.tolist(), strict=True):
+        if not math.isfinite(value):
             raise ValueError(
                 f"{type(system).__name__}.drift gave {value} for the rate of '{signal.name}' at time 0: "
                 "expected a finite number; write every component of derivative, or check initial state, "
                 "input and parameters"
             )
+
+
+def _raised(system: System, error: Exception, sizes: str) -> str:
+    """Describe an error that the drift raised, with its line where there is one."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    line = f" (line {frames[-1].lineno} of {frames[-1].filename}: {frames[-1].line})" if frames else ""
+    return (
+        f"{type(system).__name__}.drift raised {type(error).__name__}: {error}{line}. It was called at time 0 with "
+        f"{sizes}, as drift(time, state, input, noise, parameters, derivative): correct the drift, or what the system "
+        "declares"
+    )
 
 
 def stepper(system: System) -> Stepper:
@@ -101,8 +122,16 @@ class Problem(NamedTuple):
 
 
 def problem_of(system: System) -> Problem:
-    """Prepare a system for the kernels."""
-    address, parameters = drift_address(system.drift), system.parameters()
+    """Prepare a system for the kernels.
+
+    Raises
+    ------
+    ValueError
+        If its parameters or limits are not what the kernels take.
+    TypeError
+        If its drift cannot be compiled.
+    """
+    address, parameters = drift_address(system.drift), parameter_vector(system)
     return Problem(system, address, parameters, limits_of(system), float(system.dt), int(system.substeps))
 
 
@@ -111,7 +140,7 @@ def integrate(
     initial_state: NDArray[np.float64],
     input: NDArray[np.float64],
     noise: NDArray[np.float64],
-    interpolation: Interpolation = Interpolation.held,
+    interpolation: Interpolation | str = Interpolation.held,
 ) -> Path:
     """Integrate a system over a record; the noise is held over each sample.
 
@@ -137,7 +166,7 @@ def integrate(
     DivergenceError
         If a state leaves the finite numbers.
     """
-    pieces = interpolation.pieces(input, system.substeps)
+    pieces = Interpolation(interpolation).pieces(input, system.substeps)
     return follow_pieces(problem_of(system), initial_state, pieces, noise)
 
 
@@ -162,5 +191,21 @@ def follow_pieces(
 
 
 def limits_of(system: System) -> NDArray[np.float64]:
-    """Return the lower and upper limits of the states as (2, n_x)."""
-    return np.array(system.state_limits(), dtype=np.float64)
+    """Return the lower and upper limits of the states as (2, n_x).
+
+    Raises
+    ------
+    ValueError
+        If there are not two limits per state, the lower one not above the upper one.
+    """
+    given = system.state_limits()
+    try:
+        limits = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        limits = np.empty(0)
+    if limits.shape != (2, len(system.states)) or not all(map(operator.le, *limits.tolist())):
+        raise ValueError(
+            f"{type(system).__name__}.state_limits() returned {given!r}: expected lower and upper limits of "
+            f"{len(system.states)} states, the lower not above the upper; return two arrays, inf where there is none"
+        )
+    return limits

@@ -32,6 +32,11 @@ class Interpolation(Enum):
     linear = "linear"
     band_limited = "band_limited"
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        names = ", ".join(repr(member.value) for member in cls)
+        raise ValueError(f"interpolation={value!r}: expected one of {names}; change interpolation")
+
     def pieces(self, input: NDArray[np.float64], substeps: int) -> Iterator[Piece]:
         """Yield an input (n, n_u) in stretches that cover the samples 0 to n - 1.
 

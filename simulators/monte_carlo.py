@@ -19,6 +19,7 @@ from simulators.simulate import NOISELESS
 from simulators.start import (
     check_states,
     input_matrix,
+    names_of,
     noise_of,
     process_std,
     sampled,
@@ -26,6 +27,7 @@ from simulators.start import (
 )
 from simulators.system import System
 from simulators.trajectory import sample_times
+from simulators.vector import real_numbers, start_vector
 
 
 def simulate_many(
@@ -40,7 +42,7 @@ def simulate_many(
     seed: int = 0,
     dt: float | None = None,
     substeps: int | None = None,
-    interpolation: Interpolation = Interpolation.held,
+    interpolation: Interpolation | str = Interpolation.held,
     noise: bool = True,
     measurement: MeasurementNoise = NOISELESS,
     workers: int | None = None,
@@ -83,6 +85,8 @@ def simulate_many(
     ------
     ValueError
         If the numbers of trajectories differ, a field is unknown, or as in `simulate`.
+    TypeError
+        If `parameters` is no mapping, or as in `simulate`.
     DivergenceError
         If a state leaves the finite numbers; the message names the trajectory.
 
@@ -93,19 +97,31 @@ def simulate_many(
     >>> simulate_many(VanDerPol(), n_samples=52, initial_states=starts).output.shape
     (20, 52, 1)
     """
-    system = sampled(system, dt, substeps)
-    fields = {name: np.asarray(values) for name, values in (parameters or {}).items()}
-    states = None if initial_states is None else np.array(initial_states, dtype=np.float64)
-    shape = np.shape(input) if input is not None else ()
+    system, interpolation = sampled(system, dt, substeps), Interpolation(interpolation)
+    measurement.check(names_of(system.outputs))
+    fields = _fields(parameters)
+    states = None if initial_states is None else real_numbers(initial_states, "initial_states").astype(np.float64)
+    input = None if input is None else real_numbers(input, f"{type(system).__name__}: input")
+    shape = () if input is None else input.shape
     N = _number(system, n_trajectories, fields, states, seeds, shape[0] if len(shape) == 3 else None)
     numbers = spread_seeds(seed, N) if seeds is None else _whole(seeds)
-    rows = np.asarray(input) if len(shape) == 3 else None
+    rows = input if len(shape) == 3 else None
     first = input_matrix(system, input if rows is None else rows[0], n_samples)
     ensemble = _empty(_systems(system, fields, N), numbers, first, interpolation, own_input=rows is not None)
     _check_starts(ensemble.systems, states)
     start_of(ensemble.systems[0], None if states is None else states[0], first)
     _in_parallel(_filler(ensemble, states, rows, noise, measurement), N, workers)
     return ensemble
+
+
+def _fields(parameters: Mapping[str, ArrayLike] | None) -> dict[str, NDArray[Any]]:
+    """Return the values of fields as arrays."""
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise TypeError(
+            "simulate_many: expected parameters as a mapping of fields of the system to arrays (N,), got "
+            f"{type(parameters).__name__}; name the field, say parameters={{'damping': [1.0, 2.0]}}"
+        )
+    return {name: np.asarray(values) for name, values in (parameters or {}).items()}
 
 
 def _whole(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -118,14 +134,12 @@ def _whole(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _check_starts(systems: tuple[System, ...], states: NDArray[np.float64] | None) -> None:
     """Refuse initial states that do not fit the system of their trajectory, and say which trajectory it is."""
-    if states is None:
-        states = np.array([system.initial_state() for system in systems])
     with suppress(ValueError):
         if all(system is systems[0] for system in systems):
-            return check_states(systems[0], states)
+            return check_states(systems[0], start_vector(systems[0]) if states is None else states)
     for i, system in enumerate(systems):
         try:
-            check_states(system, states[i])
+            check_states(system, start_vector(system) if states is None else states[i])
         except ValueError as error:
             raise ValueError(f"trajectory {i}: {error}") from error
 
@@ -199,7 +213,7 @@ def _number(
     } | {f"parameters[{name!r}]": len(values) if values.ndim == 1 else -1 for name, values in fields.items()}
     given = {name: number for name, number in stated.items() if number is not None}
     numbers = set(given.values())
-    if len(numbers) != 1 or min(numbers) < 1:
+    if len(numbers) != 1 or min(numbers) < 1 or not isinstance(min(numbers), int | np.integer):
         raise ValueError(
             f"simulate_many: expected one number N >= 1 of trajectories, got {given or 'none'}; give n_trajectories, "
             "or initial_states, parameters, seeds and inputs with one row per trajectory"
@@ -256,8 +270,10 @@ def _empty(
 
 def _in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -> None:
     """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the interpreter."""
-    if workers is not None and workers < 1:
-        raise ValueError(f"simulate_many(workers={workers}): expected at least 1, or None for one per processor")
+    if workers is not None and (workers < 1 or not isinstance(workers, int | np.integer)):
+        raise ValueError(
+            f"simulate_many(workers={workers}): expected an integer of at least 1, or None for one per processor"
+        )
     n_threads = min(workers or os.cpu_count() or 1, n)
 
     def part(start: int) -> tuple[int, Exception] | None:

@@ -7,6 +7,7 @@ of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain 
 """
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 from numba import carray, cfunc, njit, types
 from numba.core import config
 from numba.core.cgutils import ir
-from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
 Drift = Callable[..., None]
@@ -59,12 +59,22 @@ def compile_drift(drift: Drift) -> Any:
     signature = types.void(types.float64, *(4 * (pointer, size)), pointer)
     try:
         return cfunc(signature)(call)
-    except NumbaError as error:
+    except Exception as error:  # numba raises more than its NumbaError
         raise TypeError(
-            f"{drift.__qualname__}: expected scalar Python that numba compiles, got: {error}; write the "
-            "drift with indexed arrays, floats and math functions, or set NUMBA_DISABLE_JIT=1 to run it "
-            "uncompiled"
+            f"{drift.__qualname__}, the drift of a system: expected scalar Python that numba compiles, got: "
+            f"{_complaint(error)}; write the drift with indexed arrays, floats and math functions, or set "
+            "NUMBA_DISABLE_JIT=1 to run it uncompiled"
         ) from error
+
+
+def _complaint(error: Exception) -> str:
+    """Return what numba complains about, and where, without the history of its compilation."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith(("Failed in", "During:"))] or [type(error).__name__]
+    end = next((i for i, line in enumerate(said) if line.startswith(("File ", "There ", "- "))), len(said))
+    places = [place for place in re.findall(r'File "(.*)", line (\d+)', str(error)) if "runge_kutta" not in place[0]]
+    where = f" (line {places[0][1]} of {places[0][0]})" if places else ""
+    return " ".join(said[: max(end, 1)]) + where
 
 
 def drift_address(drift: Drift) -> Any:

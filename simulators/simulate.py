@@ -33,7 +33,7 @@ def simulate(
     n_samples: int | None = None,
     dt: float | None = None,
     substeps: int | None = None,
-    interpolation: Interpolation = Interpolation.held,
+    interpolation: Interpolation | str = Interpolation.held,
     initial_state: ArrayLike | None = None,
     seed: int = 0,
     noise: bool = True,
@@ -54,7 +54,7 @@ def simulate(
     substeps : int, optional
         Runge-Kutta steps per sample instead of the system's own.
     interpolation : Interpolation, optional
-        The input between its samples: held, linear or band-limited.
+        The input between its samples: held, linear or band-limited; its name will do.
     initial_state : (n_x,) array_like, optional
         State at time zero instead of the system's own.
     seed : int, optional
@@ -72,7 +72,10 @@ def simulate(
     Raises
     ------
     ValueError
-        If the input or the initial state has the wrong shape, is not finite or lies outside the limits.
+        If the input or the initial state has the wrong shape, is not finite or lies outside the limits; if the
+        drift raises.
+    TypeError
+        If the input or the initial state is anything but real numbers, or the drift cannot be compiled.
     DivergenceError
         If a state leaves the finite numbers.
 
@@ -85,7 +88,8 @@ def simulate(
     >>> np.round(trajectory.output[::4, 0], 2)
     array([20.  , 17.61, 16.06])
     """
-    system = sampled(system, dt, substeps)
+    system, interpolation = sampled(system, dt, substeps), Interpolation(interpolation)
+    measurement.check(names_of(system.outputs))
     u = input_matrix(system, input, n_samples)
     x0 = start_of(system, initial_state, u)
     w = noise_of(seed, "process", len(u), process_std(system, noise))
@@ -103,7 +107,7 @@ def closed_loop(
     n_samples: int | None = None,
     dt: float | None = None,
     substeps: int | None = None,
-    interpolation: Interpolation = Interpolation.held,
+    interpolation: Interpolation | str = Interpolation.held,
     initial_state: ArrayLike | None = None,
     seed: int = 0,
     noise: bool = True,
@@ -142,6 +146,8 @@ def closed_loop(
     ValueError
         At the call: if an input is driven twice or not at all, a name is unknown, a length or shape does
         not fit, or the controller runs at another dt.
+    TypeError
+        At the call: if the exogenous inputs are no mapping, or not of real numbers.
     DivergenceError
         While iterating: if a state leaves the finite numbers.
 
@@ -153,7 +159,8 @@ def closed_loop(
     >>> next(sample.time / 3600 for sample in samples if sample.input[1] > 0)  # heating starts, h
     1.25
     """
-    system = sampled(system, dt, substeps)
+    system, interpolation = sampled(system, dt, substeps), Interpolation(interpolation)
+    measurement.check(names_of(system.outputs))
     check_wiring(system, controller, exogenous)
     u = exogenous_matrix(system, exogenous, n_samples)
     x0 = start_of(system, initial_state, u)
@@ -222,7 +229,14 @@ def check_wiring(system: System, controller: Controller, exogenous: Mapping[str,
     ------
     ValueError
         If not.
+    TypeError
+        If the exogenous inputs are no mapping.
     """
+    if not isinstance(exogenous, Mapping):
+        raise TypeError(
+            "closed_loop: expected exogenous inputs as a mapping of names to arrays (n,), got "
+            f"{type(exogenous).__name__}; write {{name: array}} with names among {names_of(system.inputs)}"
+        )
     title = f"{type(controller).__name__} on {type(system).__name__}"
     outputs, inputs = names_of(system.outputs), names_of(system.inputs)
     given = sorted([*controller.inputs_driven, *exogenous])

@@ -9,10 +9,20 @@ from numpy.typing import ArrayLike, NDArray
 from simulators.integrators import check_drift, limits_of
 from simulators.noise import held_noise, random_stream
 from simulators.system import Signal, System
+from simulators.vector import deviation_vector, real_numbers, start_vector
 
 
 def sampled(system: System, dt: float | None, substeps: int | None) -> System:
-    """Return the system with its sampling replaced where given."""
+    """Return the system with its sampling replaced where given.
+
+    Raises
+    ------
+    TypeError
+        If it is no system.
+    """
+    if not isinstance(system, System):
+        hint = f"write {system.__name__}()" if isinstance(system, type) else "build one from its class"
+        raise TypeError(f"expected a system to simulate, got {system!r}; {hint}")
     system = system if dt is None else replace(system, dt=dt)
     return system if substeps is None else replace(system, substeps=substeps)
 
@@ -29,7 +39,7 @@ def outputs_of(system: System, state: NDArray[np.float64]) -> NDArray[np.float64
 
 def process_std(system: System, drawn: bool) -> NDArray[np.float64]:
     """Return the standard deviations (n_w,) of the process noise, zeros if none is drawn."""
-    std = system.noise_std()
+    std = deviation_vector(system)
     return std if drawn else np.zeros_like(std)
 
 
@@ -38,24 +48,34 @@ def noise_of(seed: int, stream: str, n: int, std: NDArray[np.float64]) -> NDArra
     return held_noise(random_stream(seed, stream), n, std) if std.any() else np.zeros((n, len(std)))
 
 
+def check_count(n_samples: int | None) -> None:
+    """Raise ValueError unless a number of samples is an integer above zero, or left out."""
+    whole = isinstance(n_samples, int | np.integer) and not isinstance(n_samples, bool)
+    if n_samples is not None and not (whole and n_samples >= 1):
+        raise ValueError(f"n_samples={n_samples!r}: expected an integer >= 1; change n_samples")
+
+
 def input_matrix(system: System, input: ArrayLike | None, n_samples: int | None) -> NDArray[np.float64]:
     """Copy an input to a checked C-contiguous (n, n_u) array; without inputs, only n counts.
 
     Raises
     ------
     ValueError
-        If the shape does not fit the system or `n_samples`, or a value is not finite.
+        If the shape does not fit the system or `n_samples`, `n_samples` is no integer >= 1, or a value is not finite.
+    TypeError
+        If the input is complex, text or anything else but real numbers.
     """
     names = names_of(system.inputs)
     title = type(system).__name__
+    check_count(n_samples)
     if input is None:
-        if names or n_samples is None or n_samples < 1:
+        if names or n_samples is None:
             raise ValueError(
                 f"{title}: expected an input with columns {names}, or n_samples >= 1 for a system without "
                 f"inputs, got no input and n_samples={n_samples}; give the one that fits the system"
             )
         return np.zeros((n_samples, 0))
-    u = np.array(input, dtype=np.float64, order="C")
+    u = np.array(real_numbers(input, f"{title}: input with columns {names}"), dtype=np.float64, order="C")
     if u.ndim == 1 and len(names) == 1:
         u = u[:, np.newaxis]
     if u.ndim != 2 or u.shape[1] != len(names) or len(u) < 1:
@@ -97,8 +117,11 @@ def state_of(system: System, initial_state: ArrayLike | None) -> NDArray[np.floa
     ------
     ValueError
         If the shape is wrong, a value is not finite or outside the limits of its state.
+    TypeError
+        If the values are no real numbers.
     """
-    x0 = np.array(system.initial_state() if initial_state is None else initial_state, dtype=np.float64)
+    given = start_vector(system) if initial_state is None else real_numbers(initial_state, "initial_state")
+    x0 = np.array(given, dtype=np.float64)
     if x0.shape != (len(system.states),):
         raise ValueError(
             f"{type(system).__name__}: expected {len(system.states)} finite initial states "
@@ -141,8 +164,11 @@ def exogenous_matrix(system: System, exogenous: Mapping[str, ArrayLike], n_sampl
     ------
     ValueError
         If the signals have no common length of `n_samples`, or a value is not finite.
+    TypeError
+        If the values are no real numbers.
     """
-    signals = {name: np.asarray(values, dtype=np.float64) for name, values in exogenous.items()}
+    check_count(n_samples)
+    signals = {name: real_numbers(values, f"closed_loop: input {name!r}") for name, values in exogenous.items()}
     shapes = {name: values.shape for name, values in signals.items()}
     lengths = {shape[0] for shape in shapes.values() if shape}
     n = n_samples if n_samples is not None else min(lengths, default=0)

@@ -1,9 +1,11 @@
 """The role of a simulated system: its signals, its drift, its output."""
 
+import functools
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, fields, is_dataclass
+from types import FunctionType
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,9 @@ class System(ABC):
     ------
     ValueError
         If `dt` or `substeps` is not positive; on definition of a class whose signal names repeat.
+    TypeError
+        On definition of a class whose drift is no static method; on use of one that declares fields and is
+        no dataclass.
     """
 
     states: ClassVar[tuple[Signal, ...]]
@@ -56,8 +61,13 @@ class System(ABC):
     substeps: int  # Runge-Kutta steps per sample
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Check the names of the signals when a system is defined."""
+        """Check the drift and the names of the signals when a system is defined."""
         super().__init_subclass__(**options)
+        if isinstance(vars(cls).get("drift"), FunctionType | classmethod):
+            raise TypeError(
+                f"{cls.__name__}.drift: expected a static method, it is compiled and sees no object; write "
+                "@staticmethod above it, and read the fields from the argument parameters"
+            )
         roles = ("states", "inputs", "outputs", "noises")
         names = Counter(signal.name for role in roles for signal in getattr(cls, role, ()))
         for name, count in names.items():
@@ -66,6 +76,11 @@ class System(ABC):
                     f"{cls.__name__}: signal name {name!r} (used {count} times): expected an identifier "
                     f"other than 'time', used once among {', '.join(roles)}; rename the signal"
                 )
+
+    def __new__(cls, *values: Any, **settings: Any) -> Self:
+        """Refuse a class whose fields are none, before its constructor refuses their names."""
+        _check_fields(cls)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_positive(self, "dt")
@@ -116,6 +131,14 @@ class System(ABC):
         overflows; these steps are counted. An initial state must lie within the limits.
         """
         infinite = np.full(len(self.states), np.inf)
+        return -infinite, infinite
+
+    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the physical lower and upper limits (n_u,) of the inputs; by default there are none.
+
+        `simulate` takes any input; the commands refuse excitations beyond the limits.
+        """
+        infinite = np.full(len(self.inputs), np.inf)
         return -infinite, infinite
 
     def jacobian(
@@ -169,5 +192,27 @@ class System(ABC):
             x' = f(t, x, u, w; p); components that the drift does not write are NaN.
         """
         derivative = np.full(len(self.states), np.nan)
-        self.drift(time, state, input, noise, self.parameters(), derivative)
+        self.drift(time, state, input, noise, np.asarray(self.parameters(), dtype=np.float64), derivative)
         return derivative
+
+
+@functools.cache
+def _check_fields(system: type[System]) -> None:
+    """Refuse fields without ``@dataclass``, and defaults of inherited fields without a type: both are ignored.
+
+    Raises
+    ------
+    TypeError
+        With their names.
+    """
+    for part in (part for part in system.__mro__ if issubclass(part, System) and part is not System):
+        own = vars(part).get("__annotations__", {})
+        inherited = {field.name for base in part.__mro__[1:] if is_dataclass(base) for field in fields(base)}
+        ignored = [name for name in vars(part) if name in inherited and name not in own]
+        if "__dataclass_fields__" not in vars(part):
+            ignored += [name for name, kind in own.items() if "ClassVar" not in str(kind)]
+        if ignored:
+            raise TypeError(
+                f"{part.__name__} declares {ignored}, which are no fields: write @dataclass(frozen=True) above the "
+                f"class, and every field with its type, say {ignored[0]}: float = 1.0"
+            )

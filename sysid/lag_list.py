@@ -10,8 +10,9 @@ Lags: TypeAlias = int | Sequence[int]
 SignalLags: TypeAlias = Mapping[str, Lags] | tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def normalised(option: str, signals: SignalLags, lowest: int, fewest: int) -> dict[str, tuple[int, ...]]:
-    """Lags per signal as increasing tuples of at least `fewest` lags."""
+def normalised(option: str, signals: SignalLags | None, lowest: int, fewest: int) -> dict[str, tuple[int, ...]]:
+    """Lags per signal as increasing tuples of at least `fewest` lags; None stands for no signals."""
+    signals = {} if signals is None else signals
     if not isinstance(signals, Mapping | tuple):
         raise TypeError(f"Narx({option}={signals!r}) must map names to lags, e.g. {{'y': 3}}")
     for name in dict(signals):

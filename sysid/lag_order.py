@@ -51,6 +51,7 @@ def order_test(
     outputs: ArrayLike | Sequence[ArrayLike],
     inputs: ArrayLike | Sequence[ArrayLike] | None = None,
     *,
+    input_names: Sequence[str] | None = None,
     max_order: int = 6,
     input_start: int = 1,
     neighbours: int | None = None,
@@ -80,6 +81,8 @@ def order_test(
         The output, one array per record; lags never reach across records.
     inputs : (n,) or (n, n_u) array or a sequence of them, optional
         The inputs of the same records; leave out for a system without inputs.
+    input_names : sequence of str, optional
+        Names of the inputs, for messages.
     max_order : int
         Largest number of lags that is tested.
     input_start : int
@@ -122,7 +125,8 @@ def order_test(
     2
     """
     _check_settings(max_order, input_start, n_points, factor, resolution)
-    y, u = _lagged(*_records(outputs, inputs), max_order, input_start)
+    measured, driven = _records(outputs, inputs)
+    y, u = _lagged(measured, driven, max_order, input_start, _titles(input_names, driven[0].shape[1]))
     K = _checked_neighbours(neighbours, len(y), 1 + max_order * (1 + u.shape[2]))
     at = np.sort(np.random.default_rng(seed).choice(len(y), min(n_points, len(y)), replace=False))
     orders = np.arange(1, max_order + 1)
@@ -172,13 +176,22 @@ def _records(outputs: Any, inputs: Any) -> _Records:
     return y, u
 
 
-def _lagged(outputs: list[Array], inputs: list[Array], M: int, start: int) -> _Rows:
+def _titles(names: Sequence[str] | None, width: int) -> list[str]:
+    """What messages call the inputs."""
+    if names is None:
+        return [f"input {j}" for j in range(width)]
+    if isinstance(names, str) or len(names) != width:
+        raise ValueError(f"order_test(input_names={names!r}): expected {width} names, one for each input")
+    return [f"input {name!r}" for name in names]
+
+
+def _lagged(outputs: list[Array], inputs: list[Array], M: int, start: int, titles: list[str]) -> _Rows:
     """y[k], ..., y[k-M] as (rows, M + 1), u[k-start], ... as (rows, M, n_u), in standard deviations."""
     short = [len(record) for record in outputs if len(record) <= M]
     if short:
         raise ValueError(f"order_test(max_order={M}): a record has {short[0]} samples, expected at least {M + 1}")
     y_scale = _spread(outputs, "the output")
-    u_scale = np.array([_spread([record[:, j] for record in inputs], f"input {j}") for j in range(inputs[0].shape[1])])
+    u_scale = np.array([_spread([record[:, j] for record in inputs], title) for j, title in enumerate(titles)])
     y = [np.column_stack([record[M - i : len(record) - i] for i in range(M + 1)]) for record in outputs]
     u = [np.stack([r[M - start - i : len(r) - start - i] for i in range(M)], axis=1) for r in inputs]
     return np.vstack(y) / y_scale, np.vstack(u) / u_scale
@@ -207,9 +220,10 @@ def _check_settings(max_order: int, input_start: int, n_points: int, factor: flo
 def _checked_neighbours(neighbours: int | None, n_rows: int, n_unknowns: int) -> int:
     K = min(max(100, n_rows // 20), 1000) if neighbours is None else neighbours
     if not 2 * n_unknowns <= K <= n_rows:
+        change = "lower max_order or use more samples" + ("" if neighbours is None else ", or change neighbours")
         raise ValueError(
             f"order_test: {K} neighbours, expected at least {2 * n_unknowns} (twice the unknowns of a local fit) and "
-            f"at most {n_rows} (samples with all their lags); change neighbours, lower max_order or use longer records"
+            f"at most {n_rows} (samples with all their lags); {change}"
         )
     return K
 

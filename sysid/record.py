@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
+ADVICE = "build one from arrays or columns with sysid.recordings.make_record(signals, name=..., sampling_time=...)"
 TIME_UNITS = ("s", "1")  # seconds; number of the sample
 
 
@@ -81,10 +82,10 @@ def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str
     Raises
     ------
     ValueError, TypeError
-        As `read_signals`; no records; time missing, in another unit, not finite, not uniform; sampling
-        times or units that differ between records.
+        As `read_signals`; no data set or list of them; no records; time missing, in another unit, not finite, not
+        uniform; sampling times or units that differ between records.
     """
-    records = [records] if isinstance(records, xr.Dataset) else list(records)
+    records = _datasets(records)
     if not records:
         raise ValueError("expected at least one record, got an empty list")
     read = [_read(record, names, number) for number, record in enumerate(records)]
@@ -93,9 +94,20 @@ def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str
     return read
 
 
+def _datasets(records: Any) -> list[xr.Dataset]:
+    """One or several data sets as a list; what else came is named."""
+    if isinstance(records, xr.Dataset):
+        return [records]
+    if not isinstance(records, Sequence | Iterator) or isinstance(records, str):
+        raise TypeError(f"expected a record or a list of records, got {type(records).__name__}: {ADVICE}")
+    given = list(records)
+    for number, record in enumerate(given):
+        if not isinstance(record, xr.Dataset):
+            raise TypeError(f"record {number} must be an xarray.Dataset, got {type(record).__name__}: {ADVICE}")
+    return given
+
+
 def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
-    if not isinstance(dataset, xr.Dataset):
-        raise TypeError(f"record {number} must be an xarray.Dataset, got {type(dataset).__name__}")
     time = _read_time(dataset, number)
     for name in set(names) & set(dataset.variables):
         if dataset[name].dims != ("time",):

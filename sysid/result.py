@@ -60,7 +60,8 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
     if n and steps:
         columns["n_points"][-n:] = steps[-1].n_points
     phase = [INITIAL if step.report is None else ONLINE for step in steps] + [VALIDATION] * n
-    units: dict[str, dict[str, str]] = {"mean": {"units": unit}, "variance": {"units": f"{unit}2"}}
+    squared = unit if unit in ("", "1") else f"{unit}2"
+    units: dict[str, dict[str, str]] = {"mean": {"units": unit}, "variance": {"units": squared}}
     units |= {name: {} for name in columns if name.startswith(("acceptance_", "reduction_"))}
     variables: dict[str, Any] = {
         name: ("sample", column, {"long_name": MEANINGS[name], **units.get(name, {"units": "1"})})

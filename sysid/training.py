@@ -141,7 +141,7 @@ class MaximumLikelihood(Training):
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Best optimum over all starts."""
-        problem = _Problem.of(self, inputs, targets)
+        problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
         results = [problem.solve(start) for start in starts]
         best = min(results, key=lambda result: result.fun)
@@ -168,7 +168,7 @@ class MaximumAPosteriori(MaximumLikelihood):
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
+class MarginalLikelihoodProblem:
     """Minimise minus the log posterior over ``(log variance, log length scales, log noise/variance)``."""
 
     settings: MaximumLikelihood
@@ -179,7 +179,8 @@ class _Problem:
     target_variance: float
 
     @classmethod
-    def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> "_Problem":
+    def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> "MarginalLikelihoodProblem":
+        """Problem of inputs (n, p) and centred targets (n,), in their own scales."""
         p = inputs.shape[1]
         spread = Scaling.fit(inputs).scale  # 1 for a constant feature
         distances = np.array([np.median(pdist(inputs[:, [d]])) for d in range(p)])
@@ -189,11 +190,13 @@ class _Problem:
 
     @property
     def bounds(self) -> np.ndarray:
+        """Lower and upper bounds (p + 2, 2) of the logarithms."""
         scales = np.outer(self.spread, self.settings.length_scale_bounds)
         variance = self.target_variance * np.array(self.settings.variance_bounds)
         return np.log(np.vstack([variance, scales, self.settings.noise_bounds]))
 
     def starts(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
+        """Starting points (p + 2,): typical distances, longer ones, and random draws about them."""
         first = np.log(np.concatenate([[self.target_variance], self.typical, [0.01]]))
         longer = first.copy()
         longer[1:-1] += np.log(self.settings.length_scale_prior_median)
@@ -201,16 +204,19 @@ class _Problem:
         return [np.clip(start, *self.bounds.T) for start in [first, longer, *drawn][:n]]
 
     def solve(self, start: np.ndarray) -> OptimizeResult:
+        """Minimise from one start."""
         options = {"maxiter": self.settings.max_iterations}
         return minimize(self.cost, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options=options)
 
     def hyperparameters(self, x: np.ndarray) -> Hyperparameters:
+        """Hyper-parameters of the logarithms x (p + 2,)."""
         kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
         noise = float(np.exp(x[0] + x[-1]))
         value = log_marginal_likelihood(kernel, noise, self.inputs, self.targets).value
         return Hyperparameters(kernel, noise, value, self.warnings(x))
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
+        """Hyper-parameters that lie on a bound."""
         scales = [f"length scale {d + 1}" for d in range(len(x) - 2)]
         names = ["signal variance", *scales, "noise variance"]
         found = []
@@ -220,6 +226,7 @@ class _Problem:
         return tuple(found)
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Minus the log posterior and its gradient (p + 2,)."""
         kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
         try:
             value, gradient = log_marginal_likelihood(kernel, np.exp(x[0] + x[-1]), self.inputs, self.targets)
@@ -240,4 +247,4 @@ class _Problem:
         return float(0.5 * (scales @ scales + noise * noise)), slope
 
 
-__all__ = ["Fixed", "Hyperparameters", "MaximumLikelihood", "Training"]
+__all__ = ["Fixed", "Hyperparameters", "MarginalLikelihoodProblem", "MaximumLikelihood", "Training"]

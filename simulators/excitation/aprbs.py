@@ -31,15 +31,15 @@ class APRBS(Excitation):
     low, high : float
         Range of the levels about the offset [unit of the input].
     shortest_hold : float, optional
-        Shortest time at a level [s]; None: one sample.
+        Shortest time at a level [s], a sample or more; None: one sample.
     longest_hold : float, optional
         Longest time at a level [s]; None: 20 times the shortest.
 
     Raises
     ------
     ValueError
-        On construction: if `low` is not below `high` or the holds are not positive and in order. On use: if no
-        whole number of samples lies between the holds.
+        On construction: if `low` is not below `high` or the holds are not positive and in order. On use: if the
+        shortest hold is shorter than a sample, or no whole number of samples lies between the holds.
 
     Notes
     -----
@@ -76,11 +76,16 @@ class APRBS(Excitation):
         Raises
         ------
         ValueError
-            If no whole number of samples lies between the holds.
+            If the shortest hold is shorter than a sample, or no whole number of samples lies between the holds.
         """
         shortest = dt if self.shortest_hold is None else self.shortest_hold
         longest = SPREAD * shortest if self.longest_hold is None else self.longest_hold
-        limits = max(first_sample(shortest, dt), 1), math.floor(longest / dt + WHOLE)
+        if shortest < dt * (1.0 - WHOLE):
+            raise ValueError(
+                f"APRBS(shortest_hold={self.shortest_hold!r}): expected a time of at least one sampling interval dt="
+                f"{dt:.9g} s, got {shortest / dt:.6g} samples; set shortest_hold to {dt:.9g} s or more"
+            )
+        limits = first_sample(shortest, dt), math.floor(longest / dt + WHOLE)
         if limits[0] > limits[1]:
             raise ValueError(
                 f"APRBS(shortest_hold={self.shortest_hold!r}, longest_hold={self.longest_hold!r}): expected a whole "

@@ -20,7 +20,7 @@ class BoucWen(System):
         z' = alpha y' - beta (gamma |y'| |z|^(nu-1) z + delta y' |z|^nu)
 
     with the force u as input and the displacement y as output. The noise w ~ N(0, force_noise_std^2) is a
-    force, held over a sample; the benchmark has none.
+    force, held over a sample.
 
     Raises
     ------
@@ -31,9 +31,9 @@ class BoucWen(System):
     Notes
     -----
     J.-P. Noel and M. Schoukens, Hysteretic benchmark with a dynamic nonlinearity, Workshop on Nonlinear
-    System Identification Benchmarks (2016), with its parameters. It is integrated at 15 kHz and observed
-    at 750 Hz: hence 20 substeps. The force of the benchmark varies between its samples: simulate with
-    `Interpolation.band_limited` (or linearly at 15 kHz).
+    System Identification Benchmarks (2016), with its parameters; that benchmark has no process noise. It is
+    integrated at 15 kHz and observed at 750 Hz: hence 20 substeps. Its force varies between the samples:
+    simulate with `Interpolation.band_limited` (or linearly at 15 kHz).
     """
 
     states: ClassVar = (

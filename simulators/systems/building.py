@@ -107,6 +107,10 @@ class Building(System):
         """Return the temperatures of zone, wall and radiator at time zero [degC]."""
         return np.array([self.initial_zone, self.initial_wall, self.initial_radiator])
 
+    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of ambient temperature [degC] and flow [kg/s]: water flows one way only."""
+        return np.array([-273.15, 0.0]), np.array([np.inf, np.inf])
+
     def jacobian(
         self, state: NDArray[np.float64], input: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

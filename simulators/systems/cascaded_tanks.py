@@ -122,6 +122,10 @@ class CascadedTanks(System):
         """Return the levels of the empty and of the full tanks [V]."""
         return np.zeros(2), np.array([self.upper_height, self.lower_height])
 
+    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the limits of the pump voltage [V]: the pump does not suck, and takes at most 10 V."""
+        return np.array([0.0]), np.array([10.0])
+
     def jacobian(
         self, state: NDArray[np.float64], input: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:

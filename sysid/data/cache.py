@@ -1,7 +1,11 @@
 """The user's cache of downloaded files."""
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from sysid.data.source import DataError
 
@@ -14,6 +18,33 @@ def cache_folder() -> Path:
     import pooch
 
     return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("sysid"))
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[None]:
+    """Make a folder of the cache; after an error inside, the folders that were made for it go again if empty.
+
+    Raises
+    ------
+    DataError
+        It cannot be made.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to the cache {cache_folder()} ({error.strerror}): name a writable cache folder with the "
+            f"environment variable {CACHE_VARIABLE}"
+        ) from error
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for place in missing:
+                if place.exists():
+                    place.rmdir()
+        raise
 
 
 def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
@@ -31,19 +62,43 @@ def fetch(url: str, sha256: str, folder: str, name: str) -> Path:
     DataError
         No network, no such file there, another checksum, a cache that cannot be written.
     """
+    place = cache_folder() / folder
+    with made(place):
+        try:
+            return _retrieve(url, sha256, place, name)
+        except ValueError as error:
+            raise DataError(
+                f"{url} has not the expected sha256 {sha256} ({error}): nothing was kept; try again, and if it stays "
+                "so use a local copy of the original"
+            ) from error
+        except OSError as error:
+            raise DataError(
+                f"could not fetch {url} into {place} ({type(error).__name__}: {error}): connect to the network; if the "
+                f"cache cannot be written, name a writable cache folder with the environment variable {CACHE_VARIABLE}"
+            ) from error
+
+
+def _retrieve(url: str, sha256: str, place: Path, name: str) -> Path:
+    """Do what `fetch` does; pooch speaks of a download when it has succeeded, not before."""
     import pooch
 
-    place = cache_folder() / folder
-    downloader = pooch.HTTPDownloader(timeout=TIMEOUT)
+    download, done = pooch.HTTPDownloader(timeout=TIMEOUT), []
+
+    def noted(*arguments: Any, **options: Any) -> None:
+        download(*arguments, **options)
+        done.append(url)
+
+    logger = pooch.get_logger()
+    logger.addFilter(_is_warning)
     try:
-        return Path(pooch.retrieve(url, f"sha256:{sha256}", fname=name, path=place, downloader=downloader))
-    except ValueError as error:
-        raise DataError(
-            f"{url} has not the expected sha256 {sha256} ({error}): nothing was kept; try again, and if it stays so "
-            "use a local copy of the original"
-        ) from error
-    except OSError as error:
-        raise DataError(
-            f"could not fetch {url} into {place} ({type(error).__name__}: {error}): connect to the network; if "
-            f"the cache cannot be written, name a writable cache folder with the environment variable {CACHE_VARIABLE}"
-        ) from error
+        path = Path(pooch.retrieve(url, f"sha256:{sha256}", fname=name, path=place, downloader=noted))
+    finally:
+        logger.removeFilter(_is_warning)
+    if done:
+        logger.info("Downloaded %s to %s", url, path)
+    return path
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    """Whether a message is a warning, or worse."""
+    return record.levelno >= logging.WARNING

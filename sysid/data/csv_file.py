@@ -1,7 +1,7 @@
 """CSV files of the user's own."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ class CsvFiles(DataSource):
     """One CSV file per record, with a first line that names the columns.
 
     Every role takes one path or a list of paths; several files stay several records. Times come from `dt`, row
-    k standing for k dt, or from a column of uniform times in seconds, named by `time`.
+    k standing for k dt, or from a column of uniform times in seconds, named by `time`. Every cell of the columns
+    must hold a number: ``on_missing=skip`` does not apply to files, a record with a gap is to be split there.
 
     Raises
     ------
@@ -34,8 +35,8 @@ class CsvFiles(DataSource):
     outputs: Sequence[str] = ()  # columns
     dt: float | None = None  # sampling time, s
     time: str | None = None  # column with the time, s; instead of dt
-    units: Mapping[str, str] = field(default_factory=dict)  # unit of a signal, say {u: V}
-    delimiter: str = ","  # between two cells
+    units: Mapping[str, str] | None = None  # unit of a signal, say {u: V}
+    delimiter: str = ","  # between two cells; a tab may be written as a backslash and a t
     decimal: str = "."  # sign in a number, "." or ","
     initialisation_window: int = 0  # samples at the start of every record that are not judged
 
@@ -63,8 +64,10 @@ class CsvFiles(DataSource):
             )
         if self.dt is not None and not 0 < self.dt < np.inf:
             raise ValueError(f"CsvFiles(dt={self.dt!r}) must be a finite number of seconds > 0")
-        if unknown := sorted(set(self.units) - {*self.inputs, *self.outputs}):
-            raise ValueError(f"CsvFiles(units of {unknown}): expected units of inputs and outputs only")
+        if self.units is not None and not isinstance(self.units, Mapping):
+            raise ValueError(f"CsvFiles(units={self.units!r}) must be a mapping: write 'data.units={{u: V}}'")
+        if unknown := sorted(set(self.units or {}) - {*self.inputs, *self.outputs}):
+            raise ValueError(f"CsvFiles(units of {unknown}): expected units of {[*self.inputs, *self.outputs]} only")
 
     def _record(self, path: str) -> xr.Dataset:
         signals = [*self.inputs, *self.outputs]

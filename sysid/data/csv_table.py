@@ -12,16 +12,19 @@ from sysid.data.source import DataError
 from sysid.record import Array
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+GAP = "fill the gap, or split the record there into two files (on_missing=skip does not apply to files)"
 
 
 @dataclass(frozen=True)
 class CsvFormat:
     """How cells and numbers are written."""
 
-    delimiter: str = ","  # one character between two cells
+    delimiter: str = ","  # one character between two cells; a tab may be written as a backslash and a t
     decimal: str = "."  # "." or ","
 
     def __post_init__(self) -> None:
+        if self.delimiter == r"\t":  # as it comes from a command line
+            object.__setattr__(self, "delimiter", "\t")
         if len(self.delimiter) != 1 or self.decimal not in (".", ",") or self.delimiter == self.decimal:
             raise ValueError(
                 f"expected a delimiter of one character and a decimal '.' or ',' other than it, got delimiter "
@@ -32,7 +35,7 @@ class CsvFormat:
         """Value of a cell; raise ValueError, with what is wrong, unless it is one finite number."""
         text = cell.strip()
         if not text:
-            raise ValueError("is empty: fill the gap, or split the record there into two files")
+            raise ValueError(f"is empty: {GAP}")
         try:
             value = float(
                 text.replace(self.decimal, ".") if self.decimal in text else _without_point(text, self.decimal)
@@ -42,7 +45,7 @@ class CsvFormat:
         if "_" in text:
             raise ValueError(f"holds {text!r}, expected a number: remove the underscores")
         if not math.isfinite(value):
-            raise ValueError(f"holds {text!r}, not a finite number: fill the gap, or split the record there")
+            raise ValueError(f"holds {text!r}, not a finite number: {GAP}")
         return value
 
     def _hint(self, text: str) -> str:
@@ -50,8 +53,8 @@ class CsvFormat:
         try:
             float(text.replace(other, "."))
         except ValueError:
-            return ": correct the cell, or leave the line out"
-        return f": if {other!r} is the decimal sign of this file, set decimal={other!r}"
+            return ": correct the cell, or split the record there into two files"
+        return f": if {other!r} is the decimal sign of this file, set {_option('decimal', other)}"
 
 
 def read_table(path: Path, columns: Sequence[str], form: CsvFormat) -> dict[str, Array]:
@@ -88,6 +91,12 @@ def _without_point(text: str, decimal: str) -> str:
     return text if decimal == "." else text.replace(".", "?")
 
 
+def _option(name: str, sign: str) -> str:
+    """Setting as a shell takes it: in quotes of both kinds, a tab in two characters."""
+    written = sign.replace("\t", r"\t")
+    return f"""'data.{name}="{written}"'"""
+
+
 def _rows(path: Path, form: CsvFormat) -> list[list[str]]:
     try:
         content = path.read_bytes()
@@ -122,7 +131,7 @@ def _places(path: Path, header: list[str], columns: Sequence[str], form: CsvForm
 def _header_hint(header: list[str], form: CsvFormat) -> str:
     for sign, word in DELIMITERS.items():
         if sign != form.delimiter and any(sign in name for name in header):
-            return f"; its cells seem to be separated by {word}: set delimiter={sign!r}"
+            return f"; its cells seem to be separated by {word}: set {_option('delimiter', sign)}"
     try:
         [form.number(name) for name in header if name]
     except ValueError:
@@ -132,10 +141,11 @@ def _header_hint(header: list[str], form: CsvFormat) -> str:
 
 def _uneven(row: list[str], header: list[str], form: CsvFormat) -> str:
     if not any(cell.strip() for cell in row):
-        return "the line is empty in the middle of the record: fill the gap, or split the record into two files"
+        return f"the line is empty in the middle of the record: {GAP}"
     advice = "complete the line"
     if form.delimiter == "," and len(row) > len(header):
-        advice = "where numbers are written with a decimal comma, separate cells by ';' and set delimiter and decimal"
+        options = f"{_option('delimiter', ';')} {_option('decimal', ',')}"
+        advice = f"where numbers are written with a decimal comma, separate cells by ';' and set {options}"
     return f"expected {len(header)} cells as in the header, got {len(row)}; {advice}"
 
 

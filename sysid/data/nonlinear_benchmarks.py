@@ -2,10 +2,12 @@
 
 import difflib
 import hashlib
+import io
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sysid.data.cache import CACHE_VARIABLE, cache_folder
+from sysid.data.cache import cache_folder, made
 from sysid.data.exchange import from_nonlinear_benchmarks
 from sysid.data.extra import optional_package
 from sysid.data.published import DATA_VARIABLE
@@ -22,6 +24,7 @@ from sysid.recordings import Recordings
 
 PACKAGE = "nonlinear_benchmarks"
 FOLDERS = {"WienerHammerstein_Process_Noise": "WienHammer"}  # of sets whose folder has another name
+OWN = {"Cascaded_Tanks": "cascaded_tanks", "Silverbox": "silverbox", "BoucWen": "bouc_wen"}  # sources with local copies
 NOWHERE = "file:///nowhere/"  # address that keeps the package from downloading into a folder of local copies
 ARCHIVES = {  # of sets whose archive the package names by the end of its address
     "CED": "FULLTEXT01.zip",
@@ -117,35 +120,32 @@ def _advice(name: str) -> str:
     )
 
 
-def _call(function: Callable[..., Any], folder: Path, **options: Any) -> Any:
-    """Let the package read, and where it has to also fetch, the files of a set in this folder."""
+def _call(function: Callable[..., Any], folder: Path, final: Path | None = None, **options: Any) -> Any:
+    """Let the package read, and where it has to also fetch, the files of a set in this folder, to stay in `final`."""
     try:
         return function(dir_placement=str(folder), **options)
     except Exception as error:  # the package raises plain exceptions
+        said = str(error).replace(str(folder), str(final or folder))
         name = FOLDERS.get(function.__name__, function.__name__)
+        own = f"; data={OWN[name]} reads this set from local copies of single files too" if name in OWN else ""
         raise DataError(
-            f"{PACKAGE} could not provide {function.__name__} in {folder} ({type(error).__name__}: {error}); "
-            f"connect to the network, or {_advice(name)}; complete copies hold the downloaded archive too"
+            f"{PACKAGE} could not provide {function.__name__} in {final or folder} ({type(error).__name__}: {said}); "
+            f"connect to the network, or {_advice(name)}; complete copies hold the downloaded archive too{own}"
         ) from error
 
 
 def _download(function: Callable[..., Any], place: Path, name: str) -> Any:
     """Fetch a set into the cache, where it appears after it was read completely, or not at all."""
     temporary = place / f".{name}.{secrets.token_hex(4)}.tmp"
-    try:
-        temporary.mkdir(parents=True)
-    except OSError as error:
-        raise DataError(
-            f"cannot write to the cache {place} ({error.strerror}): name a writable cache folder with the "
-            f"environment variable {CACHE_VARIABLE}"
-        ) from error
-    try:
-        result = _call(function, temporary)
-        if not (place / name).exists():  # another process may have been faster
-            os.replace(temporary, place / name)
-        return result
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with made(temporary):
+        try:
+            with redirect_stdout(io.StringIO()):  # the package prints every attempt, with the temporary folder
+                result = _call(function, temporary, place / name)
+            if not (place / name).exists():  # another process may have been faster
+                os.replace(temporary, place / name)
+            return result
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _split(result: Any) -> tuple[list[Any], list[Any]]:

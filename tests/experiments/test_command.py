@@ -94,6 +94,8 @@ def test_progress_bar_on_a_terminal(monkeypatch):
         (["reduction=foo"], ["foo", "mean_relevance", "marginal_log_likelihood"]),
         (["weather=measured", "weather.path=no.csv"], ["no.csv", "path"]),
         (["budget=1"], ["budget", "2"]),
+        (["data=bouc_wen", "system=building"], ["record", "system", "data=simulated"]),
+        (["system=none", "insertion=error"], ["system=none", "system=building"]),
     ],
     ids=lambda value: ",".join(value) if "=" in value[0] else "",
 )
@@ -111,6 +113,20 @@ def test_divergence_in_a_process(tmp_path):
     assert "Traceback" not in said(process)
     assert "diverged at time" in said(process)
     assert (tmp_path / "run" / "trajectory.nc").exists()
+
+
+def test_a_record_in_a_process(tmp_path):
+    """Lags chosen from the record are told; the run needs no system."""
+    path = tmp_path / "record.csv"
+    values = [(0.3 * ((5 * k) % 7), 0.3 * ((5 * (k - 1)) % 7)) for k in range(200)]
+    path.write_text("u,y\n" + "\n".join(f"{u:.3f},{y:.3f}" for u, y in values) + "\n")
+    options = (f"data.estimation={path}", f"data.test={path}", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.1")
+    small = ("training.n_initial=20", "training.restarts=1", "budget=10", "figures=true", "narx.max_order=2")
+    process = command(tmp_path / "run", "data=csv", *options, *small)
+    assert process.returncode == 0, said(process)
+    assert "Lags chosen: order" in process.stdout
+    assert "Warning" not in said(process)
+    assert {"trajectory.nc", "signals.png", "prediction.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):

@@ -53,7 +53,11 @@ DEFAULTS = yaml.safe_load((CONF / "identify.yaml").read_text())["defaults"]
 GROUPS = [next(iter(entry)) for entry in DEFAULTS if isinstance(entry, dict)]
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent != CONF)
 OPTIONS = [(path.parent.relative_to(CONF).as_posix(), path.stem) for path in FILES]
-OF_IDENTIFY = [(group, name) for group, name in OPTIONS if group in GROUPS]
+#: groups of numbers that other groups refer to
+VALUES = {"operating_point"}
+#: options that are nothing without values of the user's
+UNFINISHED = {("narx", "lags")}
+OF_IDENTIFY = [o for o in OPTIONS if o[0] in GROUPS and o[0] not in VALUES and o not in UNFINISHED]
 
 
 def nodes(value):
@@ -89,7 +93,7 @@ def concrete(role):
 
 
 def test_groups_are_those_of_the_roles():
-    assert set(GROUPS) == set(ROLES)
+    assert set(GROUPS) == set(ROLES) | VALUES
     assert {group for group, _ in OPTIONS} >= set(GROUPS)
 
 
@@ -128,6 +132,24 @@ def test_defaults_are_the_documented_ones():
     assert config.narx.on_missing == "error"
     assert config.acceptance.reference == "leave_one_out"
     assert config.acceptance.criterion == config.reduction
+
+
+@pytest.mark.parametrize("system", sorted(path.stem for path in (CONF / "operating_point").glob("*.yaml")))
+def test_excitations_follow_the_operating_point(system):
+    values = configured(f"operating_point={system}", "excitation=multisine").operating_point
+    assert values.low == -values.high == -values.amplitude
+    assert 0 < values.rms < values.amplitude or system == "unit"
+    found = configured(f"operating_point={system}", "excitation=aprbs", "operating_point.offset=7").excitation
+    assert (found.offset, found.low, found.high) == (7, values.low, values.high)
+    assert configured(f"operating_point={system}", "excitation=multisine").excitation.rms == values.rms
+
+
+def test_lags_of_ones_own():
+    lags = ("narx=lags", "narx.outputs={y: 2}", "narx.inputs={u: [0, 3]}")
+    narx = instantiate(configured("system=van_der_pol", *lags).narx, _convert_="all")
+    assert narx.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
+    alone = instantiate(configured("system=van_der_pol", *lags[:2]).narx, _convert_="all")
+    assert alone.feature_names == ("y[k-1]", "y[k-2]")
 
 
 def test_matched_acceptance_follows_the_reduction():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from running import BUDGET, CONF, DATA, PLAIN, SHORT, bits, data_of, execute, phases, summary_of
+from running import BUDGET, CONF, DATA, PLAIN, SHORT, bits, configured, data_of, execute, phases, summary_of
 
 from sysid.model import Model
 
@@ -228,3 +228,80 @@ def test_default_thresholds_work_on_a_year(insertion, tmp_path):
     folder = execute(tmp_path, f"duration={days}d", f"insertion={insertion}", "figures=false")
     summary = summary_of(folder)
     assert summary["smse"] < (1.0 if PLAIN else 0.5)
+
+
+def groups_of(config):
+    """Option of every group, by the class that it stands for; None where there is none."""
+    names = ("system", "controller", "weather", "excitation", "insertion", "narx", "data")
+    return {name: config[name].get("_target_", "").rpartition(".")[2] or None for name in names}
+
+
+BUILDING = {"system": "Building", "controller": "PI", "weather": "SyntheticWeather", "excitation": "NoExcitation"}
+NEUTRAL = {"controller": None, "weather": None, "excitation": "Multisine", "insertion": "Always", "data": None}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], BUILDING | {"insertion": "ErrorThreshold", "narx": "Narx", "data": None}),
+        (["system=building"], BUILDING | {"insertion": "ErrorThreshold", "narx": "Narx"}),
+        (["system=van_der_pol"], NEUTRAL | {"system": "VanDerPol", "narx": "AutomaticNarx"}),
+        (["system=bouc_wen"], NEUTRAL | {"system": "BoucWen", "narx": "AutomaticNarx"}),
+        (["system=cascaded_tanks"], NEUTRAL | {"system": "CascadedTanks", "narx": "AutomaticNarx"}),
+        (["controller=none"], BUILDING | {"controller": None}),
+        (["weather=none", "excitation=prbs"], BUILDING | {"weather": None, "excitation": "PRBS"}),
+        (["insertion=always", "narx=auto"], BUILDING | {"insertion": "Always", "narx": "AutomaticNarx"}),
+        (["narx=auto", "system=building"], BUILDING | {"narx": "AutomaticNarx"}),
+        (["system=cascaded_tanks", "controller=level_pi"], {"controller": "PI", "narx": "AutomaticNarx"}),
+        (["data=bouc_wen"], NEUTRAL | {"system": None, "data": "BoucWenData", "narx": "Narx"}),
+        (["data=boston"], NEUTRAL | {"system": None, "data": "BostonData", "narx": "AutomaticNarx"}),
+        (["data=csv"], NEUTRAL | {"system": None, "data": "CsvFiles", "narx": "AutomaticNarx"}),
+        (["data=cascaded_tanks", "narx=auto"], {"system": None, "narx": "AutomaticNarx"}),
+        (["data=simulated"], BUILDING | {"data": None}),
+        (["data=silverbox", "data=simulated"], BUILDING | {"data": None}),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, list) else "",
+)
+def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
+    found = groups_of(configured(*overrides))
+    assert found | expected == found
+
+
+@pytest.mark.parametrize("options", [("system=building",), ("system=cascaded_tanks", "controller=level_pi")])
+def test_the_controller_runs_at_the_dt_of_its_system(options):
+    config = configured(*options, "system.dt=7.0")
+    assert config.controller.dt == 7.0
+
+
+OWN = """
+defaults:
+  - override /controller@_global_.controller: none
+  - override /weather@_global_.weather: none
+  - override /excitation@_global_.excitation: prbs
+  - override /narx@_global_.narx: auto
+  - override /insertion@_global_.insertion: always
+  - _self_
+
+_target_: two_rooms.TwoRooms
+exchange: 0.4
+"""
+
+
+def test_a_system_of_a_user_needs_neither_dt_nor_lags_nor_a_controller(tmp_path):
+    """Fields that its yaml leaves out keep the defaults of the class, as does what depends on them."""
+    from hydra import compose, initialize_config_dir
+
+    from experiments.identification import run
+
+    (tmp_path / "system").mkdir()
+    (tmp_path / "system" / "rooms.yaml").write_text(OWN)
+    short = ("duration=120samples", "training.n_initial=15", "budget=12", "training.restarts=1", "figures=false")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("identify", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "system=rooms", *short])
+    run(config, tmp_path)
+    trajectory, rows = data_of(tmp_path, "trajectory"), data_of(tmp_path, "narx")
+    assert trajectory.attrs["dt"] == 0.5
+    assert trajectory.sizes["time"] == 120
+    assert set(trajectory["heat"].values) == {-1.0, 1.0}
+    assert rows["feature"].values.tolist() == [f"{name}[k-{lag}]" for name in ("warm_air", "heat") for lag in (1, 2)]
+    assert summary_of(tmp_path)["system"] == "TwoRooms"

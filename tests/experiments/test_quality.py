@@ -6,6 +6,8 @@ from running import PLAIN, data_of, execute, phases, summary_of
 
 from sysid import OnlineGP
 from sysid.model import Model
+from sysid.scaling import Scaling
+from sysid.sparse import fit_sparse
 
 SEEDS = range(10)
 FULL = 2000  # points of the full GP
@@ -47,6 +49,24 @@ def test_median_smse_is_at_most_half_of_no_learning(years):
 def test_median_smse_is_close_to_that_of_a_full_gp(years):
     full = float(np.median([full_smse(folder) for folder in years]))
     assert median(years, "smse") <= 1.3 * full
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PLAIN, reason="minutes without the compiler")
+def test_a_sparse_gp_of_all_samples_is_better_than_a_linear_model_and_the_online_gp(years):
+    """What the README says of seed 0."""
+    rows, result = data_of(years[0], "narx"), data_of(years[0], "result")
+    initial, online, after = phases(result)
+    before = initial | online
+    scaling = Scaling.fit(rows["regressor"].values[before])
+    z, y = scaling.transform(rows["regressor"].values), rows["target"].values - rows["target"].values[before].mean()
+    sparse = fit_sparse(z[before], y[before], n_inducing=100, max_iterations=150).model.predict(z[after])[0]
+    linear = np.column_stack([z, np.ones(len(z))])
+    straight = linear[after] @ np.linalg.lstsq(linear[before], y[before], rcond=None)[0]
+    smse = [np.mean((y[after] - mean) ** 2) / np.var(y[after]) for mean in (sparse, straight)]
+    assert smse[0] == pytest.approx(0.231, abs=0.006)
+    assert smse[1] == pytest.approx(0.273, abs=0.003)
+    assert smse[0] < smse[1] < summary_of(years[0])["smse"]
 
 
 @pytest.mark.slow

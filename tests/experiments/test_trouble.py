@@ -62,6 +62,17 @@ def refused(*overrides, folder):
         (["duration=-3d"], ["duration", "positive"]),
         (["duration=soon"], ["duration", "365d", "soon"]),
         (["duration=1h"], ["duration", "at least", "n_initial"]),
+        (["duration=20samples"], ["duration", "at least", "n_initial"]),
+        (["duration=5000sample"], ["duration", "5000samples", "365d"]),
+        (["duration=20000001samples"], ["duration", "20000000", "365d"]),
+        (["duration=1e300"], ["duration", "20000000", "5000samples"]),
+        (["identified=half"], ["identified", "fraction", "half"]),
+        (["figures=maybe"], ["figures", "true or false", "maybe"]),
+        (["seed=true"], ["seed", "whole number", "True"]),
+        (["interpolation=cubic"], ["interpolation", "held, linear, band_limited", "cubic"]),
+        (["noise.std=-1"], ["noise", "std", "-1"]),
+        (["excited=[mass_flow]"], ["mass_flow", "controller", "excitation"]),
+        (["system=none", "insertion=error"], ["system=none", "data="]),
         (["narx.outputs.zone_temperature=5000"], ["at least", "lags"]),
         (["narx.outputs.zone_temperature=0"], ["zone_temperature", "lag"]),
         (["narx.target=mass_flow"], ["target", "zone_temperature"]),
@@ -381,3 +392,64 @@ def test_folder_that_vanishes_is_named(tmp_path):
         identification.run(configured(*SHORT), folder)
     for name in ("summary.json", *(f"{kind}.nc" for kind in DATA)):
         assert str(folder / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(("overrides", "key"), [((), "hydra.run.dir"), (("-m", "seed=1,2"), "hydra.sweep.dir")])
+def test_a_run_folder_that_cannot_be_made_ends_in_one_line(overrides, key, tmp_path):
+    (tmp_path / "file").write_text("")
+    process = subprocess.run(
+        [*COMMAND, *overrides, f"{key}={tmp_path}/file/run"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 1
+    (line,) = process.stderr.strip().splitlines()
+    assert line.startswith(f"Error: cannot write to the folder of the run {tmp_path}/file/run")
+    assert f"set {key}" in line
+
+
+def test_a_folder_of_the_users_called_conf_does_not_hide_ours(tmp_path):
+    (tmp_path / "conf" / "system").mkdir(parents=True)
+    (tmp_path / "conf" / "system" / "own.yaml").write_text("_target_: simulators.systems.van_der_pol.VanDerPol\n")
+    process = subprocess.run(
+        [*COMMAND, "--config-dir", "conf", "system=own", "--cfg", "job"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f".{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 0, said(process)
+    assert "simulators.systems.van_der_pol.VanDerPol" in process.stdout
+
+
+@pytest.mark.parametrize(
+    ("overrides", "idle"),
+    [
+        (("system=van_der_pol", "excitation=prbs"), "VanDerPol: excitation=prbs"),
+        (("duration=3d", "excited=null"), "Building: excited=null"),
+    ],
+)
+def test_overrides_without_effect_are_told(overrides, idle, tmp_path):
+    short = ("training.n_initial=20", "duration=200samples", "figures=false")
+    process = command(tmp_path / "run", *short, *overrides)
+    assert process.returncode == 0, said(process)
+    assert f"Note: without effect on {idle}" in process.stdout
+    notes = summary_of(tmp_path / "run")["warnings"]
+    assert any(note == f"without effect on {idle}" for note in notes)
+
+
+def test_too_few_substeps_are_told(tmp_path):
+    """One substep of the building does not diverge while the valve saturates, and is wrong."""
+    summaries = {
+        substeps: summary_of(execute(tmp_path / str(substeps), *SHORT, f"system.substeps={substeps}"))
+        for substeps in (1, 30)
+    }
+    told = {n: [w for w in summary["warnings"] if "raise system.substeps" in w] for n, summary in summaries.items()}
+    assert len(told[1]) == 1
+    assert "1 substeps per sample are inaccurate" in told[1][0]
+    assert not told[30]
+
+
+def test_a_stream_without_samples_to_judge_by_still_has_a_score(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        execute(tmp_path, *SHORT, "identified=1")
+    assert "no samples after it to judge the final model by" in caplog.text

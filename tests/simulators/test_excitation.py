@@ -20,6 +20,7 @@ from simulators.excitation.prbs import PRBS
 from simulators.noise import random_streams
 
 CONF = Path(__file__).parents[2] / "conf" / "excitation"
+UNIT = yaml.safe_load((CONF.parent / "operating_point" / "unit.yaml").read_text())
 FILES = sorted(CONF.glob("*.yaml"))
 NEEDED = {"recorded": {"values": [float(k % 7) for k in range(5000)]}}  # what an option cannot work without
 DT = 0.02  # s
@@ -35,9 +36,17 @@ def concrete():
     return found
 
 
+def settings_of(path):
+    """What a yaml says, for a system with the operating point of a unit."""
+    text = path.read_text()
+    for name, value in UNIT.items():
+        text = text.replace(f"${{operating_point.{name}}}", "null" if value is None else str(value))
+    return yaml.safe_load(text)
+
+
 def option(path):
     """The excitation of a yaml."""
-    settings = {**yaml.safe_load(path.read_text()), **NEEDED.get(path.stem, {})}
+    settings = {**settings_of(path), **NEEDED.get(path.stem, {})}
     module, _, name = settings.pop("_target_").rpartition(".")
     return getattr(importlib.import_module(module), name)(**settings)
 
@@ -64,7 +73,7 @@ def test_yaml_states_the_defaults_and_their_units(excitation):
     path = next(path for path in FILES if type(option(path)) is type(excitation))
     plain = type(excitation)()
     assert replace(excitation, **({"values": None} if path.stem in NEEDED else {})) == plain
-    written = yaml.safe_load(path.read_text())
+    written = settings_of(path)
     assert set(written) - {"_target_"} == {field.name for field in fields(plain)}
     for line in path.read_text().splitlines()[2:]:
         assert "#" in line or line.lstrip().startswith("- "), line

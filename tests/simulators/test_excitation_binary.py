@@ -210,7 +210,7 @@ def test_a_longer_aprbs_begins_with_the_shorter_one():
         (None, 0.04, (1, 4)),
         (0.021, 0.049, (3, 4)),
         (0.03, 0.03, (3, 3)),
-        (0.003, 0.07, (1, 7)),
+        (0.01, 0.07, (1, 7)),
     ],
 )
 def test_holds_in_samples(shortest, longest, expected):
@@ -235,7 +235,17 @@ def test_impossible_aprbs_is_refused(wrong):
         APRBS(**wrong)
 
 
-@pytest.mark.parametrize(("shortest", "longest", "advice"), [(0.012, 0.018, "0.02"), (0.001, 0.005, "0.01")])
+@pytest.mark.parametrize(("shortest", "longest", "advice"), [(0.012, 0.018, "0.02"), (None, 0.005, "0.01")])
 def test_aprbs_needs_a_whole_number_of_samples_between_its_holds(shortest, longest, advice):
     with pytest.raises(ValueError, match=rf"whole number of samples.*set longest_hold to {advice} s or more"):
         APRBS(shortest_hold=shortest, longest_hold=longest).signal(10, DT, rng())
+
+
+@pytest.mark.parametrize("shortest", [0.003, 0.00999])
+def test_aprbs_holds_no_shorter_than_a_sample(shortest):
+    message = (
+        rf"APRBS\(shortest_hold={shortest}\): expected a time of at least one .* dt=0.01 s.*set shortest_hold to 0.01 s"
+    )
+    with pytest.raises(ValueError, match=message):
+        APRBS(shortest_hold=shortest, longest_hold=0.07).signal(10, DT, rng())
+    assert APRBS(shortest_hold=0.01 * (1 - 1e-12)).hold_samples(DT) == (1, 20)

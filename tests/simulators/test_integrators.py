@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from plants import Basin, Runaway
 
-from simulators import DivergenceError, Interpolation, Signal, System, simulate
+from simulators import DivergenceError, Interpolation, Signal, System, closed_loop, simulate, simulate_many
+from simulators.controllers.open_loop import OpenLoop
 from simulators.integrators import integrate, stepper
 from simulators.reference import solve_reference
 from simulators.runge_kutta import PLAIN, compile_drift, drift_address
@@ -176,8 +177,70 @@ class OutOfRange(Analytic):
 
 
 def test_wrong_index_is_an_error_not_a_wild_read():
-    with pytest.raises(IndexError):
+    message = (
+        r"^OutOfRange\.drift raised IndexError: index 2 is out of bounds for axis 0 with size 2 \(line \d+ of .*"
+        r"test_integrators\.py: derivative\[0\] = state\[2\]\)\. It was called at time 0 with 2 states, 0 inputs, "
+        r"0 noises and 1 parameters, .*: correct the drift"
+    )
+    with pytest.raises(ValueError, match=message):
         simulate(OutOfRange(), np.empty((2, 0)))
+    with pytest.raises(ValueError, match=message):
+        simulate_many(OutOfRange(), n_samples=2, n_trajectories=2)
+
+
+def broken(drift):
+    """A system of two states with this drift."""
+    return type("Broken", (Analytic,), {"drift": staticmethod(drift)})()
+
+
+def looks_up(time, state, input, noise, parameters, derivative):
+    derivative[0] = {"a": 1.0}["b"]
+
+
+def misspells(time, state, input, noise, parameters, derivative):
+    derivative[0] = sate[0]  # noqa: F821
+
+
+def returns(time, state, input, noise, parameters):
+    return state
+
+
+@pytest.mark.parametrize(
+    ("drift", "raised"),
+    [
+        (looks_up, r"KeyError: 'b' \(line \d+ of .*\{\"a\": 1\.0\}\[\"b\"\]\)"),
+        (misspells, r"NameError: name 'sate' is not defined"),
+        (returns, r"TypeError: returns\(\) takes 5 positional arguments but 6 were given\. .*as drift\(time, state"),
+    ],
+)
+def test_what_a_drift_raises_is_told_with_its_name(drift, raised):
+    with pytest.raises(ValueError, match=rf"^Broken\.drift raised {raised}"):
+        simulate(broken(drift), n_samples=3)
+    with pytest.raises(ValueError, match=rf"^Broken\.drift raised {raised}"):
+        closed_loop(broken(drift), OpenLoop(dt=0.5), {}, n_samples=3)
+
+
+def prints(time, state, input, noise, parameters, derivative):
+    derivative[0] = float(str(state[0]))
+    derivative[1] = 0.0
+
+
+def imports(time, state, input, noise, parameters, derivative):
+    import math
+
+    derivative[0] = derivative[1] = math.sin(time)
+
+
+@pytest.mark.skipif(PLAIN, reason="nothing is compiled")
+@pytest.mark.parametrize(
+    ("drift", "complaint"),
+    [(prints, "could not convert string to float"), (imports, "unsupported opcode")],
+)
+def test_what_only_the_compiler_refuses_names_the_drift(drift, complaint):
+    message = rf"^{drift.__name__}, the drift of a system: expected scalar Python.*{complaint}.*; write the drift"
+    with pytest.raises(TypeError, match=message) as error:
+        simulate(broken(drift), n_samples=3)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.skipif(PLAIN, reason="nothing is compiled")
@@ -188,8 +251,13 @@ def test_drift_is_compiled_once_and_refused_with_advice():
     def unsupported(time, state, input, noise, parameters, derivative):
         derivative[0] = {"a": open}["a"]
 
-    with pytest.raises(TypeError, match="unsupported: expected scalar Python"):
+    with pytest.raises(TypeError, match=r"unsupported, the drift of a system: expected scalar Python") as error:
         compile_drift(unsupported)
+    assert re.search(
+        r"got: Untyped global name 'open'.*\(line \d+ of .*test_integrators\.py\); write", str(error.value)
+    )
+    assert len(str(error.value)) < 500
+    assert "\n" not in str(error.value)
 
 
 SCRIPT = """
@@ -215,6 +283,47 @@ def test_compiled_equals_plain():
     compiled, plain = closed_loop_in("0"), closed_loop_in("1")
     for one, other in zip(compiled, plain, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class Boxed(Analytic):
+    """Limits that are wrong in one of several ways."""
+
+    limits: ClassVar = None
+
+    def state_limits(self):
+        return self.limits
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ([0.0], [1.0]),
+        ([0.0, 0.0], [1.0, -1.0]),
+        ([0.0, np.nan], [1.0, 1.0]),
+        ([0.0, 0.0], [1.0]),
+        None,
+        ("a", "b"),
+    ],
+    ids=str,
+)
+def test_wrong_limits_are_refused(limits):
+    system = type("Box", (Boxed,), {"limits": limits})()
+    with pytest.raises(
+        ValueError, match=r"^Box\.state_limits\(\) returned .*: expected lower and upper limits of 2 states"
+    ):
+        simulate(system, n_samples=3)
+
+
+def test_interpolation_by_name():
+    x0, u, w = building_run()
+    for kind in Interpolation:
+        named = integrate(Building(), x0, u, w, kind.value)
+        np.testing.assert_array_equal(named.states, integrate(Building(), x0, u, w, kind).states)
+    with pytest.raises(
+        ValueError, match="interpolation='cubic': expected one of 'held', 'linear', 'band_limited'; change"
+    ):
+        integrate(Building(), x0, u, w, "cubic")
 
 
 def test_splitting_a_sample_changes_only_the_substeps():

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plants import Lag, random_input
 
-from simulators import MeasurementNoise, closed_loop, collect, simulate, simulate_many
+from simulators import MeasurementNoise, Signal, closed_loop, collect, simulate, simulate_many
+from simulators.controllers.open_loop import OpenLoop
 from simulators.controllers.pi import PI
 from simulators.measurement import signal_to_noise
 from simulators.noise import random_streams
 from simulators.runge_kutta import PLAIN
 from simulators.systems.building import Building
+from simulators.systems.van_der_pol import VanDerPol
 
 N = 3000 if PLAIN else 20000
 
@@ -187,7 +190,7 @@ def test_every_trajectory_has_its_own_ratio():
 
 
 def test_constant_output_has_no_ratio():
-    message = r"MeasurementNoise\(snr_db=20\): expected outputs that vary, output 0 is constant.*excite.*or give std"
+    message = r"MeasurementNoise\(snr_db=20\.0\): expected outputs that vary, output 0 is constant.*excite.*or give std"
     with pytest.raises(ValueError, match=message):
         simulate(Lag(), np.zeros(10), measurement=MeasurementNoise(snr_db=20.0))
     with pytest.raises(ValueError, match="output 1 is constant"):
@@ -206,13 +209,63 @@ def test_constant_output_of_a_closed_loop_is_refused_at_the_call():
     ("options", "message"),
     [
         ({"std": 0.1, "snr_db": 20.0}, r"std=0.1\): expected only one of std and snr_db=20.0; change std"),
-        ({"std": -0.1}, r"std=-0.1\): expected a number >= 0; change std"),
-        ({"std": np.nan}, r"std=nan\): expected a finite number; change std"),
-        ({"std": "small"}, r"std='small'\): expected a finite number"),
-        ({"snr_db": np.inf}, r"snr_db=inf\): expected a finite number; change snr_db"),
+        ({"std": -0.1}, r"std=-0.1\): expected a number >= 0, or a list with one for each output; change std"),
+        ({"std": np.nan}, r"std=nan\): expected a number >= 0"),
+        ({"std": "small"}, r"std='small'\): expected a number >= 0"),
+        ({"std": True}, r"std=True\): expected a number >= 0"),
+        ({"std": []}, r"std=\(\)\): expected a number >= 0"),
+        ({"std": [0.1, -0.1]}, r"std=\(0\.1, -0\.1\)\): expected a number >= 0, or a list"),
+        ({"std": [[0.1], [0.2]]}, r"std=.*expected a number >= 0, or a list"),
+        ({"std": [0.1], "snr_db": 20.0}, r"std=\(0\.1,\)\): expected only one of"),
+        ({"snr_db": [20.0, np.nan]}, r"snr_db=\(20\.0, nan\)\): expected a finite number, or a list"),
+        (
+            {"snr_db": np.inf},
+            r"snr_db=inf\): expected a finite number, or a list with one for each output; change snr_db",
+        ),
         ({"snr_db": "20 dB"}, r"snr_db='20 dB'\): expected a finite number"),
     ],
 )
 def test_impossible_noise_is_refused(options, message):
     with pytest.raises(ValueError, match=rf"MeasurementNoise\({message}"):
         MeasurementNoise(**options)
+
+
+@dataclass(frozen=True)
+class Twin(VanDerPol):
+    """Both states are measured."""
+
+    outputs: ClassVar = (Signal("seen", "m", "position"), Signal("felt", "m/s", "velocity"))
+
+
+def test_every_output_may_have_its_own_deviation():
+    noise = MeasurementNoise(std=[0.0, 2.0])
+    assert noise == MeasurementNoise(std=(0.0, 2)) == MeasurementNoise(std=np.array([0.0, 2.0]))
+    assert len({noise, MeasurementNoise(std=[0, 2.0])}) == 1
+    record = simulate(Twin(), n_samples=4000, measurement=noise)
+    e = record.output - record.noise_free_output
+    assert not e[:, 0].any()
+    assert e[:, 1].std() == pytest.approx(2.0, rel=0.05)
+    many = simulate_many(Twin(), n_samples=4000, seeds=[0, 1], measurement=noise)
+    np.testing.assert_array_equal(many[0].output, record.output)
+    loop = closed_loop(Twin(), OpenLoop(dt=0.1), {}, n_samples=4000, measurement=noise)
+    np.testing.assert_array_equal([sample.output for sample in loop], record.output)
+
+
+def test_every_output_may_have_its_own_ratio():
+    record = simulate(Twin(), n_samples=4000, measurement=MeasurementNoise(snr_db=[10, 30]))
+    np.testing.assert_allclose(signal_to_noise(record.noise_free_output, record.output), [10, 30], atol=0.3)
+
+
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.2, 0.3]])
+@pytest.mark.parametrize("name", ["std", "snr_db"])
+def test_a_list_must_fit_the_outputs(name, values):
+    noise = MeasurementNoise(**{name: values})
+    message = rf"MeasurementNoise\({name}=\(.*\)\): expected one number for all outputs, or one for each of "
+    with pytest.raises(ValueError, match=message + r"\['seen', 'felt'\]; change"):
+        simulate(Twin(), n_samples=4, measurement=noise)
+    with pytest.raises(ValueError, match="^" + message):
+        simulate_many(Twin(), n_samples=4, n_trajectories=2, measurement=noise)
+    with pytest.raises(ValueError, match=message):
+        closed_loop(Twin(), OpenLoop(dt=0.1), {}, n_samples=4, measurement=noise)
+    with pytest.raises(ValueError, match=message + r"\['output 0', 'output 1'\]"):
+        noise.std_of(np.eye(2))

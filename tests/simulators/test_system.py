@@ -58,3 +58,65 @@ def test_noises_without_deviations_are_refused():
 
     with pytest.raises(NotImplementedError, match=r"Noisy has the noises \['gust'\]: define noise_std"):
         simulate(Noisy(), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("wrap", [lambda drift: drift, classmethod])
+def test_a_drift_that_is_no_static_method_is_refused(wrap):
+    def drift(self, time, state, input, noise, parameters, derivative):
+        derivative[0] = 0.0
+
+    with pytest.raises(TypeError, match=r"Bound\.drift: expected a static method.*write @staticmethod above it"):
+        type("Bound", (Plain,), {"drift": wrap(drift)})
+
+
+class Undecorated(Plain):
+    """Fields without the decorator."""
+
+    damping: float = 0.5
+    label: ClassVar[str] = "none"
+
+
+@dataclass(frozen=True)
+class Above(Undecorated):
+    """Decorated, on top of a class that is not."""
+
+
+class Faster(Plain):
+    """A default of an inherited field, without a type."""
+
+    dt = 0.5
+
+
+@dataclass(frozen=True)
+class Untyped(Plain):
+    """The same with the decorator, which ignores it too."""
+
+    substeps = 3
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (
+            Undecorated,
+            r"Undecorated declares \['damping'\], which are no fields: write @dataclass\(frozen=True\) above",
+        ),
+        (Above, r"Undecorated declares \['damping'\]"),
+        (Faster, r"Faster declares \['dt'\].* every field with its type, say dt: float"),
+        (Untyped, r"Untyped declares \['substeps'\]"),
+    ],
+)
+def test_fields_that_are_none_are_refused(cls, message):
+    for settings in ({}, {"damping": 0.3}):
+        with pytest.raises(TypeError, match=message):
+            cls(**settings)
+
+
+def test_a_class_without_fields_of_its_own_needs_no_decorator():
+    class Renamed(Plain):
+        states = (Signal("a", "m", "first"), Signal("b", "m", "second"))
+        noises: ClassVar = ()
+        note = "no field"
+
+    assert Renamed(dt=0.5) == Renamed(0.5)
+    np.testing.assert_allclose(simulate(Renamed(), [2.0, 2.0]).state, [[0, 0], [2, 1]])

@@ -75,9 +75,20 @@ def test_outputs_alone_and_more_columns_than_needed(write):
         ('"t","u","y"\n"0.0","1","10"\n"0.1", 2 ,20.5\n0.2,-0.3,30\n', {}),
         (GOOD.replace(",", ";"), {"delimiter": ";"}),
         (GOOD.replace(",", "\t"), {"delimiter": "\t"}),
+        (GOOD.replace(",", "\t"), {"delimiter": r"\t"}),
         (GOOD.replace(",", ";").replace(".", ","), {"delimiter": ";", "decimal": ","}),
     ],
-    ids=["mark", "line ends", "empty end", "trailing comma", "quotes", "semicolon", "tab", "decimal comma"],
+    ids=[
+        "mark",
+        "line ends",
+        "empty end",
+        "trailing comma",
+        "quotes",
+        "semicolon",
+        "tab",
+        "tab in words",
+        "decimal comma",
+    ],
 )
 def test_other_ways_of_writing_the_same(content, options, write):
     (record,) = load(write(content), **options).estimation
@@ -91,20 +102,40 @@ HEAD = "u,y\n1,1\n"
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        (HEAD + "2,oops\n", {}, r"line 3 \(row 2 of the data\), column 'y': it holds 'oops', expected a number"),
-        (HEAD + "2,\n", {}, r"line 3 .*column 'y': it is empty: fill the gap"),
+        (
+            HEAD + "2,oops\n",
+            {},
+            r"line 3 \(row 2 of the data\), column 'y': it holds 'oops', expected a number: correct the cell, or split",
+        ),
+        (
+            HEAD + "2,\n",
+            {},
+            r"line 3 .*column 'y': it is empty: fill the gap, or split .*\(on_missing=skip does not apply to files\)$",
+        ),
         (HEAD + " ,2\n", {}, r"line 3 .*column 'u': it is empty"),
-        (HEAD + "nan,2\n", {}, r"column 'u': it holds 'nan', not a finite number: fill the gap"),
+        (
+            HEAD + "nan,2\n",
+            {},
+            r"column 'u': it holds 'nan', not a finite number: fill the gap, .*on_missing=skip does not",
+        ),
         (HEAD + "2,-inf\n", {}, r"column 'y': it holds '-inf', not a finite number"),
         (HEAD + "1_000,2\n", {}, r"column 'u': it holds '1_000', expected a number: remove the underscores"),
-        (HEAD + "\n3,3\n", {}, r"line 3: the line is empty in the middle"),
+        (HEAD + "\n3,3\n", {}, r"line 3: the line is empty in the middle .*: fill the gap, or split the record there"),
         (HEAD + "2\n", {}, r"line 3: expected 2 cells as in the header, got 1; complete the line"),
-        (HEAD + "1,5,2,5\n", {}, r"line 3: expected 2 cells .* got 4; .*decimal comma, .*delimiter and decimal"),
-        ("u;y\n1,5;2,5\n", {"delimiter": ";"}, r"column 'u': it holds '1,5'.*set decimal=','"),
-        ("u;y\n1.5;2,5\n", {"delimiter": ";", "decimal": ","}, r"column 'u': it holds '1.5'.*set decimal='\.'"),
+        (
+            HEAD + "1,5,2,5\n",
+            {},
+            r"line 3: expected 2 cells .* got 4; .*comma, .*set 'data\.delimiter=\";\"' 'data\.decimal=\",\"'$",
+        ),
+        ("u;y\n1,5;2,5\n", {"delimiter": ";"}, r"column 'u': it holds '1,5'.*set 'data\.decimal=\",\"'$"),
+        (
+            "u;y\n1.5;2,5\n",
+            {"delimiter": ";", "decimal": ","},
+            r"column 'u': it holds '1.5'.*set 'data\.decimal=\"\.\"'$",
+        ),
         ("u;y\n1.000,5;2\n", {"delimiter": ";", "decimal": ","}, r"column 'u': it holds '1\.000,5', expected a number"),
-        ("u;y\n1;2\n", {}, r"no columns \['u', 'y'\].*separated by a semicolon: set delimiter=';'"),
-        ("u\ty\n1\t2\n", {}, r"separated by a tab: set delimiter='\\t'"),
+        ("u;y\n1;2\n", {}, r"no columns \['u', 'y'\].*separated by a semicolon: set 'data\.delimiter=\";\"'$"),
+        ("u\ty\n1\t2\n", {}, r"separated by a tab: set 'data\.delimiter=\"\\t\"'$"),
         ("1,2\n3,4\n", {}, r"no columns \['u', 'y'\].*seems to have no header"),
         ("u,height\n3,4\n", {}, r"no columns \['y'\], its first line names \['u', 'height'\]; name columns"),
         ("u,y,u\n3,4,5\n", {}, r"columns \['u'\] are there more than once"),
@@ -158,7 +189,8 @@ def test_records_of_different_sampling_are_refused(write):
         ({"time": "t"}, r"needs one of both"),
         ({"dt": 0.0}, r"dt=0\.0\) must be a finite number of seconds > 0"),
         ({"dt": float("nan")}, r"must be a finite number of seconds"),
-        ({"units": {"x": "m"}}, r"units of \['x'\]"),
+        ({"units": {"x": "m"}}, r"units of \['x'\]\): expected units of \['u', 'y'\] only"),
+        ({"units": "V"}, r"units='V'\) must be a mapping: write 'data\.units=\{u: V\}'"),
         ({"inputs": "u"}, r"inputs='u'\) must be a list"),
         ({"delimiter": ";;"}, r"delimiter of one character"),
         ({"delimiter": ",", "decimal": ","}, r"a decimal '.' or ',' other than it"),
@@ -177,3 +209,30 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path):
         load(str(tmp_path / "missing.csv"))
     with pytest.raises(DataError, match=r"cannot read .*name a CSV file"):
         load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ["u;y\n1;2\n3;4\n", "u\ty\n1\t2\n3\t4\n", "u|y\n1|2\n3|4\n"], ids=["semicolon", "tab", "bar"]
+)
+def test_the_advice_can_be_pasted_into_a_shell(text, write):
+    """What the shell makes of the words, and the parser of overrides of these, reads the file."""
+    import shlex
+
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    path = write(text)
+    with pytest.raises(ValueError, match="set ") as caught:
+        load(path)
+    words = shlex.split(str(caught.value).rpartition("set ")[2])
+    overrides = OverridesParser.create().parse_overrides(words)
+    options = {override.key_or_group.removeprefix("data."): override.value() for override in overrides}
+    assert load(path, **options).estimation[0].u.values.tolist() == [1.0, 3.0]
+
+
+def test_units_need_no_plus_on_the_command_line():
+    from hydra import compose, initialize_config_module
+    from hydra.utils import instantiate
+
+    with initialize_config_module("conf", version_base="1.3"):
+        config = compose("identify", overrides=["data=csv", "data.units={u: V, y: m}"])
+    assert instantiate(config.data, _convert_="all").units == {"u": "V", "y": "m"}

@@ -2,12 +2,12 @@
 
 import hashlib
 import http.server
-import logging
 import threading
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pooch
 import pytest
 
 from sysid.data import boston, bouc_wen, cascaded_tanks, concrete, silverbox
@@ -58,7 +58,6 @@ def server(monkeypatch):
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path):
     """The folder of the cache, empty."""
-    logging.getLogger("pooch").setLevel(logging.WARNING)
     monkeypatch.delenv("SYSID_DATA", raising=False)
     monkeypatch.setenv("SYSID_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
@@ -110,13 +109,35 @@ def test_a_wrong_checksum_leaves_nothing(server, cache):
 def test_a_broken_download_leaves_nothing(server, cache):
     with pytest.raises(DataError, match=r"could not fetch|has not the expected sha256"):
         fetch(server.url + "cut", SHA256, "toy", "data.csv")
-    assert files_in(cache) == []
+    assert not cache.exists()
 
 
 def test_a_missing_page_is_reported(server, cache):
     with pytest.raises(DataError, match=r"could not fetch .*404"):
         fetch(server.url + "nothing", SHA256, "toy", "data.csv")
-    assert files_in(cache) == []
+    assert not cache.exists()
+
+
+def test_a_failure_removes_only_the_folders_that_it_made(server, cache):
+    fetch(server.url + "data.csv", SHA256, "toy", "data.csv")
+    (cache / "empty").mkdir()
+    for folder in ("toy", "empty", "other/deep"):
+        with pytest.raises(DataError, match="could not fetch"):
+            fetch(server.url + "nothing", SHA256, folder, "more.csv")
+    assert sorted(path.name for path in cache.rglob("*")) == ["data.csv", "empty", "toy"]
+
+
+def test_only_a_successful_download_is_spoken_of(server, caplog, monkeypatch):
+    logger = pooch.get_logger()
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    with pytest.raises(DataError):
+        fetch(server.url + "nothing", SHA256, "toy", "data.csv")
+    assert caplog.messages == []
+    assert logger.filters == []
+    path = fetch(server.url + "data.csv", SHA256, "toy", "data.csv")
+    assert caplog.messages == [f"Downloaded {server.url}data.csv to {path}"]
+    fetch(server.url + "data.csv", SHA256, "toy", "data.csv")
+    assert len(caplog.messages) == 1
 
 
 def test_a_refused_connection_is_reported(cache, monkeypatch):

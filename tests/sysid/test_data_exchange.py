@@ -169,7 +169,24 @@ def test_a_failed_download_leaves_nothing(monkeypatch, cache):
         DataError, match=r"RuntimeError: connection lost.*connect to the network.*data\.path.*SYSID_DATA"
     ):
         NonlinearBenchmark("CED").load()
-    assert list((cache / "nonlinear_benchmarks").iterdir()) == []
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("Cascaded_Tanks", "cascaded_tanks"), ("Silverbox", "silverbox"), ("BoucWen", "bouc_wen")]
+)
+def test_without_network_the_message_names_what_will_do(name, source, monkeypatch, cache, capsys):
+    def refuse(url, place, *_):
+        raise OSError(f"no network for {place}")
+
+    monkeypatch.setattr("urllib.request.urlretrieve", refuse)
+    with pytest.raises(DataError, match=rf"; data={source} reads this set from local copies") as caught:
+        NonlinearBenchmark(name).load()
+    assert f"could not provide {name} in {cache / 'nonlinear_benchmarks' / name} (" in str(caught.value)
+    assert ".tmp" not in str(caught.value)
+    assert capsys.readouterr().out == ""
+    assert (Path(__file__).parents[2] / "conf" / "data" / f"{source}.yaml").is_file()
+    assert not cache.exists()
 
 
 def test_a_cache_that_cannot_be_written_is_reported(pretend_download, tmp_path, monkeypatch):

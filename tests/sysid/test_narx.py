@@ -4,6 +4,7 @@ import json
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given, settings
@@ -119,13 +120,17 @@ def test_wrong_settings_are_named(options, message):
         {"outputs": {"y": True}},
         {"outputs": {"y": None}},
         {"outputs": "y"},
-        {"outputs": {"y": 1}, "inputs": None},
+        {"outputs": {"y": 1}, "inputs": 3},
         {"outputs": {1: 1}},
     ],
 )
 def test_settings_of_a_wrong_type_are_refused(options):
     with pytest.raises(TypeError, match=r"Narx\((outputs|inputs)"):
         Narx(**options)
+
+
+def test_none_stands_for_no_inputs():
+    assert Narx({"y": 1}, None) == Narx({"y": 1})
 
 
 # --- plain arrays ---------------------------------------------------------------------------------
@@ -396,6 +401,20 @@ def test_wrong_time_and_units_are_named():
         narx.dataset([record(), kelvin])
     with pytest.raises(TypeError, match=r"record 1 must be an xarray.Dataset, got dict"):
         narx.dataset([record(), {"y": np.zeros(5)}])
+
+
+@pytest.mark.parametrize(
+    "records", [pd.DataFrame({"y": np.zeros(5)}), {"y": np.zeros(5)}, np.zeros((5, 2)), "y", 3, None]
+)
+def test_what_is_no_record_is_told_by_its_type(records):
+    message = rf"^expected a record or a list of records, got {type(records).__name__}: build one .*make_record\("
+    with pytest.raises(TypeError, match=message):
+        Narx({"y": 1}).dataset(records)
+
+
+def test_records_may_come_one_after_the_other():
+    narx = Narx({"y": 1})
+    assert narx.dataset(r for r in [record(), record()]).identical(narx.dataset([record(), record()]))
 
 
 @pytest.mark.parametrize("times", [900.0 * np.arange(35000), 1e8 + np.arange(2000) / 750, np.linspace(0, 5, 52)])

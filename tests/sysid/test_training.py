@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from sysid import OnlineGP, SquaredExponential
-from sysid.training import Fixed, MaximumLikelihood, _Problem
+from sysid.training import Fixed, MarginalLikelihoodProblem, MaximumLikelihood
 
 PLAIN = {"length_scale_prior_std": np.inf, "noise_prior_std": np.inf}
 N = 150 if COMPILED else 40
@@ -50,7 +50,7 @@ def test_trained_model_beats_its_neighbours_and_the_truth():
     result = MaximumLikelihood(**PLAIN).train(x, y, seed=0)
 
     def value(kernel, noise_variance):
-        gp = _Problem.of(MaximumLikelihood(**PLAIN), x, y)
+        gp = MarginalLikelihoodProblem.of(MaximumLikelihood(**PLAIN), x, y)
         at = np.append(kernel.log_hyperparameters(), np.log(noise_variance / kernel.variance))
         return -gp.cost(at)[0]
 
@@ -68,7 +68,7 @@ def test_same_seed_same_bits_and_other_seed_other_starts():
     first, second = training.train(x, y, seed=7), training.train(x.copy(), y.copy(), seed=7)
     assert first == second
     assert first.kernel.parameters().tobytes() == second.kernel.parameters().tobytes()
-    problem = _Problem.of(training, x, y)
+    problem = MarginalLikelihoodProblem.of(training, x, y)
     starts = [np.array(problem.starts(5, np.random.default_rng(seed))) for seed in (7, 8)]
     np.testing.assert_array_equal(starts[0][:2], starts[1][:2])
     assert not np.any(starts[0][2:] == starts[1][2:])
@@ -101,7 +101,7 @@ def test_likelihood_is_at_least_that_of_scikit_learn_within_a_nat(seed, log_nois
 @pytest.mark.parametrize("settings", [{}, PLAIN])
 def test_cost_has_the_gradient_of_finite_differences(settings):
     x, y = gp_sample(25, [0.5, 2.0], 1e-2, seed=20)
-    problem = _Problem.of(MaximumLikelihood(**settings), x, y)
+    problem = MarginalLikelihoodProblem.of(MaximumLikelihood(**settings), x, y)
     at, h = np.array([0.3, -0.4, 0.9, -3.0]), 1e-5
     numerical = [(problem.cost(at + d)[0] - problem.cost(at - d)[0]) / (2 * h) for d in h * np.eye(4)]
     np.testing.assert_allclose(problem.cost(at)[1], numerical, rtol=1e-6, atol=1e-6)
@@ -112,7 +112,7 @@ def test_priors_hold_what_the_data_do_not_decide():
     x = np.column_stack([x, np.random.default_rng(22).normal(size=12)])
     plain = MaximumLikelihood(**PLAIN).train(x, y, seed=0)
     held = MaximumLikelihood(length_scale_prior_median=3.0, length_scale_prior_std=0.01).train(x, y, seed=0)
-    median = 3.0 * _Problem.of(MaximumLikelihood(), x, y).typical
+    median = 3.0 * MarginalLikelihoodProblem.of(MaximumLikelihood(), x, y).typical
     np.testing.assert_allclose(held.kernel.length_scales, median, rtol=0.1)
     assert np.abs(np.log(plain.kernel.length_scales / median)).max() > 1.0
     assert held.log_likelihood <= plain.log_likelihood + 1e-6
