@@ -1,26 +1,26 @@
 """One benchmark folder from end to end: simulate every record, bound what can be reached, score baselines, write."""
 
-import json
 import logging
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.automatic import AutomaticNarx
+from experiments.benchmark_folder.baselines.contestant import labels_of
 from experiments.benchmark_folder.benchmark import Benchmark
 from experiments.benchmark_folder.contest import scores_of
 from experiments.benchmark_folder.folder import new_folder
+from experiments.benchmark_folder.lags import Lags, lags_of
+from experiments.benchmark_folder.origin import origin
 from experiments.benchmark_folder.record import SimulatedRecord
+from experiments.benchmark_folder.remark import below_the_floor, nearly_linear
 from experiments.benchmark_folder.split import Split, splits_of, whole
+from experiments.benchmark_folder.start import Starts, starts_of
 from experiments.benchmark_folder.writer import write
-from experiments.build import build, build_all
+from experiments.build import build_all
 from experiments.plant import Plant, plant_of
-from sysid.narx import Narx
-from sysid.provenance import provenance
 
+WINDOW = 50  # samples that are not judged, in records that are long enough
 GUESSABLE = 2**32  # seeds below it can be tried one by one
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,16 @@ class Options:
     name: str
     licence: str
     transient: int
-    window: int
+    window: int | None
+    noise_paths: int
     figures: bool
     splits: tuple[Split, ...]
+    starts: Starts
+
+    @property
+    def shortest(self) -> int:
+        """Samples of the shortest records that are judged."""
+        return min(split.n_samples for split in self.splits if split.role != "estimation")
 
 
 def run(config: DictConfig, folder: Path) -> float:
@@ -59,7 +66,7 @@ def run(config: DictConfig, folder: Path) -> float:
     target = Path(config.output) if config.output else folder / options.name
     with new_folder(target) as place:
         benchmark = benchmark_of(config, plant, options)
-        write(benchmark, origin(), place, figures=options.figures)
+        write(benchmark, origin(benchmark.settings), place, figures=options.figures)
     tell(benchmark, int(config.seed), target)
     return float(benchmark.scores["free_run"]["noise_floor"][plant.outputs[0]]["rmse"])
 
@@ -82,39 +89,70 @@ def options_of(config: DictConfig, plant: Plant) -> Options:
         raise ValueError(f"figures must be true or false, got {config.figures!r}")
     if not (config.output is None or (isinstance(config.output, str) and config.output)):
         raise ValueError(f"output must be the name of a folder, or null, got {config.output!r}")
-    window = whole("initialisation_window", config.initialisation_window, 1)
-    splits = splits_of(config, float(plant.system.dt))
-    short = min(split.n_samples for split in splits if split.role != "estimation")
-    if window + 2 > short:
-        raise ValueError(
-            f"initialisation_window={window} leaves nothing to judge of records of {short} samples: lower it, or "
-            "lengthen validation and test"
-        )
-    return Options(name, config.licence, whole("transient", config.transient, 0), window, config.figures, splits)
+    window = config.initialisation_window
+    return Options(
+        name=name,
+        licence=config.licence,
+        transient=whole("transient", config.transient, 0),
+        window=None if window is None else whole("initialisation_window", window, 1),
+        noise_paths=whole("noise_paths", config.noise_paths, 4),
+        figures=config.figures,
+        splits=splits_of(config, float(plant.system.dt)),
+        starts=starts_of(config, plant.system),
+    )
 
 
 def benchmark_of(config: DictConfig, plant: Plant, options: Options) -> Benchmark:
     """Simulate the records and score the baselines."""
     baselines = build_all(config, "baseline")
-    records = simulated(plant, options)
-    narx = narx_of(config, plant, records)
-    if options.window < narx.max_lag:
-        raise ValueError(
-            f"initialisation_window={options.window} must be at least the largest lag of narx, {narx.max_lag}: "
-            "raise it, or choose smaller lags"
-        )
+    lags = lags_of(config, plant, options.splits[0])
+    records = simulated(plant, options, window_of(options, lags))
+    scores = scores_of(records, lags, baselines, plant, seed=config.seed, noise_paths=options.noise_paths)
+    remarks = nearly_linear(scores, baselines) + lags.left_out
+    remarks += below_the_floor(scores, labels_of(baselines), is_open_loop=plant.is_open_loop)
     return Benchmark(
         name=options.name,
         licence=options.licence,
+        plant=plant,
+        starts=options.starts,
         records=records,
-        narx=narx,
+        lags=lags,
         baselines=baselines,
-        scores=scores_of(records, narx, baselines, plant, config.seed),
+        noise_paths=options.noise_paths,
+        scores=scores,
+        remarks=remarks,
         settings=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
     )
 
 
-def simulated(plant: Plant, options: Options) -> list[SimulatedRecord]:
+def window_of(options: Options, lags: Lags) -> int:
+    """Samples at the start of validation and test records that are not judged.
+
+    Without a number of the configuration `WINDOW`, in records of less than ten times as many a tenth of the
+    shortest, but never less than the largest lag.
+
+    Raises
+    ------
+    ValueError
+        A number below the largest lag, or records with nothing left to judge.
+    """
+    window = options.window
+    if window is None:
+        window = max(min(WINDOW, options.shortest // 10), lags.largest, 1)
+    if window < lags.largest:
+        raise ValueError(
+            f"initialisation_window={window} must be at least the largest lag of narx, {lags.largest}: "
+            "raise it, or choose smaller lags"
+        )
+    if window + 2 > options.shortest:
+        raise ValueError(
+            f"initialisation_window={window} leaves nothing to judge of records of {options.shortest} samples: lower "
+            "it, or lengthen validation and test"
+        )
+    return window
+
+
+def simulated(plant: Plant, options: Options, window: int) -> list[SimulatedRecord]:
     """Simulate every record.
 
     Raises
@@ -126,48 +164,25 @@ def simulated(plant: Plant, options: Options) -> list[SimulatedRecord]:
     for split in options.splits:
         for name, seed in zip(split.names, split.seeds, strict=True):
             try:
-                trajectory = plant.trajectory(options.transient + split.n_samples, seed)
+                start = options.starts.draw(seed)
+                trajectory = plant.trajectory(split.n_samples, seed, transient=options.transient, initial_state=start)
             except (ValueError, ArithmeticError) as error:
                 raise type(error)(f"record {name}: {error}") from error
-            window = 0 if split.role == "estimation" else options.window
-            records.append(SimulatedRecord(name, split.role, trajectory, options.transient, window))
+            shown = 0 if split.role == "estimation" else window
+            records.append(SimulatedRecord(name, split.role, trajectory, options.transient, shown))
     return records
-
-
-def narx_of(config: DictConfig, plant: Plant, records: list[SimulatedRecord]) -> Narx:
-    """Lags of the configuration, chosen from the dynamics of the plant if it does not name them."""
-    narx = build(config, "narx")
-    if isinstance(narx, AutomaticNarx):
-        first = records[0].trajectory
-        narx, report = narx.of_plant(plant, len(first.time), first.seed)
-        log.info("Lags chosen: %s", report)
-    assert isinstance(narx, Narx)
-    return narx
-
-
-def origin() -> dict[str, str]:
-    """Command line without seed and folders, time, versions and commit."""
-    stamp = provenance()
-    versions = json.loads(stamp["package_versions"])
-    found = {
-        "made": stamp["creation_time"],
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "source commit": stamp.get("source_commit", "unknown"),
-    }
-    if not HydraConfig.initialized():
-        return found
-    hidden = ("seed=", "output=", "hydra.")
-    overrides = [item for item in HydraConfig.get().overrides.task if not item.lstrip("+~").startswith(hidden)]
-    return {"command": shlex.join(["sysid-generate", *overrides])} | found
 
 
 def tell(benchmark: Benchmark, seed: int, target: Path) -> None:
     """Log what came out in a few lines."""
     log.info("%s: %s", type(benchmark.system).__name__, benchmark.counts())
     for signal in benchmark.system.outputs:
-        reached = {model: found.get(signal.name) for model, found in benchmark.scores["free_run"].items()}
-        shown = ", ".join(f"{model} {_short(found['rmse'])}" for model, found in reached.items() if found)
+        found = benchmark.scores["free_run"].items()
+        reached = {benchmark.label(model): values[signal.name] for model, values in found if signal.name in values}
+        shown = ", ".join(f"{label} {_short(value['rmse'])}" for label, value in reached.items())
         log.info("Free-run RMSE of %s on the test [%s]: %s", signal.name, signal.unit, shown)
+    for remark in benchmark.remarks:
+        log.info("Note: %s", remark.replace("`", ""))
     if seed < GUESSABLE:
         log.info("Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits", seed)
     log.info("Benchmark: %s", target)

@@ -6,10 +6,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from experiments.benchmark_folder.baselines.contestant import Contestant
+from experiments.benchmark_folder.baselines.contestant import Contestant, labels_of
+from experiments.benchmark_folder.lags import Lags
 from experiments.benchmark_folder.record import SimulatedRecord
+from experiments.benchmark_folder.start import Starts
+from experiments.plant import Plant
 from simulators import System
-from sysid.narx import Narx
 from sysid.recordings import ROLES
 
 #: keys that say where and what to draw; they are no part of what makes the data
@@ -22,16 +24,20 @@ class Benchmark:
 
     name: str
     licence: str
+    plant: Plant
+    starts: Starts
     records: list[SimulatedRecord]  # estimation, validation, test
-    narx: Narx
+    lags: Lags
     baselines: Mapping[str, Contestant]
+    noise_paths: int  # simulated to find the floor of the free run
     scores: dict[str, Any]  # of noise floor and baselines
+    remarks: list[str]  # on the scores
     settings: dict[str, Any]  # the resolved configuration
 
     @property
     def system(self) -> System:
         """The system that was simulated."""
-        return self.records[0].trajectory.system
+        return self.plant.system
 
     @property
     def window(self) -> int:
@@ -43,6 +49,10 @@ class Benchmark:
         """The configuration that makes the same data again, as YAML."""
         kept = {name: value for name, value in self.settings.items() if name not in NOT_STORED}
         return OmegaConf.to_yaml(OmegaConf.create(kept))
+
+    def label(self, model: str) -> str:
+        """Name of the floor or of a baseline for people."""
+        return labels_of(self.baselines).get(model, model.replace("_", " "))
 
     def of_role(self, role: str) -> list[SimulatedRecord]:
         """Records for estimation, validation or test."""

@@ -6,24 +6,18 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmark_folder.benchmark import Benchmark
-from experiments.benchmark_folder.description import equations, notes, parameters, source_of, summary
+from experiments.benchmark_folder.description import equations, notes, parameters, source_of
+from experiments.benchmark_folder.excitation_section import excitation_section
 from experiments.benchmark_folder.markdown import number, table, yaml_block
-from simulators import Interpolation, Signal, System
+from experiments.benchmark_folder.score_section import score_section
+from simulators import Signal, System
 from simulators.measurement import signal_to_noise
 from simulators.trajectory import noise_free
-from sysid.narx import Narx
 
 FIGURES = {
     "time_series": "Signals of the first record of each split; the grey samples are the initialisation window",
     "spectra": "Power spectral densities (Welch); the dashed line is the measurement noise of the test record",
     "coverage": "Coverage of the regressor space: estimation record, and the test record over it",
-}
-SOURCES = ("excitation", "excitations", "controller", "weather")  # of the inputs
-BETWEEN = {
-    Interpolation.held: "The inputs are **held**: constant from each sample to the next.",
-    Interpolation.linear: "The inputs are **linear** between samples; those that a controller drives are held.",
-    Interpolation.band_limited: "The inputs are **band-limited** between samples: the trigonometric polynomial "
-    "through all samples of the simulation, discarded ones included; those that a controller drives are held.",
 }
 ANSWER = ("truth.nc", "truth_csv/", "configuration.yaml")
 
@@ -44,10 +38,10 @@ def card(facts: Facts) -> str:
         _title(facts),
         _system(facts.benchmark.system),
         _signals(facts.benchmark.system),
-        _excitation(facts),
+        excitation_section(facts.benchmark),
         _noise(facts),
         _splits(facts),
-        _scores(facts),
+        score_section(facts.benchmark),
         _figures(facts),
         _use(facts),
         _answer(),
@@ -99,28 +93,6 @@ def _signals(system: System) -> str:
     return f"## Signals\n\n`time` is in seconds.\n\n{table(('name', 'role', 'unit', 'meaning', 'in'), found)}"
 
 
-def _excitation(facts: Facts) -> str:
-    head = f"## Excitation\n\n{BETWEEN[facts.benchmark.records[0].trajectory.interpolation]}"
-    if not facts.benchmark.system.inputs:
-        head = "## Excitation\n\nThe system has no input; the process noise and the initial state move it."
-    rows = []
-    for record in facts.benchmark.records:
-        for signal in facts.benchmark.system.inputs:
-            u = record.measured[signal.name].values
-            rms, peak = float(np.std(u)), float(np.max(np.abs(u - np.mean(u))))
-            crest = number(peak / rms, 4) if rms > 0 else "constant"
-            mean = float(np.mean(u)) if abs(np.mean(u)) > 1e-12 * rms else 0.0
-            values = (number(float(value), 4) for value in (mean, rms, np.min(u), np.max(u)))
-            rows.append((record.name, f"`{signal.name}` [{signal.unit}]", *values, crest))
-    header = ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor")
-    shown = {
-        name: facts.benchmark.settings[name]
-        for name in ("excitation", "controller", "weather")
-        if facts.benchmark.settings.get(name)
-    }
-    return "\n\n".join(part for part in (head, table(header, rows), yaml_block(shown)) if part)
-
-
 def _settings(facts: Facts, *names: str) -> str:
     found = facts.benchmark.settings
     return yaml_block({name: found[name] for name in names if found.get(name)})
@@ -158,7 +130,7 @@ def _splits(facts: Facts) -> str:
     header = ("record", "split", "samples", "discarded before", "initialisation window")
     window = facts.benchmark.records[-1].window
     return (
-        "## Splits\n\nEvery record is a simulation of its own, from the initial state of the parameters, under noise "
+        f"## Splits\n\nEvery record is a simulation of its own, {_starts(facts)}, under noise "
         "and a random excitation of its own. Identify from estimation, choose settings with validation, and "
         f"judge with test, once.\n\n{table(header, rows)}\n\n"
         f"The first **{window} samples** of every test record only initialise a model: it may use their measured "
@@ -166,48 +138,21 @@ def _splits(facts: Facts) -> str:
     )
 
 
-def _scores(facts: Facts) -> str:
-    lines = []
-    for output in (signal.name for signal in facts.benchmark.system.outputs):
-        unit = next(signal.unit for signal in facts.benchmark.system.outputs if signal.name == output)
-        rows = []
-        for model in facts.benchmark.scores["one_step"]:
-            found = [facts.benchmark.scores[task][model].get(output) for task in ("one_step", "free_run")]
-            rows.append((model.replace("_", " "), *(_shown(value) for value in found)))
-        lines.append(table((f"RMSE of `{output}` [{unit}]", "one step ahead", "free run"), rows))
-    return "\n\n".join(("## Scores on the test records", *lines, _definitions(facts), _lags(facts.benchmark.narx)))
-
-
-def _shown(value: dict[str, Any] | None) -> str:
-    if value is None:
-        return "-"
-    return "diverges" if value["rmse"] is None else number(value["rmse"], 4)
-
-
-def _definitions(facts: Facts) -> str:
-    lines = [
-        DEFINITIONS,
-        *(f"- *{name.replace('_', ' ')}*: {summary(model)}" for name, model in facts.benchmark.baselines.items()),
-    ]
-    return "\n".join(lines)
-
-
-DEFINITIONS = """RMSE against the measured output, over all test records without their initialisation windows.
-
-- *measurement noise*: the noise-free output itself is predicted.
-- *noise floor*: simulated with the true system; no model can be expected to do better. One step ahead: from the true
-  state at sample k-1 and the recorded input, without process noise. Free run: from the true state at the last
-  sample of the initialisation window on, without process noise. Both include the measurement noise."""
-
-
-def _lags(narx: Narx) -> str:
-    return f"Lags of the models and of `narx.nc`: {', '.join(f'`{name}`' for name in narx.feature_names)}."
+def _starts(facts: Facts) -> str:
+    """Where records start."""
+    starts = facts.benchmark.starts
+    units = {signal.name: signal.unit for signal in facts.benchmark.system.states}
+    drawn = [f"`{name}` from {low:g} to {high:g} {units[name]}" for name, (low, high) in starts.ranges.items()]
+    if not drawn:
+        return "from the initial state of the parameters"
+    others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
+    return f"from a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
 
 
 def _figures(facts: Facts) -> str:
     if not facts.figures:
         return ""
-    shown = [f"![{FIGURES[name]}](figures/{name}.png)\n\n{FIGURES[name]}." for name in facts.figures]
+    shown = [f"![{name.replace('_', ' ')}](figures/{name}.png)\n\n{FIGURES[name]}." for name in facts.figures]
     return "## Figures\n\n" + "\n\n".join(shown)
 
 
@@ -244,7 +189,8 @@ def _answer() -> str:
 
 
 def _origin(facts: Facts) -> str:
-    command = facts.origin.get("command")
-    rows = [(name.replace("_", " "), value) for name, value in facts.origin.items() if name != "command"]
+    command, needs = facts.origin.get("command"), facts.origin.get("needs")
+    rows = [(name, value) for name, value in facts.origin.items() if name not in ("command", "needs")]
     shown = f"```bash\n{command}  # and the seed of configuration.yaml\n```\n\n" if command else ""
+    shown += f"{needs}.\n\n" if needs else ""
     return f"## How it was made\n\n{shown}{table(('', ''), rows)}"

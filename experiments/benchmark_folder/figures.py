@@ -31,7 +31,7 @@ def drawings(benchmark: Benchmark) -> dict[str, Callable[[], Figure]]:
     return {
         "time_series": partial(time_series, first),
         "spectra": partial(spectra, first),
-        "coverage": partial(coverage, {role: record.measured for role, record in first.items()}, benchmark.narx),
+        "coverage": partial(coverage, {role: record.measured for role, record in first.items()}, benchmark.lags.first),
     }
 
 

@@ -58,15 +58,16 @@ def seed_of(seed: int, role: str, number: int) -> int:
 
 
 def length(key: str, value: object, dt: float) -> int:
-    """Number of samples: a whole number of them, or a duration with its unit.
+    """Number of samples: a whole number of them, or a duration T with its unit, which is T / dt samples.
 
-    >>> length("test", 500, 0.1), length("test", "1min", 0.5)
-    (500, 121)
+    >>> length("test", 500, 0.1), length("test", "500samples", 0.1), length("test", "1min", 0.5)
+    (500, 500, 120)
     """
     if not isinstance(value, str):
         return whole(key, value, 2)
     try:
-        return whole(key, samples_of(value, dt), 2)
+        one_more = 0 if "samples" in value else 1  # a duration of n intervals reaches over n + 1 samples
+        return whole(key, samples_of(value, dt) - one_more, 2)
     except ValueError as error:
         raise ValueError(f"{key}={value!r}: {error}") from error
 

@@ -50,7 +50,7 @@ def write_data(benchmark: Benchmark, place: Path) -> None:
     inputs, outputs = (tuple(signal.name for signal in signals) for signals in (system.inputs, system.outputs))
     public = Recordings(benchmark.name, inputs, outputs, **measured).to_groups()
     truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}
-    lags = {role: benchmark.narx.dataset(found) for role, found in measured.items()}
+    lags = {role: benchmark.lags.first.dataset(found) for role, found in measured.items()}
     for kind, groups, more in (
         ("benchmark", public, digest),
         ("truth", truth, digest | {"configuration": benchmark.configuration}),

@@ -15,20 +15,25 @@ from sysid.data.source import DataError, DataSource
 from sysid.record import read_records
 from sysid.recordings import ROLES, Recordings, part
 
+NUMBER = "trajectory"  # dimension over the trajectories of an ensemble
+READ = {"benchmark", "trajectory"}  # kinds of files
+
 
 @dataclass(frozen=True)
 class StoredRecordings(DataSource):
     """A stored benchmark with its own split, or stored trajectories.
 
     With `path`, a file of kind ``benchmark`` gives the records as they were written, and a file of kind
-    ``trajectory`` is cut, in its order, into the parts `split`. Without it, `estimation`, `validation` and
-    `test` each name trajectories, and every file is one record.
+    ``trajectory`` is cut, in its order, into the parts `split`; if it holds several trajectories, an ensemble over
+    (trajectory, time), these are shared out whole, at least one to every part above 0, and the records of a run over
+    several records keep the part that they had. Without it, `estimation`,
+    `validation` and `test` each name files; every trajectory in them is one record.
 
     Raises
     ------
     ValueError
         A split that is not three parts >= 0 with a sum of 1; on `load` also: no file or both ways of naming
-        files, and a trajectory that does not say what its inputs and outputs are.
+        files, fewer trajectories than parts, and a trajectory that does not say what its inputs and outputs are.
     """
 
     path: str | None = None  # benchmark or trajectory
@@ -57,30 +62,49 @@ class StoredRecordings(DataSource):
             )
         if self.path is None:
             return self._trajectories(named)
-        if _kind(self.path) == "benchmark":
+        if _checked_kind(self.path) == "benchmark":
             return Recordings.from_groups(store.read_groups(self.path, kind="benchmark"))
         return self._cut(store.read(self.path, kind="trajectory"))
 
     def _trajectories(self, named: dict[str, list[str]]) -> Recordings:
         first, records = None, {}
         for role, paths in named.items():
+            for path in paths:
+                _checked_kind(path)
             read = [(path, store.read(path, kind="trajectory")) for path in paths]
             first = first or next(iter(read), None)
-            records[role] = tuple(self._record(dataset, Path(path).stem) for path, dataset in read)
+            records[role] = tuple(
+                self._record(single, name)
+                for path, dataset in read
+                for name, single in _singles(dataset, Path(path).stem).items()
+            )
         assert first is not None  # `load` made sure of a file
         inputs, outputs = self._signals(first[1], first[0])
         return Recordings(Path(first[0]).stem, inputs, outputs, **records)
 
-    def _cut(self, trajectory: xr.Dataset) -> Recordings:
+    def _cut(self, dataset: xr.Dataset) -> Recordings:
         assert self.path is not None
-        whole = self._record(trajectory, Path(self.path).stem)
-        ends = np.rint(np.cumsum([0.0, *self.split]) * whole.sizes["time"]).astype(int)
-        parts = {
-            role: (self._part(whole, int(start), int(end), role),) if end > start else ()
-            for role, start, end in zip(ROLES, ends[:-1], ends[1:], strict=True)
-        }
-        inputs, outputs = self._signals(trajectory, self.path)
-        return Recordings(Path(self.path).stem, inputs, outputs, **parts)
+        stem = Path(self.path).stem
+        singles = _singles(dataset, stem)
+        records = [self._record(single, name) for name, single in singles.items()]
+        inputs, outputs = self._signals(dataset, self.path)
+        if _is_joined(dataset):
+            identified = [bool(single["part"][0] == 0) for single in singles.values()]
+            bare = [record.drop_vars(["record", "part"]) for record in records]
+            parts = {
+                role: tuple(record for record, first in zip(bare, identified, strict=True) if first == wanted)
+                for role, wanted in (("estimation", True), ("test", False))
+            }
+        elif NUMBER in dataset.dims:
+            ends = np.cumsum([0, *_shares(self.split, len(records), self.path)])
+            parts = {role: tuple(records[ends[i] : ends[i + 1]]) for i, role in enumerate(ROLES)}
+        else:
+            ends = np.rint(np.cumsum([0.0, *self.split]) * records[0].sizes["time"]).astype(int)
+            parts = {
+                role: (self._part(records[0], int(start), int(end), role),) if end > start else ()
+                for role, start, end in zip(ROLES, ends[:-1], ends[1:], strict=True)
+            }
+        return Recordings(stem, inputs, outputs, **parts)
 
     def _part(self, whole: xr.Dataset, start: int, end: int, role: str) -> xr.Dataset:
         name = f"{whole.attrs['name']}, {role}"
@@ -106,6 +130,48 @@ class StoredRecordings(DataSource):
 
 def _paths(given: str | Sequence[str]) -> list[str]:
     return [given] if isinstance(given, str) else list(given)
+
+
+def _singles(dataset: xr.Dataset, stem: str) -> dict[str, xr.Dataset]:
+    """Trajectories of a file by name, each over time only; what is one number of each becomes an attribute."""
+    if _is_joined(dataset):
+        numbers = np.unique(dataset["record"].values).tolist()
+        return {f"{stem}, record {i}": dataset.isel(time=dataset["record"].values == i) for i in numbers}
+    if NUMBER not in dataset.dims:
+        return {stem: dataset}
+    found = {}
+    for i in range(dataset.sizes[NUMBER]):
+        single = dataset.isel({NUMBER: i})
+        numbers = {str(name): values.values.item() for name, values in single.variables.items() if values.ndim == 0}
+        found[f"{stem}, {NUMBER} {i}"] = single.drop_vars(numbers).assign_attrs(numbers)
+    return found
+
+
+def _is_joined(dataset: xr.Dataset) -> bool:
+    """Whether several records lie behind each other, as a run over records stores them."""
+    return {"record", "part"} <= set(dataset.coords) and len(np.unique(dataset["record"].values)) > 1
+
+
+def _shares(split: Sequence[float], n: int, path: str) -> list[int]:
+    """Numbers of n trajectories for the parts: the nearest to their sizes, at least one where a part is above 0."""
+    lowest = [1 if size > 0 else 0 for size in split]
+    if sum(lowest) > n:
+        raise ValueError(
+            f"{path} holds {n} trajectories, data.split={list(split)} needs at least {sum(lowest)}, one for every "
+            "part above 0: set parts to 0, or store more trajectories"
+        )
+    shares = list(lowest)
+    while sum(shares) < n:
+        shares[int(np.argmax([size * n - share for size, share in zip(split, shares, strict=True)]))] += 1
+    return shares
+
+
+def _checked_kind(path: str | os.PathLike[str]) -> str:
+    """Kind of a file; a file of the toolbox of another kind than those that are read here is an error."""
+    kind = _kind(path)
+    if kind in set(store.TITLES) - READ:
+        raise DataError(f"{path} is a file of kind {kind!r}, expected benchmark.nc or trajectory.nc: name one of these")
+    return kind
 
 
 def _kind(path: str | os.PathLike[str]) -> str:

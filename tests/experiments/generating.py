@@ -22,6 +22,7 @@ SHORT = (
     "training.n_initial=20",
     "training.restarts=1",
     "budget=15",
+    "noise_paths=20",
     "figures=false",
 )
 #: a plant in open loop with measurement noise only, and one in closed loop with process noise only

@@ -16,7 +16,12 @@ from omegaconf import OmegaConf
 from running import PLAIN, ROOT
 from two_rooms import TwoRooms
 
+from experiments.benchmark_folder.baselines.arx import Arx
+from experiments.benchmark_folder.baselines.mean import Mean
+from experiments.benchmark_folder.baselines.online_gp import OnlineGp
 from experiments.benchmark_folder.description import equations, notes, parameters, source_of
+from experiments.benchmark_folder.remark import below_the_floor, nearly_linear
+from experiments.benchmark_folder.split import length
 from experiments.plant import plant_of
 from simulators import Interpolation, simulate
 from simulators.systems.bouc_wen import BoucWen
@@ -144,11 +149,40 @@ def test_transients_are_cut_off(building):
     config = configured(*BUILDING)
     record, truth = groups(building, "benchmark")["validation"], groups(building, "truth")["validation"]
     assert truth.attrs["transient"] == 7
-    whole = plant_of(config).trajectory(LENGTHS["validation"] + 7, int(truth.attrs["seed"]))
+    whole = plant_of(config).trajectory(LENGTHS["validation"], int(truth.attrs["seed"]), transient=7)
+    assert len(whole.time) == LENGTHS["validation"] + 7
     np.testing.assert_array_equal(record["zone_temperature"], whole.output[7:, 0])
     np.testing.assert_array_equal(record["mass_flow"], whole.input[7:, 1])
     np.testing.assert_array_equal(truth["zone_noise"], whole.noise[7:, 0])
     assert record["time"].values[0] == 0
+
+
+def test_a_transient_leaves_the_multisine_exact(tmp_path):
+    """Samples before the record continue its periods backwards: band and rms stay those that were asked for."""
+    folder = generate(tmp_path / "bw", *BOUC_WEN, "transient=37", "baseline=[mean]")
+    plain = groups(generate(tmp_path / "plain", *BOUC_WEN, "baseline=[mean]"), "benchmark")
+    for role, record in groups(folder, "benchmark").items():
+        u = record["force"].values
+        assert len(u) == LENGTHS[role]
+        assert record["time"].values[0] == 0
+        assert rms(u) == pytest.approx(50, rel=1e-9)
+        lines = np.abs(np.fft.rfft(u)) * 2 / len(u)
+        frequency = np.fft.rfftfreq(len(u), 1 / 750)
+        assert lines[(frequency < 5 - 1e-6) | (frequency > 150 + 1e-6)].max() < 1e-9
+        np.testing.assert_array_equal(u, plain[role]["force"])
+        assert groups(folder, "truth")[role]["position"][0] != 0
+    assert "| estimation | estimation | " in (folder / "CARD.md").read_text()
+
+
+def test_durations_are_whole_numbers_of_intervals(tmp_path):
+    """One second at 750 Hz is 750 samples, as a period of one second is."""
+    lengths = ("estimation=0.4s", "validation=80samples", "test=0.2s")
+    folder = generate(tmp_path / "bw", *BOUC_WEN, *lengths, "baseline=[mean]")
+    found = {role: record.sizes["time"] for role, record in groups(folder, "benchmark").items()}
+    assert found == {"estimation": 300, "validation": 80, "test": 150}
+    assert [length("test", text, 1 / 750) for text in ("1s", 750, "750samples", "1min")] == [750, 750, 750, 45000]
+    assert length("test", "1d", 900.0) == 96
+    assert length("test", "1h", 1000.0) == 3  # the fourth interval does not end in time
 
 
 def test_csv_copies_give_back_the_bits(oscillator, building):
@@ -327,7 +361,7 @@ def test_a_baseline_that_runs_away_is_told_so(monkeypatch, tmp_path):
     monkeypatch.setattr(LinearArx, "predict", lambda self, regressors, previous: 1e100 * (1 + regressors[:, 0] ** 2))
     folder = generate(tmp_path / "bw", *BOUC_WEN)
     assert scores(folder)["free_run"]["arx"]["displacement"]["rmse"] is None
-    assert re.search(r"\| arx \| [\d.e+]+ \| diverges \|", (folder / "CARD.md").read_text())
+    assert re.search(r"\| ARX \| [\d.e+]+ \| diverges \|", (folder / "CARD.md").read_text())
 
 
 def test_baselines_can_be_chosen(tmp_path):
@@ -375,6 +409,76 @@ def test_the_card_shows_the_scores_and_signal_to_noise_ratios(oscillator):
     assert f"| {np.max(np.abs(u - u.mean())) / np.std(u):.4g} |" in text
 
 
+def test_the_card_names_the_source_of_every_input(tmp_path):
+    """Own excitations are shown with their input; a common one only where it acts."""
+    own = ("controller=none", "weather=none", "+excitation@excitations.mass_flow=aprbs", "excitation=none")
+    text = (generate(tmp_path / "house", *BUILDING, *own, "narx=building", "baseline=[mean]") / "CARD.md").read_text()
+    section = text.split("## Excitation")[1].split("## Noise")[0]
+    assert "| `mass_flow` | excitation `APRBS` |" in section
+    assert "| `ambient_temperature` | excitation `NoExcitation` |" in section
+    shown = OmegaConf.create(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
+    assert shown.excitations.mass_flow._target_.endswith("APRBS")
+    assert shown.excitations.ambient_temperature._target_.endswith("NoExcitation")
+    assert set(shown) == {"excitations"}
+
+
+def test_the_card_shows_only_what_acts(building):
+    section = (building / "CARD.md").read_text().split("## Excitation")[1].split("## Noise")[0]
+    assert "| `mass_flow` | controller `PI` |" in section
+    assert "| `ambient_temperature` | weather `SyntheticWeather` |" in section
+    shown = OmegaConf.create(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
+    assert set(shown) == {"controller", "weather"}
+
+
+def test_models_have_readable_names_and_captions_stand_once(oscillator):
+    text = (oscillator / "CARD.md").read_text()
+    for label in ("mean", "persistence", "ARX", "online GP"):
+        assert f"| {label} | " in text
+        assert f"- *{label}*: " in text
+    assert text.count("Signals of the first record of each split") == 1
+
+
+def test_two_baselines_of_a_kind_keep_their_keys(tmp_path):
+    more = "+baseline.stiff={_target_:experiments.benchmark_folder.baselines.arx.Arx,ridge:1.0}"
+    text = (generate(tmp_path / "bw", *BOUC_WEN, "baseline=[arx]", more) / "CARD.md").read_text()
+    assert "| ARX (arx) | " in text
+    assert "| ARX (stiff) | " in text
+
+
+@pytest.mark.parametrize(
+    ("errors", "noted"),
+    [
+        (([1.0, 1.0], [2.0, 2.0]), True),
+        (([1.04, 2.0], [1.0, 2.0]), True),
+        (([1.0, 2.0], [1.0, 1.0]), False),
+        (([2.0, 1.0], [1.0, 1.0]), False),
+        (([1.0, 1.0], [1.0, None]), True),
+        (([1.0, None], [1.0, None]), False),
+    ],
+)
+def test_a_benchmark_that_is_nearly_linear_says_so(errors, noted):
+    """Errors one step ahead and in free run, of a linear model and of the online GP."""
+    found = {
+        task: {model: {"y": {"rmse": values[i]}} for model, values in zip(("lin", "gp"), errors, strict=True)}
+        for i, task in enumerate(("one_step", "free_run"))
+    }
+    notes = nearly_linear(found, {"lin": Arx(), "gp": OnlineGp(), "mean": Mean()})
+    assert len(notes) == noted
+    assert all("`y`: the system is nearly linear at this amplitude" in note for note in notes)
+    assert nearly_linear(found, {"gp": OnlineGp()}) == nearly_linear(found, {"lin": Arx()}) == []
+
+
+def test_a_baseline_below_the_floor_is_explained():
+    floor = {"y": {"rmse": 1.0}, "z": {"rmse": None}}
+    found = {"noise_floor": floor, "gp": {"y": {"rmse": 0.9}, "z": {"rmse": 0.9}}, "arx": {"y": {"rmse": None}}}
+    found["near"] = {"y": {"rmse": 0.99}}
+    labels = {"gp": "online GP", "arx": "ARX", "near": "near"}
+    for is_open_loop, reason in ((True, "by chance"), (False, "in closed loop the recorded input tells")):
+        (note,) = below_the_floor({"free_run": found}, labels, is_open_loop=is_open_loop)
+        assert note.startswith("The free run of online GP for `y` lies below the noise floor, ")
+        assert reason in note
+
+
 def test_figures_show_something(oscillator):
     for name in ("time_series", "spectra", "coverage"):
         assert (oscillator / "figures" / f"{name}.png").stat().st_size > 15_000
@@ -416,19 +520,24 @@ def test_the_defaults_are_made_in_seconds(tmp_path):
 # --- several outputs, foreign systems -------------------------------------------------------------
 
 
-def two_rooms(folder, outputs):
-    """Benchmark of a system with two outputs, with lags of the given ones."""
+def two_rooms(folder, outputs, *overrides):
+    """Benchmark of a system with two outputs, with lags of the given ones; of those of the dynamics without any."""
     from experiments.generation import run
 
     narx = {"_target_": "sysid.narx.Narx", "outputs": outputs, "inputs": {"heat": 1}}
-    config = configured(*SHORT, *BOUC_WEN[3:], f"output={folder}", "system=bouc_wen", "baseline=[persistence,arx]")
+    white = ("excitation.band=null", "excitation.rms=1")
+    own = (f"output={folder}", "system=bouc_wen", "baseline=[persistence,arx]", *overrides)
+    config = configured(*SHORT, *BOUC_WEN[3:], *white, *own)
     OmegaConf.set_struct(config, False)
-    config.system, config.narx = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}, narx
+    config.system = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
+    if outputs:
+        config.narx = narx
     run(config, folder.parent)
     return folder
 
 
-def test_several_outputs_are_measured_bounded_and_scored(tmp_path):
+def test_several_outputs_are_measured_bounded_and_scored(tmp_path, caplog):
+    caplog.set_level("INFO")
     folder = two_rooms(tmp_path / "rooms", {"cold_air": 2})
     found, truth = scores(folder), groups(folder, "truth")["test"]
     for name in ("warm_air", "cold_air"):
@@ -436,6 +545,8 @@ def test_several_outputs_are_measured_bounded_and_scored(tmp_path):
         assert found["free_run"]["measurement_noise"][name]["rmse"] == pytest.approx(expected)
         assert found["free_run"]["noise_floor"][name]["rmse"] > expected
     assert set(found["free_run"]["arx"]) == set(found["one_step"]["arx"]) == {"cold_air"}
+    assert "Not computed: baselines of `warm_air`; narx names no lags of it" in (folder / "CARD.md").read_text()
+    assert "baselines of warm_air; narx names no lags" in caplog.text
     columns = table(folder / "csv" / "test.csv")
     assert list(columns) == ["time", "heat", "warm_air", "cold_air"]
     y = np.stack([columns["warm_air"], columns["cold_air"]], axis=1)
@@ -445,12 +556,45 @@ def test_several_outputs_are_measured_bounded_and_scored(tmp_path):
     assert result["cold_air"]["rmse"] == pytest.approx(0.25)
 
 
-def test_no_free_run_that_would_need_measured_outputs(tmp_path):
+def test_every_output_has_its_baselines(tmp_path):
+    """Chosen lags are chosen for each output; those of one give the same scores as alone."""
+    folder = two_rooms(tmp_path / "rooms", None, "baseline=[mean,persistence,arx,online_gp]")
+    found, y = scores(folder), groups(folder, "benchmark")
+    for task in ("one_step", "free_run"):
+        for model in ("mean", "persistence", "arx", "online_gp", "noise_floor"):
+            assert set(found[task][model]) == {"warm_air", "cold_air"}, (task, model)
+    for name in ("warm_air", "cold_air"):
+        test = y["test"][name].values
+        assert found["one_step"]["persistence"][name]["rmse"] == pytest.approx(rms(np.diff(test)[WINDOW - 1 :]))
+    alone = scores(two_rooms(tmp_path / "alone", None, "narx.target=cold_air", "baseline=[arx]"))
+    assert alone["free_run"]["arx"]["cold_air"] == found["free_run"]["arx"]["cold_air"]
+    text = (folder / "CARD.md").read_text()
+    assert "Not computed" not in text
+    assert "Lags of the models of `warm_air` and of `narx.nc`: `warm_air[k-1]`" in text
+    assert "Lags of the models of `cold_air`: `cold_air[k-1]`" in text
+    assert re.search(r"\| ARX \| [\d.e-]+ \| [\d.e-]+ \|", text.split("RMSE of `cold_air`")[1])
+
+
+def test_no_free_run_that_would_need_measured_outputs(tmp_path, caplog):
+    caplog.set_level("INFO")
     folder = two_rooms(tmp_path / "rooms", {"cold_air": 1, "warm_air": 1})
     found = scores(folder)
-    assert found["one_step"]["arx"]["cold_air"]["rmse"] > 0
+    measured = groups(folder, "benchmark")
+    for name in ("warm_air", "cold_air"):
+        train, test = (
+            {n: r[n].values for n in ("warm_air", "cold_air", "heat")}
+            for r in (measured["estimation"], measured["test"])
+        )
+        rows = [np.stack([np.ones(len(r["heat"]) - 1), *(r[n][:-1] for n in r)], axis=1) for r in (train, test)]
+        weights = np.linalg.lstsq(rows[0], train[name][1:], rcond=None)[0]
+        expected = rms((test[name][1:] - rows[1] @ weights)[WINDOW - 1 :])
+        assert found["one_step"]["arx"][name]["rmse"] == pytest.approx(expected, rel=1e-5)
     assert found["free_run"]["arx"] == {}
-    assert re.search(r"\| arx \| [\d.e-]+ \| - \|", (folder / "CARD.md").read_text())
+    text = (folder / "CARD.md").read_text()
+    assert re.search(r"\| ARX \| [\d.e-]+ \| - \|", text)
+    for one, other in (("warm_air", "cold_air"), ("cold_air", "warm_air")):
+        assert f"Not computed: free runs of the baselines of `{one}`; its lags need `{other}`" in text
+        assert f"free runs of the baselines of {one}" in caplog.text
 
 
 def test_a_system_is_described_as_far_as_it_says(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_parents_that_were_made_go_again(tmp_path):
 def test_a_read_only_place_is_named_before_anything_is_simulated(monkeypatch):
     from experiments.plant import Plant
 
-    def forbidden(self, n_samples, seed):
+    def forbidden(self, n_samples, seed, **_):
         raise AssertionError("simulated")
 
     monkeypatch.setattr(Plant, "trajectory", forbidden)
@@ -163,7 +163,7 @@ def test_the_command_makes_a_folder_and_says_where(tmp_path):
     for hidden in ("7000000000000000001", "published"):
         assert hidden not in text
     assert "published/bw" in process.stdout
-    assert "noise_floor" in process.stdout
+    assert "noise floor" in process.stdout
     assert "can be guessed" not in process.stdout
     assert "Traceback" not in said(process)
     assert "Warning" not in said(process)
@@ -195,6 +195,26 @@ def test_mistakes_end_in_a_line_and_not_in_a_traceback(overrides, words, tmp_pat
         assert word in said(process)
     assert not list(tmp_path.rglob("CARD.md"))
     assert not list(tmp_path.rglob(".*.tmp"))
+
+
+def test_one_folder_for_a_whole_sweep_is_refused_before_the_first_run(tmp_path):
+    process = command(tmp_path, "-m", *SHORT, *BOUC_WEN, "seed=1,2", "output=X", f"hydra.sweep.dir={tmp_path}/sweep")
+    assert process.returncode == 1
+    lines = said(process).strip().splitlines()
+    assert len(lines) == 1, lines
+    assert "every run of this sweep would write to output=X" in lines[0]
+    assert "'output=X/${hydra:job.num}'" in lines[0]
+    assert not list(tmp_path.rglob("CARD.md"))
+
+
+def test_what_the_refusal_advises_works(tmp_path):
+    options = ("-m", *SHORT, *BOUC_WEN, "baseline=[mean]", f"hydra.sweep.dir={tmp_path}/sweep")
+    process = command(tmp_path, *options, "seed=1,2", "output=X/${hydra:job.num}")
+    assert process.returncode == 0, said(process)
+    assert all((tmp_path / "X" / number / "CARD.md").is_file() for number in ("0", "1"))
+    each = command(tmp_path, *options, "output=a,b")
+    assert each.returncode == 0, said(each)
+    assert all((tmp_path / name / "CARD.md").is_file() for name in ("a", "b"))
 
 
 PENDULUM = '''
@@ -262,6 +282,9 @@ def test_a_system_of_the_users_own_is_like_any_other(tmp_path):
         "| `damping` | 0.3 |  |",
         "| `torque` | input | 1/s^2 |",
         "math.sin(state[0])",
+        "PYTHONPATH=. sysid-generate --config-dir mine/conf system=pendulum noise.snr_db=30 estimation=",
+        "PYTHONPATH must name the folder from which `mine.pendulum` is imported",
     ):
-        assert words in text
+        assert words in text, words
+    assert str(tmp_path) not in text
     assert (tmp_path / "bench" / "csv" / "test.csv").read_text().startswith("time,torque,angle\n")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import xarray as xr
 
@@ -19,6 +20,8 @@ class Arx(Contestant):
     ridge : float
         Penalty on the coefficients of the standardised features, see `sysid.baselines.LinearArx.fit`.
     """
+
+    label: ClassVar = "ARX"
 
     ridge: float = 0.0  # -
 

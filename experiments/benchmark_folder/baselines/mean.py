@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import xarray as xr
 
@@ -13,6 +14,8 @@ from sysid.narx import Narx
 @dataclass(frozen=True)
 class Mean(Contestant):
     """The mean of the estimation output, always."""
+
+    label: ClassVar = "mean"
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> baselines.Baseline:
         """Take the mean."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -42,6 +43,8 @@ class OnlineGp(Contestant):
     training, insertion, acceptance, reduction
         As in `sysid.identify.Settings`.
     """
+
+    label: ClassVar = "online GP"
 
     budget: int = 100  # points
     training: Training = field(default_factory=MaximumAPosteriori)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import xarray as xr
 
@@ -13,6 +14,8 @@ from sysid.narx import Narx
 @dataclass(frozen=True)
 class Persistence(Contestant):
     """The output one sample earlier; in free run the last measured one."""
+
+    label: ClassVar = "persistence"
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> baselines.Baseline:
         """Learn nothing."""

@@ -1,0 +1,23 @@
+"""One folder for all runs of a sweep is a mistake that is told before the first of them."""
+
+import sys
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+
+class SharedOutput(Callback):
+    """Hydra callback: refuses a sweep whose runs would all write to the same `output`."""
+
+    def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
+        """Read the overrides as they were given, before they are split into runs."""
+        for item in OverridesParser.create().parse_overrides(list(config.hydra.overrides.task)):
+            if item.key_or_group == "output" and not item.is_sweep_override() and "${" not in str(item.input_line):
+                print(
+                    f"Error: every run of this sweep would write to {item.input_line}: use "
+                    f"'{item.input_line}/${{hydra:job.num}}' (in quotes), or leave output out",
+                    file=sys.stderr,
+                )
+                raise SystemExit(1)
