@@ -29,6 +29,8 @@ from simulators.system import System
 from simulators.trajectory import sample_times
 from simulators.vector import real_numbers, start_vector
 
+SHORT = 1000  # Runge-Kutta steps of a trajectory below which threads cost more than they gain
+
 
 def simulate_many(
     system: System,
@@ -74,7 +76,8 @@ def simulate_many(
     dt, substeps, interpolation, noise, measurement
         As in `simulate`.
     workers : int, optional
-        Threads; by default one per processor.
+        Threads; by default one per processor, or a single one for trajectories so short that threads would wait
+        for each other.
 
     Returns
     -------
@@ -110,6 +113,8 @@ def simulate_many(
     ensemble = _empty(_systems(system, fields, N), numbers, first, interpolation, own_input=rows is not None)
     _check_starts(ensemble.systems, states)
     start_of(ensemble.systems[0], None if states is None else states[0], first)
+    if workers is None and len(first) * system.substeps < SHORT:
+        workers = 1
     _in_parallel(_filler(ensemble, states, rows, noise, measurement), N, workers)
     return ensemble
 

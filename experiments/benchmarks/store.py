@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import xarray as xr
 
-from experiments.benchmarks.monte_carlo import ensemble
+from experiments.benchmarks.monte_carlo import SAMPLES, ensemble
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row
 from experiments.benchmarks.sampled_problem import building_problem
@@ -27,7 +27,7 @@ def store(plan: Plan) -> Iterator[Row]:
     """
     datasets = {
         f"building, {plan.duration}": building_problem(seconds(plan.duration), plan.seed).trajectory.to_dataset(),
-        f"Van der Pol, {plan.trajectories} trajectories": ensemble(plan).to_dataset(),
+        f"Van der Pol, {plan.trajectories} trajectories": ensemble(plan, SAMPLES).to_dataset(),
     }
     for case, dataset in datasets.items():
         with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
