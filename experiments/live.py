@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from experiments.automatic import AutomaticNarx
 from experiments.plant import Plant, plant_of
 from experiments.source import Segment, Source
-from simulators import Sample, collect
+from simulators import Sample, Trajectory, collect
 from simulators.accuracy import substep_error
 from sysid.narx import Narx
 
@@ -29,6 +29,7 @@ class LiveSource(Source):
     duration: str  # as it was written
     samples: Iterator[Sample] = field(init=False)
     seen: list[Sample] = field(default_factory=list)
+    _collected: Trajectory | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
@@ -69,11 +70,17 @@ class LiveSource(Source):
         """Whether samples come after the identified part."""
         return time > self.end_of_identification
 
+    def _record(self) -> Trajectory:
+        """All samples seen so far, collected once until the next one comes."""
+        if self._collected is None or len(self._collected.time) < len(self.seen):
+            plant = self.plant
+            self._collected = collect(self.seen, plant.system, seed=self.seed, interpolation=plant.interpolation)
+        return self._collected
+
     def records(self) -> Sequence[xr.Dataset]:
         """All samples seen so far, with what the controller aims at."""
         plant = self.plant
-        record = collect(self.seen, plant.system, seed=self.seed, interpolation=plant.interpolation)
-        dataset = record.to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
+        dataset = self._record().to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
         aims = plant.controller.references(dataset["time"].values)
         if not aims:
             return [dataset]
@@ -92,7 +99,7 @@ class LiveSource(Source):
         if len(self.seen) < 2:
             return []
         system = self.plant.system
-        found, record = [], collect(self.seen, system, seed=self.seed)
+        found, record = [], self._record()
         if (error := substep_error(record)) > WORST_STEP:
             found.append(
                 f"{system.substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "

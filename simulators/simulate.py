@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.controllers.controller import Controller
-from simulators.integrators import integrate, stepper
+from simulators.integrators import Stepper, integrate, stepper
 from simulators.interpolation import Interpolation
 from simulators.measurement import MeasurementNoise
 from simulators.start import (
@@ -165,18 +165,19 @@ def closed_loop(
     u = exogenous_matrix(system, exogenous, n_samples)
     x0 = start_of(system, initial_state, u)
     w = noise_of(seed, "process", len(u), process_std(system, noise))
-    silent = np.zeros((len(u), len(system.outputs)))
+    advance, silent = stepper(system), np.zeros((len(u), len(system.outputs)))
     if measurement.needs_output:
-        rehearsal = _run(system, controller, interpolation, u.copy(), x0, w, silent)
+        rehearsal = _run(system, controller, advance, interpolation, u.copy(), x0, w, silent)
         std = measurement.std_of(np.array([sample.noise_free_output for sample in rehearsal]))
     else:
         std = measurement.std_of(silent)
-    return _run(system, controller, interpolation, u, x0, w, noise_of(seed, "measurement", len(u), std))
+    return _run(system, controller, advance, interpolation, u, x0, w, noise_of(seed, "measurement", len(u), std))
 
 
 def _run(
     system: System,
     controller: Controller,
+    advance: Stepper,
     interpolation: Interpolation,
     u: NDArray[np.float64],
     x0: NDArray[np.float64],
@@ -184,7 +185,7 @@ def _run(
     e: NDArray[np.float64],
 ) -> Iterator[Sample]:
     """Iterate the closed loop; the driven columns of `u` are filled in on the way."""
-    control, output, advance = controller.control, system.output, stepper(system)
+    control, output = controller.control, system.output
     read = [names_of(system.outputs).index(name) for name in controller.outputs_read]
     driven = [names_of(system.inputs).index(name) for name in controller.inputs_driven]
     between = _between(interpolation, system, u)

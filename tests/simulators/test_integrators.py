@@ -241,6 +241,8 @@ def test_what_only_the_compiler_refuses_names_the_drift(drift, complaint):
     with pytest.raises(TypeError, match=message) as error:
         simulate(broken(drift), n_samples=3)
     assert "\n" not in str(error.value)
+    with pytest.raises(TypeError, match=message):  # at the call, before the first sample is asked for
+        closed_loop(broken(drift), OpenLoop(dt=0.5), {}, n_samples=3)
 
 
 @pytest.mark.skipif(PLAIN, reason="nothing is compiled")
