@@ -27,7 +27,7 @@ from sysid.identify import Identification, Settings, Step, identify
 from sysid.lag_window import LagWindow
 from sysid.model import Prediction
 from sysid.narx import Narx
-from sysid.result import result_dataset
+from sysid.result import result_dataset, with_estimates
 
 log = logging.getLogger(__name__)
 
@@ -224,6 +224,8 @@ def writers(
         datasets["result"] = result_dataset(
             evidence.steps, evidence.validation, evidence.predicted, evidence.identification.narx.predict
         )
+        if (adaptation := evidence.identification.adaptation) is not None and model is not None:
+            datasets["result"] = with_estimates(datasets["result"], adaptation.estimates, model)
         datasets["narx"] = evidence.rows
     for kind, dataset in datasets.items():
         jobs.append(

@@ -39,7 +39,7 @@ def launch(module: str, config: DictConfig) -> float | None:
     """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on
-    for noisy in ("numba", "matplotlib"):
+    for noisy in ("numba", "matplotlib", "fontTools"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     hydra = HydraConfig.get()
     single = hydra.mode == RunMode.RUN

@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.source import Source
+from sysid.adaptation import Estimate
 from sysid.identify import Identification, Step
 from sysid.insertion import Always
 from sysid.lag_window import LagWindow
@@ -41,6 +42,12 @@ class Evidence:
         """Steps that were predicted."""
         return [step for step in self.steps if step.report is not None]
 
+    @property
+    def estimates(self) -> list[Estimate]:
+        """Estimates of the hyper-parameters during the stream."""
+        adaptation = self.identification.adaptation
+        return [] if adaptation is None else adaptation.estimates
+
 
 def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -> dict[str, Any]:
     """Summary as plain numbers, texts, lists and dicts; None where there is no number."""
@@ -56,6 +63,8 @@ def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -
     }
     training = evidence.identification.training_seconds
     summary["times"] = {**times, "loop": times["loop"] - training, "training": training}
+    if evidence.identification.adaptation is not None:
+        summary["times"]["adaptation"] = sum(estimate.seconds for estimate in evidence.estimates)  # part of the loop
     summary["warnings"] = _warnings(summary, evidence)
     return _plain(summary)
 
@@ -98,6 +107,7 @@ def _stream_counts(evidence: Evidence) -> dict[str, int]:
         "n_accepted": sum(report.accepted for report in reports),
         "n_turned_away": sum(report.inserted and not report.accepted for report in reports),
         "n_revised": sum(report.slot >= 0 for report in reports),
+        "n_estimates": len(evidence.estimates),
     }
 
 
@@ -133,10 +143,8 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     if summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
-        found += _quality_warnings(summary)
-    hyperparameters = evidence.identification.hyperparameters
-    for note in hyperparameters.warnings if hyperparameters is not None else ():
-        found.append(f"training: {note}")
+        found += _quality_warnings(summary, follows=evidence.identification.adaptation is not None)
+    found += [f"training: {note}" for note in _training_notes(evidence)]
     if summary["constant_features"]:
         found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
     if summary["repairs"]["missing_samples"]:
@@ -155,6 +163,14 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     return found
 
 
+def _training_notes(evidence: Evidence) -> tuple[str, ...]:
+    """Warnings of the hyper-parameters that the model has: of the last estimate, or of the training."""
+    trained = evidence.identification.hyperparameters
+    if evidence.estimates:
+        return evidence.estimates[-1].warnings
+    return () if trained is None else trained.warnings
+
+
 def _without_effect(source: Source) -> list[str]:
     """Overrides of the command line that this source does not use."""
     if not HydraConfig.initialized():
@@ -163,21 +179,22 @@ def _without_effect(source: Source) -> list[str]:
     return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in source.unused]
 
 
-def _quality_warnings(summary: dict[str, Any]) -> list[str]:
+def _quality_warnings(summary: dict[str, Any], *, follows: bool = False) -> list[str]:
     found = []
     smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
     if not math.isfinite(smse):
         return ["the target is constant in the validation part: its SMSE is not defined"]
+    advice = "" if follows else "; training=adaptive lets the hyper-parameters follow the stream"
     reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
     if not smse < 0.95 * value:
         found.append(
             f"the final model predicts no better than {reference} (SMSE {smse:.3g} against {value:.3g}); the "
-            "initial samples may not represent the rest: raise training.n_initial or the duration"
+            f"initial samples may not represent the rest: raise training.n_initial or the duration{advice}"
         )
     if not 0.85 <= coverage <= 0.99:
         found.append(
-            f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters of the initial samples do not fit "
-            "the rest, do not rely on the uncertainty"
+            f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters do not fit, do not rely on the "
+            f"uncertainty{advice}"
         )
     return found
 
@@ -208,6 +225,8 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
         evidence.identification.settings.budget,
     )
     _tell_scores(summary)
+    if "adaptation" in times:
+        _tell_adaptation(summary, evidence)
     log.info(
         "Training %.2f s; %s and identification of %s samples %.2f s (%.0f samples/s)",
         times["training"],
@@ -221,9 +240,27 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     log.info("Results: %s", folder)
 
 
+def _tell_adaptation(summary: dict[str, Any], evidence: Evidence) -> None:
+    """Log how often the hyper-parameters were estimated anew, and what that changed."""
+    initial, final = evidence.identification.initial, evidence.identification.model
+    if initial is None or final is None:
+        return
+    log.info(
+        "Hyper-parameters estimated anew %s times in %.2f s; noise std %.3g before and %s after",
+        summary["n_estimates"],
+        summary["times"]["adaptation"],
+        math.sqrt(initial.gp.noise_variance),
+        f"{math.sqrt(final.gp.noise_variance):.3g} {_unit(summary)}".rstrip(),
+    )
+
+
+def _unit(summary: dict[str, Any]) -> str:
+    return "" if summary["target_unit"] == "1" else str(summary["target_unit"])
+
+
 def _tell_scores(summary: dict[str, Any]) -> None:
     """Log how good the predictions are, as far as there are any."""
-    unit = "" if summary["target_unit"] == "1" else summary["target_unit"]
+    unit = _unit(summary)
     if summary["smse"] is None and summary["n_validation"]:
         log.info("RMSE %s on a constant target", f"{summary['rmse']:.4g} {unit}".rstrip())
     if summary["smse"] is not None:

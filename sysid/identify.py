@@ -1,20 +1,24 @@
 """The loop over a stream of samples: collect, train, then predict and learn one by one."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sysid.acceptance import AcceptAll, Acceptance
+from sysid.adaptation import Adaptation
+from sysid.arrays import matrix, vector
 from sysid.criteria import Criterion, MarginalLogLikelihood
+from sysid.dictionary import RECORD
 from sysid.insertion import Always, Insertion
 from sysid.lag_window import LagWindow
 from sysid.model import Model
 from sysid.narx import Narx
 from sysid.online import OnlineGP
-from sysid.report import UpdateReport
+from sysid.report import UpdateReport, UpdateReports
 from sysid.scaling import Scaling
 from sysid.state import checked_budget
 from sysid.training import Hyperparameters, MaximumAPosteriori, Training
@@ -51,6 +55,17 @@ class Settings:
         checked_budget(self.budget)
 
 
+class Start(NamedTuple):
+    """What is known before the stream; None: it follows from the initial samples."""
+
+    scaling: Scaling | None = None  # of the features, for instance that of the whole training part
+    offset: float | None = None  # subtracted from the target, target unit
+    hyperparameters: Hyperparameters | None = None  # for features and target in these scales; spares the training
+
+
+NOTHING_KNOWN = Start()
+
+
 class Step(NamedTuple):
     """What the loop did with one sample."""
 
@@ -65,24 +80,36 @@ class Step(NamedTuple):
 class Identification:
     """A model in the making: collects the initial samples, trains, then learns online.
 
+    Parameters
+    ----------
+    narx : Narx
+    settings : Settings
+    start : Start, optional
+        What is known beforehand.
+
     Attributes
     ----------
     model : Model or None
-        None until the initial samples are there.
+        None until the initial samples are there; another object after each estimate of an adaptation.
     initial : Model or None
         A copy of the model before it learned from the stream.
     hyperparameters : Hyperparameters or None
+        Of the initial model.
+    adaptation : Adaptation or None
+        What re-estimates the hyper-parameters while the stream goes on; None if the training does not follow.
     training_seconds : float
         Wall time of the training [s].
     """
 
-    def __init__(self, narx: Narx, settings: Settings) -> None:
+    def __init__(self, narx: Narx, settings: Settings, *, start: Start = NOTHING_KNOWN) -> None:
         self.narx = narx
         self.settings = settings
+        self.start = start
         self.model: Model | None = None
         self.initial: Model | None = None
         self.hyperparameters: Hyperparameters | None = None
         self.training_seconds = 0.0
+        self.adaptation: Adaptation | None = settings.training.follow(settings.seed)
         self._regressors: list[np.ndarray] = []
         self._targets: list[float] = []
         if settings.training.n_initial == 0:
@@ -90,28 +117,95 @@ class Identification:
 
     def observe(self, regressor: np.ndarray, target: float) -> UpdateReport | None:
         """Predict and learn from one sample; None while it is still one of the initial samples."""
-        if self.model is not None:
-            return self.model.update(regressor, target)
+        if self.model is None:
+            self._collect(regressor, target)
+            return None
+        report = self.model.update(regressor, target)
+        if self.adaptation is not None:
+            self._follow(self.adaptation, self.model, regressor, target, report)
+        return report
+
+    def observe_many(self, regressors: ArrayLike, targets: ArrayLike) -> UpdateReports:
+        """Predict and learn from recorded samples, compiled; decisions, estimates and bits of `observe`.
+
+        Parameters
+        ----------
+        regressors : (n, n_features)
+        targets : (n,)
+
+        Returns
+        -------
+        UpdateReports
+            Of the samples after the initial ones, which are collected first.
+
+        Raises
+        ------
+        ValueError
+            Wrong shape, or a value that is not finite. Nothing has been learned then.
+        """
+        x = matrix(regressors, self.narx.n_features, "regressors")
+        y = vector(targets, len(x), "targets")
+        done, blocks = 0, []
+        while self.model is None and done < len(y):
+            self._collect(x[done], float(y[done]))
+            done += 1
+        while self.model is not None and done < len(y):
+            n = len(y) if self.adaptation is None else self.adaptation.n_until_look
+            block = slice(done, done + n)
+            blocks.append(self._update_many(self.model, x[block], y[block]))
+            done += n
+        return _joined(blocks)
+
+    def _collect(self, regressor: np.ndarray, target: float) -> None:
         self._regressors.append(regressor)
         self._targets.append(target)
         if len(self._targets) == self.settings.training.n_initial:
             self._start()
-        return None
+
+    def _update_many(self, model: Model, regressors: np.ndarray, targets: np.ndarray) -> UpdateReports:
+        reports = model.update_many(regressors, targets)
+        if self.adaptation is not None:
+            self._follow(self.adaptation, model, regressors, targets, reports)
+        return reports
+
+    def _follow(
+        self,
+        adaptation: Adaptation,
+        model: Model,
+        regressors: np.ndarray,
+        targets: np.ndarray | float,
+        reports: UpdateReport | UpdateReports,
+    ) -> None:
+        adaptation.observe(regressors, targets, reports)
+        gp = adaptation.adapted(model.gp)
+        if gp is not model.gp:
+            self.model = replace(model, gp=gp)
 
     def _start(self) -> None:
         inputs = np.array(self._regressors).reshape(-1, self.narx.n_features)
         targets = np.array(self._targets)
-        training = self.settings.training
-        standardise = training.standardise and len(inputs) > 0
-        scaling = Scaling.fit(inputs) if standardise else Scaling.identity(self.narx.n_features)
-        offset = float(targets.mean()) if standardise else 0.0
-        scaled = scaling.transform(inputs)
+        scaling, offset = self._units(inputs, targets)
+        scaled, centred = scaling.transform(inputs), targets - offset
         begin = perf_counter()
-        self.hyperparameters = training.train(scaled, targets - offset, self.settings.seed)
-        self.training_seconds = perf_counter() - begin
-        self.model, self.initial = (
-            Model(self.narx, scaling, offset, self._gp().fit(scaled, targets - offset)) for _ in range(2)
+        known = self.start.hyperparameters
+        self.hyperparameters = (
+            self.settings.training.train(scaled, centred, self.settings.seed) if known is None else known
         )
+        self.training_seconds = perf_counter() - begin
+        model, initial = (Model(self.narx, scaling, offset, self._gp().fit(scaled, centred)) for _ in range(2))
+        if self.adaptation is not None:
+            self.adaptation.start(initial, inputs, targets)
+        self.model, self.initial = model, initial
+
+    def _units(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Scaling, float]:
+        """Scaling of the features and offset of the target: as known beforehand, else of the initial samples."""
+        standardise = self.settings.training.standardise and len(inputs) > 0
+        scaling, offset = self.start.scaling, self.start.offset
+        if scaling is None:
+            scaling = Scaling.fit(inputs) if standardise else Scaling.identity(self.narx.n_features)
+        if offset is None:
+            offset = float(targets.mean()) if standardise else 0.0
+        return scaling, offset
 
     def _gp(self) -> OnlineGP:
         assert self.hyperparameters is not None
@@ -165,6 +259,14 @@ def identify(
             report = identification.observe(pair.regressor, pair.target)
             n_points = 0 if identification.model is None else identification.model.gp.n_points
             yield Step(sample.time, pair.target, window.previous_target_value, report, n_points, record)
+
+
+def _joined(blocks: Sequence[UpdateReports]) -> UpdateReports:
+    """Reports of consecutive blocks, of which there may be none."""
+    empty = np.zeros(0, dtype=RECORD)
+    return UpdateReports(
+        *(np.concatenate([empty[name], *(getattr(block, name) for block in blocks)]) for name in UpdateReport._fields)
+    )
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import blas, lapack, solve_triangular
 
 from sysid.arrays import matrix, vector
 from sysid.kernels import SquaredExponential
@@ -40,7 +40,7 @@ class SparseLikelihood(NamedTuple):
 class Posterior(NamedTuple):
     """Posterior of the whitened inducing values ``L^-1 u``: mean `weights`, covariance ``B^-1``."""
 
-    factor: np.ndarray  # (M, M) lower L with L L' = Kuu
+    whitening: np.ndarray  # (M, M) lower L^-1 with L L' = Kuu
     precision_factor: np.ndarray  # (M, M) lower C with C C' = B
     weights: np.ndarray  # (M,) B^-1 V diag(noise)^-1 y
     log_likelihood: float
@@ -50,11 +50,20 @@ class _Block(NamedTuple):
     """Quantities of some samples."""
 
     rows: slice
-    inputs: np.ndarray  # (b, p)
+    features: np.ndarray  # (b, 2 p + 1) see `InducingPoints._features`
     cross: np.ndarray  # (M, b) Kuf
     whitened: np.ndarray  # (M, b) V = L^-1 Kuf
     residual: np.ndarray  # (b,) d = k(x, x) - diag V'V
     noise: np.ndarray  # (b,) noise_variance + alpha d
+
+
+class _Slopes(NamedTuple):
+    """Derivatives of the objective."""
+
+    cross: np.ndarray  # (M, 2 p + 1) (dF/dKuf o Kuf) F, F the features of the samples
+    prior: np.ndarray  # (M, M) -2 L' dF/dKuu L
+    variance: float  # sum_i dF/dk(x_i, x_i)
+    noise: float  # dF/d noise_variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,19 +143,20 @@ class InducingPoints:
             If Kuu is not positive definite in double precision.
         """
         x, y = self._samples(inputs, targets)
-        factor = self._factor()
-        B, projected = np.eye(len(factor)), np.zeros(len(factor))
+        whitening = self._whitening()
+        B, projected = np.eye(len(whitening)), np.zeros(len(whitening))
         terms = len(y) * np.log(2.0 * np.pi)
-        for block in self.blocks(factor, x):
-            scaled = block.whitened / block.noise
-            B += scaled @ block.whitened.T
-            projected += scaled @ y[block.rows]
+        for block in self.blocks(whitening, x):
+            scaled = block.whitened / np.sqrt(block.noise)
+            B += scaled @ scaled.T  # numpy sees the symmetry
+            projected += block.whitened @ (y[block.rows] / block.noise)
             terms += np.log(block.noise).sum() + (y[block.rows] ** 2 / block.noise).sum()
             terms += (1.0 - self.approximation.value) * block.residual.sum() / self.noise_variance
         C = _cholesky(B, "posterior precision")
         half = solve_triangular(C, projected, lower=True, check_finite=False)
         terms += 2.0 * np.log(np.diag(C)).sum() - half @ half
-        return Posterior(factor, C, solve_triangular(C, half, lower=True, trans=1, check_finite=False), -0.5 * terms)
+        weights = solve_triangular(C, half, lower=True, trans=1, check_finite=False)
+        return Posterior(whitening, C, weights, -0.5 * terms)
 
     def log_likelihood(self, inputs: ArrayLike, targets: ArrayLike) -> SparseLikelihood:
         """(Approximate) log marginal likelihood with its gradient, in two passes over the data.
@@ -162,36 +172,62 @@ class InducingPoints:
         """
         x, y = self._samples(inputs, targets)
         p = self.posterior(x, y)
-        inverse, root = (lapack.dtrtri(factor, lower=1)[0] for factor in (p.factor, p.precision_factor))
-        spread, noise = np.zeros_like(inverse), 0.0  # V diag(h) V'
-        total = np.zeros(self.kernel.n_features + 1)
-        moved = np.zeros(self.points.shape)
-        share, s2 = self.approximation.value, self.noise_variance
-        for block in self.blocks(p.factor, x):
-            v, d = block.whitened, block.noise
-            u = root @ v
-            b = (y[block.rows] - p.weights @ v) / d
-            g = 0.5 * (b * b - 1.0 / d + (u * u).sum(axis=0) / d**2)
-            h = share * g - (1.0 - share) / (2.0 * s2)
-            spread += (v * h) @ v.T
-            noise += g.sum() + (1.0 - share) / (2.0 * s2**2) * block.residual.sum()
-            total[0] += self.kernel.variance * h.sum()
-            by_cross = inverse.T @ (np.outer(p.weights, b) - root.T @ (u / d) - 2.0 * v * h)
-            along, pull = self._contract(by_cross * block.cross, block.inputs)
-            total, moved = total + along, moved + pull
-        inner = np.outer(p.weights, p.weights) - np.eye(len(root)) + root.T @ root - 2.0 * spread
-        along, pull = self._contract_prior(-0.5 * inverse.T @ inner @ inverse)
-        return SparseLikelihood(p.log_likelihood, np.append(total + along, s2 * noise), moved + pull)
+        slopes = (self._fitc if self.approximation is Approximation.fitc else self._vfe)(p, x, y)
+        along, pull = self._contract(slopes.cross)
+        again, moved = self._contract_prior(-0.5 * p.whitening.T @ slopes.prior @ p.whitening)
+        again[0] += self.kernel.variance * slopes.variance
+        gradient = np.append(along + again, self.noise_variance * slopes.noise)
+        return SparseLikelihood(p.log_likelihood, gradient, pull + moved)
 
-    def blocks(self, factor: np.ndarray, inputs: np.ndarray) -> Iterator[_Block]:
-        """Covariances with the inducing points, whitened by `factor`, block after block of the inputs (n, p)."""
+    def _vfe(self, p: Posterior, x: np.ndarray, y: np.ndarray) -> _Slopes:
+        """With ``D = noise_variance I`` all sums over products of V follow from ``V V' = noise_variance (B - I)``."""
+        s2, eye, inverse = self.noise_variance, np.eye(len(p.weights)), _inverse(p.precision_factor)
+        mixing, weights = p.whitening.T @ (eye - inverse) / s2, p.weights @ p.whitening
+        cross = np.zeros((len(eye), 2 * self.kernel.n_features + 1))
+        noise = 0.5 * (len(eye) - np.trace(inverse) - len(y)) / s2
+        for block in self.blocks(p.whitening, x):
+            b = (y[block.rows] - p.weights @ block.whitened) / s2
+            by_cross = mixing @ block.whitened
+            by_cross += np.outer(weights, b)
+            by_cross *= block.cross
+            cross += by_cross @ block.features
+            noise += 0.5 * (b @ b + block.residual.sum() / s2**2)
+        prior = np.outer(p.weights, p.weights) - 2.0 * eye + inverse + p.precision_factor @ p.precision_factor.T
+        return _Slopes(cross, prior, -0.5 * len(y) / s2, noise)
+
+    def _fitc(self, p: Posterior, x: np.ndarray, y: np.ndarray) -> _Slopes:
+        """``h = g`` differs from sample to sample."""
+        inverse, noise = _inverse(p.precision_factor), 0.0
+        cross = np.zeros((len(inverse), 2 * self.kernel.n_features + 1))
+        prior = np.outer(p.weights, p.weights) - np.eye(len(inverse)) + inverse
+        for block in self.blocks(p.whitening, x):
+            v, d = block.whitened, block.noise
+            solved = inverse @ v
+            b = (y[block.rows] - p.weights @ v) / d
+            g = 0.5 * (b * b - 1.0 / d + np.einsum("ij,ij->j", v, solved) / d**2)
+            pushed = v * (2.0 * g)
+            prior -= pushed @ v.T
+            solved /= d
+            pushed += solved
+            pushed -= np.outer(p.weights, b)
+            by_cross = _product(p.whitening, pushed, transposed=True)
+            by_cross *= block.cross
+            cross -= by_cross @ block.features
+            noise += g.sum()
+        return _Slopes(cross, prior, noise, noise)
+
+    def blocks(self, whitening: np.ndarray, inputs: np.ndarray) -> Iterator[_Block]:
+        """Covariances with the inducing points, whitened by ``L^-1``, block after block of the inputs (n, p)."""
+        coefficients = self._coefficients()
         for start in range(0, len(inputs), self.block_size):
             rows = slice(start, start + self.block_size)
-            cross = self.kernel(self.points, inputs[rows])
-            v = solve_triangular(factor, cross, lower=True, check_finite=False)
-            residual = self.kernel.variance - (v * v).sum(axis=0)
+            features = self._features(inputs[rows])
+            cross = coefficients @ features.T
+            np.exp(cross, out=cross)
+            v = _product(whitening, cross)
+            residual = self.kernel.variance - np.einsum("ij,ij->j", v, v)
             noise = self.noise_variance + self.approximation.value * residual
-            yield _Block(rows, inputs[rows], cross, v, residual, noise)
+            yield _Block(rows, features, cross, v, residual, noise)
 
     def _samples(self, inputs: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         x = matrix(inputs, self.kernel.n_features, "inputs")
@@ -199,30 +235,59 @@ class InducingPoints:
             raise ValueError("InducingPoints: inputs must have at least 1 sample, got 0")
         return x, vector(targets, len(x), "targets")
 
-    def _factor(self) -> np.ndarray:
+    def _whitening(self) -> np.ndarray:
         kuu = self.kernel(self.points, self.points)
         kuu[np.diag_indices_from(kuu)] += self.jitter * self.kernel.variance
-        return _cholesky(kuu, f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}")
+        factor = _cholesky(kuu, f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}")
+        return lapack.dtrtri(factor, lower=1)[0]
 
-    def _contract(self, weights: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient through ``K = k(Z, X)``: (log hyper-parameters), (Z); weights (M, b) are ``dF/dK o K``.
+    def _scaled(self, inputs: np.ndarray) -> np.ndarray:
+        return (inputs - self.points.mean(axis=0)) / np.asarray(self.kernel.length_scales)
 
-        With ``z = Z / length_scale``, ``x = X / length_scale``, W the weights::
+    def _features(self, inputs: np.ndarray) -> np.ndarray:
+        """``(1, x, x o x)`` (b, 2 p + 1) of inputs x in length scales from the mean of the inducing points."""
+        x = self._scaled(inputs)
+        return np.hstack([np.ones((len(x), 1)), x, x * x])
+
+    def _coefficients(self) -> np.ndarray:
+        """``(log variance - z'z / 2, z, -1 / 2)``: times the features of x, the logarithm of ``k(z, x)``.
+
+        A product of matrices instead of differences: K has a relative error of 1e-16 times the squared distance
+        from the mean of the inducing points, in length scales.
+        """
+        z = self._scaled(self.points)
+        constant = np.log(self.kernel.variance) - 0.5 * (z * z).sum(axis=1, keepdims=True)
+        return np.hstack([constant, z, np.full(z.shape, -0.5)])
+
+    def _contract(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient through ``K = k(Z, X)``: (log hyper-parameters), (Z).
+
+        With ``z``, ``x`` of Z and X as in `_features`, W of ``dF/dK o K``; `sums` is ``W F``, F the features of X::
 
             d/d log length_scale_d = sum_ji W_ji (z_jd - x_id)^2,   dF/dZ_jd = sum_i W_ji (x_id - z_jd) / length_scale_d
         """
-        scales = np.asarray(self.kernel.length_scales)
-        centre = self.points.mean(axis=0)
-        z, x = (self.points - centre) / scales, (inputs - centre) / scales
-        rows, pulled = weights.sum(axis=1), weights @ x
-        along = rows @ (z * z) - 2.0 * (z * pulled).sum(axis=0) + weights.sum(axis=0) @ (x * x)
-        return np.append(rows.sum(), along), (pulled - z * rows[:, None]) / scales
+        z = self._scaled(self.points)
+        rows, pulled, squares = np.split(sums, [1, 1 + z.shape[1]], axis=1)
+        along = (rows * z * z - 2.0 * z * pulled + squares).sum(axis=0)
+        return np.append(rows.sum(), along), (pulled - z * rows) / np.asarray(self.kernel.length_scales)
 
     def _contract_prior(self, derivative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The same through Kuu, in which every point stands twice and the jitter follows the variance."""
-        along, pull = self._contract(derivative * self.kernel(self.points, self.points), self.points)
+        weighted = derivative * self.kernel(self.points, self.points)
+        along, pull = self._contract(weighted @ self._features(self.points))
         along[0] += self.jitter * self.kernel.variance * np.trace(derivative)
         return along, 2.0 * pull
+
+
+def _product(lower: np.ndarray, block: np.ndarray, *, transposed: bool = False) -> np.ndarray:
+    """Lower triangular matrix (M, M), or its transpose, times a row-major block (M, b)."""
+    return blas.dtrmm(1.0, lower, block.T, side=1, lower=1, trans_a=not transposed).T
+
+
+def _inverse(factor: np.ndarray) -> np.ndarray:
+    """``(C C')^-1`` of a lower factor C."""
+    root = lapack.dtrtri(factor, lower=1)[0]
+    return root.T @ root
 
 
 def _cholesky(a: np.ndarray, name: str) -> np.ndarray:

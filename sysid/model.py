@@ -1,7 +1,7 @@
 """An identified model: lags, scaling and online GP, ready to predict, to learn on and to be kept."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from sysid.insertion import Insertion
 from sysid.kernels import Kernel
 from sysid.narx import Narx
 from sysid.online import OnlineGP
-from sysid.report import UpdateReport
+from sysid.report import UpdateReport, UpdateReports
 from sysid.scaling import Scaling
 
 #: counts of a model file: those of the dictionary, then of its owner
@@ -75,6 +75,11 @@ class Model:
         """Predict one sample, then learn from it; the reported mean is that of the target."""
         report = self.gp.update(self.scaling.transform(regressor), target - self.offset)
         return report._replace(mean=report.mean + self.offset)
+
+    def update_many(self, regressors: np.ndarray, targets: np.ndarray) -> UpdateReports:
+        """`update` for rows (n, n_features) and targets (n,), compiled."""
+        reports = self.gp.update_many(self.scaling.transform(regressors), targets - self.offset)
+        return replace(reports, mean=reports.mean + self.offset)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

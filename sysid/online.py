@@ -15,9 +15,6 @@ from sysid.insertion import Always, Insertion
 from sysid.kernels import Kernel
 from sysid.report import LeaveOneOut, UpdateReport, UpdateReports
 
-#: smallest noise variance, relative to the prior variance, for which double precision holds the factor
-LEAST_NOISE = 1e-8
-
 
 class OnlineGP:
     """Zero-mean GP regression that learns from a stream and keeps at most `budget` points.
@@ -86,13 +83,7 @@ class OnlineGP:
             if not isinstance(getattr(self, name), role):
                 got = getattr(self, name)
                 raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
-        prior = self._prior_variance()
-        if not np.isfinite(self.noise_variance) or not self.noise_variance >= LEAST_NOISE * prior * (1 - 1e-9):
-            raise ValueError(
-                f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance "
-                f"({LEAST_NOISE * prior:g}), got {self.noise_variance}; below that double precision "
-                "cannot hold the factor"
-            )
+        state.checked_noise_variance(self.noise_variance, self._prior_variance())
 
     def _prior_variance(self) -> float:
         origin = np.zeros((1, self.kernel.n_features))
@@ -272,13 +263,23 @@ class OnlineGP:
         ValueError, KeyError
             Arrays that are missing, do not fit together, exceed the budget or contradict the points.
         """
-        restored = state.put_back(self.kernel, self.noise_variance, self.budget, arrays, counts)
-        if not (worst := state.contradiction(restored)) <= 10 * self._rules.tolerance:
-            raise ValueError(
-                f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
-                f"{10 * self._rules.tolerance:.3g}; the arrays were changed after they were taken out"
-            )
-        self._state = restored
+        tolerance = 10 * self._rules.tolerance
+        self._state = state.put_back(self.kernel, self.noise_variance, self.budget, arrays, counts, tolerance)
+
+    def with_hyperparameters(self, kernel: Kernel, noise_variance: float) -> "OnlineGP":
+        """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3)."""
+        other = OnlineGP(
+            kernel,
+            noise_variance=noise_variance,
+            budget=self.budget,
+            insertion=self.insertion,
+            acceptance=self.acceptance,
+            reduction=self.reduction,
+        )
+        other._state = state.with_hyperparameters(self._state, kernel, noise_variance)
+        other.n_refactorisations, other.n_renewals = self.n_refactorisations, self.n_renewals
+        other.n_clipped_predictions = self.n_clipped_predictions
+        return other
 
     def drift(self) -> float:
         """How far the factors are from the covariance (`sysid.dictionary.drift`): 0 if exact."""

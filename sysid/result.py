@@ -1,14 +1,16 @@
 """The per-sample record of an identification, as a labelled data set."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from sysid.adaptation import Estimate, Reason
 from sysid.dictionary import RECORD
 from sysid.identify import Step
-from sysid.model import Prediction
+from sysid.model import Model, Prediction
 from sysid.narx import Target
 from sysid.report import UpdateReport
 
@@ -85,3 +87,55 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
     numbers = [step.record for step in steps] + validation["record"].values.tolist()
     record = ("sample", np.array(numbers, dtype=np.int64), {"long_name": "number of the record"})
     return xr.Dataset(variables, coords={"time": seconds, "record": record})
+
+
+def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Model) -> xr.Dataset:
+    """Add what the estimates of the hyper-parameters found to a record; there may be none.
+
+    Parameters
+    ----------
+    result : xarray.Dataset
+        Of `result_dataset`.
+    estimates : sequence of Estimate
+    model : Model
+        Whose features they speak of.
+
+    Returns
+    -------
+    xarray.Dataset
+        With variables ``estimate_*`` (estimate,) and ``estimate_length_scale`` (estimate, feature), in the units
+        of the data. Wall times [s] are the attribute ``estimate_seconds``, a list in JSON.
+    """
+    last = np.array([estimate.sample - 1 for estimate in estimates], dtype=np.int64)
+    reasons = list(Reason)
+    squared, one, second = ({"units": unit} for unit in (result["variance"].attrs["units"], "1", "s"))
+    flags = {"flag_values": np.arange(len(reasons), dtype=np.int8), "flag_meanings": " ".join(reasons)}
+    columns: dict[str, tuple[Any, str, dict[str, Any]]] = {
+        "sample": (last, "last sample that the estimate knew, along the dimension sample", one),
+        "time": (result["time"].values[last], "time of that sample", second),
+        "reason": (np.array([reasons.index(e.reason) for e in estimates], np.int8), "what asked for it", flags),
+        "statistic": (_floats(e.statistic for e in estimates), "mean squared standardised error; 1 is expected", one),
+        "n_errors": (np.array([e.n_errors for e in estimates], np.int64), "errors in that mean", one),
+        "variance": (_floats(e.kernel.variance for e in estimates), "signal variance found", squared),
+        "noise_variance": (_floats(e.noise_variance for e in estimates), "noise variance found", squared),
+        "gain": (
+            _floats(e.log_density_after - e.log_density_before for e in estimates),
+            "log predictive density of the unbiased sample won by it",
+            one,
+        ),
+        "n_evaluations": (np.array([e.n_evaluations for e in estimates], np.int64), "evaluations it took", one),
+    }
+    variables: dict[str, Any] = {
+        f"estimate_{name}": ("estimate", values, {"long_name": meaning, **attributes})
+        for name, (values, meaning, attributes) in columns.items()
+    }
+    scales = np.array([e.kernel.length_scales for e in estimates]).reshape(-1, model.narx.n_features)
+    meaning = {"long_name": "length scales found, each in the unit of its feature"}
+    variables["estimate_length_scale"] = (("estimate", "feature"), scales * model.scaling.scale, meaning)
+    seconds = json.dumps([estimate.seconds for estimate in estimates])
+    features = {"feature": list(model.narx.feature_names)}
+    return result.assign(variables).assign_coords(features).assign_attrs(estimate_seconds=seconds)
+
+
+def _floats(values: Iterable[float]) -> np.ndarray:
+    return np.fromiter(values, dtype=float)

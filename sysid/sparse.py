@@ -8,7 +8,7 @@ from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas
 from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import matrix, vector
@@ -19,6 +19,7 @@ from sysid.training import MarginalLikelihoodProblem, MaximumLikelihood
 
 START = MaximumLikelihood(n_initial=500, restarts=3)  # exact GP on some of the samples
 LLOYD_STEPS = 10  # of k-means, before the inducing points are trained
+GAIN_STEPS = 10  # iterations whose common gain is judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +78,11 @@ class SparseGP:
         """
         x = matrix(inputs, self.prior.kernel.n_features, "inputs")
         mean, variance = np.empty(len(x)), np.empty(len(x))
-        for block in self.prior.blocks(self.posterior.factor, x):
-            half = solve_triangular(self.posterior.precision_factor, block.whitened, lower=True, check_finite=False)
+        root = self.posterior.precision_factor
+        for block in self.prior.blocks(self.posterior.whitening, x):
+            half = blas.dtrsm(1.0, root, block.whitened.T, side=1, lower=1, trans_a=1)  # (b, M)
             mean[block.rows] = self.posterior.weights @ block.whitened
-            variance[block.rows] = block.residual + (half * half).sum(axis=0)
+            variance[block.rows] = block.residual + np.einsum("ij,ij->i", half, half)
         if clipped := int((variance < 0).sum()):
             text = f"SparseGP: {clipped} of {len(x)} variances were below 0 by rounding and are set to 0; raise jitter"
             warn(text, RuntimeWarning, stacklevel=2)
@@ -106,6 +108,7 @@ def fit_sparse(
     n_inducing: int = 100,
     training: MaximumLikelihood = START,
     max_iterations: int = 300,
+    tolerance: float = 0.0,
     jitter: float = 1e-8,
     seed: int = 0,
 ) -> SparseFit:
@@ -128,6 +131,9 @@ def fit_sparse(
         samples, and its priors hold for the sparse GP too.
     max_iterations : int
         Of L-BFGS-B; a warning says if it stopped there.
+    tolerance : float
+        The training has converged once its last 10 iterations together gained less than this, in nats per sample
+        (whatever the units of the target); 0 waits for L-BFGS-B's own rule. 1e-4 is usual for many samples.
     jitter : float
         See `InducingPoints`.
     seed : int
@@ -137,12 +143,12 @@ def fit_sparse(
     ------
     ValueError
         Shapes that do not fit, values that are not finite, fewer than 2 samples, another `n_inducing`,
-        `max_iterations` or `jitter`.
+        `max_iterations`, `tolerance` or `jitter`.
     """
     begin = perf_counter()
     x = matrix(inputs, np.shape(inputs)[1] if np.ndim(inputs) == 2 else 0, "inputs")
     y = vector(targets, len(x), "targets")
-    _check(x, n_inducing, max_iterations)
+    _check(x, n_inducing, max_iterations, tolerance)
     generator = np.random.default_rng(seed)
     subset = generator.permutation(len(x))[: training.n_initial]
     start = training.train(x[subset], y[subset], seed)
@@ -152,13 +158,28 @@ def fit_sparse(
     logs = start.kernel.log_hyperparameters()
     first = np.append(logs, np.log(start.noise_variance) - logs[0])
     centres = _k_means(x / spread, n_inducing, generator)
-    result = problem.solve(np.concatenate([first, centres.ravel()]), max_iterations)
+    result = problem.solve(np.concatenate([first, centres.ravel()]), max_iterations, tolerance)
     model = SparseGP.condition(problem.prior(result.x), x, y)
     notes = exact.warnings(result.x[: first.size])
     if not result.success:
         notes = (*notes, f"stopped after {result.nit} iterations without convergence: {result.message}")
     seconds = perf_counter() - begin
     return SparseFit(model, model.posterior.log_likelihood, int(result.nit), bool(result.success), seconds, notes)
+
+
+class _SmallGain:
+    """Ends a minimisation once `GAIN_STEPS` iterations together lowered the cost by less than `least`."""
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+        self.costs: list[float] = []
+        self.reached = False
+
+    def __call__(self, intermediate_result: OptimizeResult) -> None:
+        self.costs.append(intermediate_result.fun)
+        if len(self.costs) > GAIN_STEPS and self.costs[-1 - GAIN_STEPS] - self.costs[-1] < self.least:
+            self.reached = True
+            raise StopIteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +193,15 @@ class _SparseProblem:
     approximation: Approximation
     jitter: float
 
-    def solve(self, start: np.ndarray, max_iterations: int) -> OptimizeResult:
+    def solve(self, start: np.ndarray, max_iterations: int, tolerance: float) -> OptimizeResult:
         hyper = self.exact.bounds
         free = np.tile([-np.inf, np.inf], (start.size - len(hyper), 1))
         options = {"maxiter": max_iterations, "maxfun": 10 * max_iterations}
         bounds = np.vstack([hyper, free])
-        return minimize(self.cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        stop = _SmallGain(tolerance * len(self.targets))
+        result = minimize(self.cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options, callback=stop)
+        result.success = result.success or stop.reached
+        return result
 
     def prior(self, x: np.ndarray) -> InducingPoints:
         p = len(self.spread)
@@ -196,12 +220,14 @@ class _SparseProblem:
         return penalty - value, np.append(slope - gradient, -moved * self.spread)
 
 
-def _check(x: np.ndarray, n_inducing: int, max_iterations: int) -> None:
+def _check(x: np.ndarray, n_inducing: int, max_iterations: int, tolerance: float) -> None:
     if len(x) < 2:
         raise ValueError(f"fit_sparse: inputs must have at least 2 samples, got {len(x)}")
     for name, value in (("n_inducing", n_inducing), ("max_iterations", max_iterations)):
         if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ValueError(f"fit_sparse: {name} must be a whole number of at least 1, got {value!r}")
+    if not 0 <= tolerance < np.inf:
+        raise ValueError(f"fit_sparse: tolerance must be at least 0 and finite, got {tolerance}; 1e-4 is usual")
     distinct = len(np.unique(x, axis=0))
     if n_inducing > distinct:
         raise ValueError(f"fit_sparse: n_inducing must be at most {distinct}, the distinct inputs, got {n_inducing}")

@@ -11,6 +11,9 @@ from sysid.arrays import matrix, vector
 from sysid.dictionary import Dictionary
 from sysid.kernels import Kernel
 
+#: smallest noise variance, relative to the prior variance, for which double precision holds the factor
+LEAST_NOISE = 1e-8
+
 FACTORS = ("cholesky", "factor")
 BY_AGE = ("pivots", "whitened", "weights", "precision")
 
@@ -78,6 +81,17 @@ def factorise(state: Dictionary) -> None:
     dictionary.summarise(state, n)
 
 
+def with_hyperparameters(state: Dictionary, kernel: Kernel, noise_variance: float) -> Dictionary:
+    """The same points in the same slots, as old as before and with the same counts, factorised anew, O(N^3)."""
+    n = int(state.counts[dictionary.N_POINTS])
+    inputs = np.ascontiguousarray(state.inputs[:, :n].T)
+    renewed = of_points(kernel, noise_variance, inputs, state.targets[:n], state.targets.size)
+    renewed.order[:] = state.order
+    renewed.counts[:] = state.counts
+    factorise(renewed)
+    return renewed
+
+
 def copy_into(target: Dictionary, source: Dictionary) -> None:
     """Copy a state of at least the same capacity whose points fit."""
     for to, array in zip(target, source, strict=True):
@@ -104,13 +118,15 @@ def put_back(
     budget: int,
     arrays: Mapping[str, np.ndarray],
     counts: Sequence[int],
+    tolerance: float,
 ) -> Dictionary:
     """State of `taken_out`, bit for bit.
 
     Raises
     ------
     ValueError, KeyError
-        Arrays that are missing, do not fit together or exceed the budget.
+        Arrays that are missing, do not fit together, exceed the budget or contradict the points by more than
+        the tolerance.
     """
     n = len(arrays["targets"])
     if n > budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
@@ -129,6 +145,11 @@ def put_back(
     state.counts[:] = counts
     state.counts[dictionary.N_POINTS] = n
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
+    if not (worst := contradiction(state)) <= tolerance:
+        raise ValueError(
+            f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
+            f"{tolerance:.3g}; the arrays were changed after they were taken out"
+        )
     return state
 
 
@@ -151,6 +172,17 @@ def contradiction(state: Dictionary) -> float:
     residuals = [np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-300) for a, b in pairs]
     worst = max(float(dictionary.drift(state, n)), *map(float, residuals))
     return worst if np.isfinite(residuals).all() else float("inf")
+
+
+def checked_noise_variance(noise_variance: float, prior_variance: float) -> float:
+    """Noise variance that double precision can hold beside the prior variance, or an error that says so."""
+    if not np.isfinite(noise_variance) or not noise_variance >= LEAST_NOISE * prior_variance * (1 - 1e-9):
+        raise ValueError(
+            f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance "
+            f"({LEAST_NOISE * prior_variance:g}), got {noise_variance}; below that double precision "
+            "cannot hold the factor"
+        )
+    return float(noise_variance)
 
 
 def checked_budget(budget: int) -> int:

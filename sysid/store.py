@@ -35,6 +35,7 @@ TITLES = {
     "model": "Identified Gaussian process model",
     "benchmark": "Benchmark of system identification: measured signals for estimation, validation and test",
     "truth": "Answer to a benchmark of system identification: noise-free outputs, states and noise",
+    "study": "Comparison of criteria over tasks, settings and seeds",
 }
 OWN_ATTRIBUTES = {
     "schema",

@@ -5,16 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 from scipy.spatial.distance import pdist
 
-from sysid.gp import log_marginal_likelihood
+from sysid.gp import Likelihood, log_marginal_likelihood
 from sysid.kernels import Kernel, SquaredExponential
-from sysid.online import LEAST_NOISE
 from sysid.scaling import Scaling
+from sysid.search import Optimum, minimise
+from sysid.state import LEAST_NOISE
+
+if TYPE_CHECKING:
+    from sysid.adaptation import Adaptation
 
 PRIORS = ("length_scale_prior_median", "length_scale_prior_std", "noise_prior_median", "noise_prior_std")
 
@@ -41,6 +44,10 @@ class Training(ABC):
     @abstractmethod
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Hyper-parameters for samples (n_initial, p), (n_initial,)."""
+
+    def follow(self, seed: int) -> "Adaptation | None":
+        """What re-estimates the hyper-parameters while the stream goes on; None: they stay."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -143,9 +150,9 @@ class MaximumLikelihood(Training):
         """Best optimum over all starts."""
         problem = MarginalLikelihoodProblem.of(self, inputs, targets)
         starts = problem.starts(self.restarts, np.random.default_rng(seed))
-        results = [problem.solve(start) for start in starts]
-        best = min(results, key=lambda result: result.fun)
-        unfinished = sum(not result.success for result in results)
+        results = [problem.solve(start, max_iterations=self.max_iterations) for start in starts]
+        best = min(results, key=lambda result: result.cost)
+        unfinished = sum(not result.converged for result in results)
         found = problem.hyperparameters(best.x)
         if unfinished == 0:
             return found
@@ -169,7 +176,12 @@ class MaximumAPosteriori(MaximumLikelihood):
 
 @dataclass(frozen=True, eq=False)
 class MarginalLikelihoodProblem:
-    """Minimise minus the log posterior over ``(log variance, log length scales, log noise/variance)``."""
+    """Minimise minus the log posterior over ``(log variance, log length scales, log noise/variance)``.
+
+    The likelihood is that of all samples, or, given the first `n_given` of them, that of the others::
+
+        log p(y_others | y_given) = log p(y) - log p(y_given)
+    """
 
     settings: MaximumLikelihood
     inputs: np.ndarray
@@ -177,6 +189,7 @@ class MarginalLikelihoodProblem:
     typical: np.ndarray  # typical length per feature
     spread: np.ndarray  # standard deviation per feature
     target_variance: float
+    n_given: int = 0  # samples that only condition
 
     @classmethod
     def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> "MarginalLikelihoodProblem":
@@ -203,17 +216,35 @@ class MarginalLikelihoodProblem:
         drawn = [first + generator.normal(scale=0.7, size=first.size) for _ in range(n)]
         return [np.clip(start, *self.bounds.T) for start in [first, longer, *drawn][:n]]
 
-    def solve(self, start: np.ndarray) -> OptimizeResult:
-        """Minimise from one start."""
-        options = {"maxiter": self.settings.max_iterations}
-        return minimize(self.cost, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options=options)
+    def solve(self, start: np.ndarray, **limits: Any) -> Optimum:
+        """Minimise from one start; limits as of `sysid.search.minimise`."""
+        return minimise(self.cost, start, self.bounds, **limits)
 
     def hyperparameters(self, x: np.ndarray) -> Hyperparameters:
         """Hyper-parameters of the logarithms x (p + 2,)."""
+        kernel, noise = self.kernel_and_noise(x)
+        return Hyperparameters(kernel, noise, self.log_likelihood(x).value, self.warnings(x))
+
+    def kernel_and_noise(self, x: np.ndarray) -> tuple[SquaredExponential, float]:
+        """Kernel and noise variance of the logarithms x (p + 2,)."""
         kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
-        noise = float(np.exp(x[0] + x[-1]))
-        value = log_marginal_likelihood(kernel, noise, self.inputs, self.targets).value
-        return Hyperparameters(kernel, noise, value, self.warnings(x))
+        return kernel, float(np.exp(x[0] + x[-1]))
+
+    def log_likelihood(self, x: np.ndarray) -> Likelihood:
+        """``log p(y) - log p(y_given)`` and its gradient (p + 2,).
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            If the covariance is not positive definite in double precision.
+        """
+        value, gradient = log_marginal_likelihood(*self.kernel_and_noise(x), self.inputs, self.targets)
+        if n := self.n_given:
+            given = log_marginal_likelihood(*self.kernel_and_noise(x), self.inputs[:n], self.targets[:n])
+            value, gradient = value - given.value, gradient - given.gradient
+        gradient = gradient.copy()
+        gradient[0] += gradient[-1]  # the noise is relative to the signal variance
+        return Likelihood(value, gradient)
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
         """Hyper-parameters that lie on a bound."""
@@ -227,13 +258,10 @@ class MarginalLikelihoodProblem:
 
     def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """Minus the log posterior and its gradient (p + 2,)."""
-        kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
         try:
-            value, gradient = log_marginal_likelihood(kernel, np.exp(x[0] + x[-1]), self.inputs, self.targets)
+            value, gradient = self.log_likelihood(x)
         except np.linalg.LinAlgError:
             return 1e25, np.zeros_like(x)
-        gradient = gradient.copy()
-        gradient[0] += gradient[-1]  # the noise is relative to the signal variance
         penalty, slope = self.prior(x)
         return penalty - value, slope - gradient
 

@@ -78,13 +78,17 @@ def test_command_runs(command, tmp_path, files, request):
         given = {o.split("=")[0] for o in overrides}
         short = [o for o in GENERATED if o.split("=")[0] not in given]
         overrides = [*overrides, *short, "figures=false", f"hydra.run.dir={folder}", f"output={folder}/made"]
+    elif program == "reproduce":
+        given = [o for o in overrides if not o.startswith("output=")]
+        few = [] if any(o.startswith("tasks=") for o in given) else ["study=table_4", "tasks=[rastrigin]"]
+        overrides = [*given, *few, "quick=true", "figures=false", f"output={folder}"]
     else:
         overrides = shortened(overrides, folder)
-    needed = any(f"data={name}" in overrides for name in PUBLISHED)  # no test downloads
+    needed = program == "reproduce" or any(f"data={name}" in overrides for name in PUBLISHED)  # no test downloads
     places = {"SYSID_DATA": str(request.getfixturevalue("shared_data"))} if needed else {}
     result = call(["-m", f"experiments.{program}", *overrides], tmp_path, PYTHONPATH=str(ROOT), **places)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert any(folder.rglob("*.json"))
+    assert any(folder.rglob("*.csv" if program == "reproduce" else "*.json"))
 
 
 def files_of_the_readme(folder):

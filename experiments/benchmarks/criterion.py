@@ -1,51 +1,47 @@
 """Cost of the scores of all stored points."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.benchmarks.material import narx_samples, online_gp
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target, ratio
-from experiments.benchmarks.textbook import solve
-from experiments.benchmarks.timing import Job, interleave
-from sysid import OnlineGP
-from sysid.criteria import MeanRelevance
+from experiments.benchmarks.score_cost import COMPILED, CRITERIA, NUMPY, PUBLISHED, exponent, score_seconds
 
-CALLS = 200
+SMALL = 20  # points, the smaller size of table 1 of the paper
 
 
 def criterion(plan: Plan) -> Iterator[Row]:
-    """Mean relevance of all N stored points our way against that of ONE point the textbook way.
+    """All N reduction scores our way against that of ONE point the published way, the five criteria of table 1.
 
-    Ours: leave-one-out residuals and variances from the cached factor, one formula in NumPy for all points.
-    Textbook: one Cholesky factorisation of the set without the point and one prediction at its place.
+    Ours, candidate included: from the cached factor, compiled as `OnlineGP` does it, or in NumPy. Published: one
+    Cholesky factorisation of the set without the point, then the criterion.
     """
-    gp = online_gp(plan.budget, reduction=MeanRelevance())
-    gp.fit(*narx_samples(plan.budget, noise_variance=1e-2, seed=plan.seed))
-    jobs = {"one by textbook": Job(_one_score(gp), CALLS), "ours": Job(_all_scores(gp), CALLS)}
-    seconds = interleave(jobs, plan.rounds(plan.budget))
-    over, target = ("one by textbook", "ours"), Target(1.0, at_least=True)
-    yield ratio("criterion", f"N={plan.budget} all scores", seconds, over, "times faster", target)
+    for size in sorted({SMALL, plan.budget}):
+        seconds = score_seconds(size, plan.rounds(size), plan.seed)
+        for name in CRITERIA:
+            for way in (COMPILED, NUMPY):
+                yield _row(f"N={size} {name}, {way.removesuffix('_all')}", name, way, seconds)
+    yield from _growth(plan)
 
 
-def _all_scores(gp: OnlineGP) -> Callable[[], None]:
-    formula: Callable[..., np.ndarray] = MeanRelevance.reduction  # type: ignore[assignment]
-
-    def run() -> None:
-        for _ in range(CALLS):
-            formula(*gp.leave_one_out(), gp.noise_variance)
-
-    return run
+def _row(case: str, name: str, way: str, seconds: dict[tuple[str, str], np.ndarray]) -> Row:
+    times = {"one published": seconds[PUBLISHED, name], "all ours": seconds[way, name]}
+    target = Target(1.0, at_least=True) if way == COMPILED else None
+    return ratio("criterion", case, times, ("one published", "all ours"), "times faster", target)
 
 
-def _one_score(gp: OnlineGP) -> Callable[[], None]:
-    x, y, noise_variance = gp.inputs, gp.targets, gp.noise_variance
-    covariance = np.asfortranarray(gp.kernel(x, x) + noise_variance * np.eye(len(y)))
-    without, row = np.asfortranarray(covariance[1:, 1:]), covariance[0, 1:].copy()
-
-    def run() -> None:
-        for _ in range(CALLS):
-            (y[0] - row @ solve(without, y[1:])) ** 2
-
-    return run
+def _growth(plan: Plan) -> Iterator[Row]:
+    """Exponents of the times over N, of mean relevance."""
+    sizes = np.array(sorted(plan.sizes))
+    measured = [score_seconds(int(size), plan.repetitions, plan.seed) for size in sizes]
+    for way in (PUBLISHED, COMPILED):
+        fastest = np.array([seconds[way, "mean_relevance"].min() for seconds in measured])
+        details = {f"N={size} us": 1e6 * value for size, value in zip(sizes, fastest, strict=True)}
+        yield Row(
+            "criterion",
+            f"growth with N, {way.replace('_', ', ')}",
+            exponent(sizes, fastest),
+            "exponent",
+            details=details,
+        )

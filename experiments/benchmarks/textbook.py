@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy.linalg import lapack
 
+from experiments.benchmarks.left_out import LeftOut, mean_relevance, solve
 from experiments.benchmarks.material import Samples, narx_samples, online_gp
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.replacement import rewinder
@@ -52,17 +52,11 @@ class TextbookGP:
         mean = targets - self.noise_variance * solve(covariance, targets)
         without, y = np.asfortranarray(covariance[1:, 1:]), targets[1:].copy()
         for i in range(n):
-            row = np.delete(covariance[:, i], i)
-            change[i] = (mean[i] - row @ solve(without, y)) ** 2
+            row, prior = np.delete(covariance[:, i], i), covariance[i, i] - self.noise_variance
+            change[i] = mean_relevance(LeftOut(without, y, row, prior, targets[i], mean[i], self.noise_variance))
             without[:, i] = without[i, :] = np.delete(covariance[:, i], i + 1)
             y[i] = targets[i]
         return change
-
-
-def solve(covariance: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """``Ky^-1 y`` by Cholesky."""
-    factor, _ = lapack.dpotrf(covariance, lower=1, clean=0)
-    return lapack.dpotrs(factor, targets, lower=1)[0]
 
 
 def textbook(plan: Plan) -> Iterator[Row]:

@@ -80,6 +80,17 @@ def test_textbook_keeps_the_same_points(content):
     assert row["details"]["same points"] == 1.0
 
 
+def test_scores_of_every_criterion_are_timed_and_how_they_grow(content):
+    *sizes, published, compiled = rows_of(content, "criterion")
+    assert len(sizes) == 5 * 2
+    assert [row["target"] for row in sizes] == 5 * [">= 1", None]
+    for row in sizes:
+        assert row["value"] == pytest.approx(row["details"]["one published us"] / row["details"]["all ours us"])
+    for row in (published, compiled):
+        (few, some) = row["details"].values()
+        assert row["value"] == pytest.approx(math.log(some / few) / math.log(2))
+
+
 def test_memory_grows_quadratically(content):
     *sizes, growth = rows_of(content, "memory")
     assert len(sizes) == 2

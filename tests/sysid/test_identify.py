@@ -4,14 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from naive import COMPILED, CRITERIA, criterion_name
 
 from sysid import OnlineGP, SquaredExponential
-from sysid.acceptance import ExceedsMinimum
+from sysid.acceptance import AcceptAll, ExceedsMinimum
+from sysid.adaptive import Adaptive
 from sysid.criteria import MeanRelevance
-from sysid.identify import Identification, Settings, identify
+from sysid.identify import Identification, Settings, Start, identify
 from sysid.insertion import ErrorThreshold
 from sysid.lag_window import LagWindow
 from sysid.narx import Narx, OnMissing
+from sysid.report import UpdateReport
 from sysid.scaling import Scaling
 from sysid.training import Fixed, Hyperparameters, MaximumLikelihood, Training
 
@@ -277,3 +280,133 @@ def test_constant_feature_is_survived_and_reported():
 def test_a_bad_budget_is_refused():
     with pytest.raises(ValueError, match="budget"):
         Identification(NARX, Settings(training=FIXED, budget=1))
+
+
+FOLLOWING = Adaptive(n_initial=12, restarts=1, interval=10, window=20, sample_size=15, significance=0.5)
+
+
+def offered(settings, regressors, targets, cuts):
+    """Identification that was given the samples in blocks, and its reports; None for no cuts: one by one."""
+    identification = Identification(NARX, settings)
+    if cuts is None:
+        answers = [identification.observe(*pair) for pair in zip(regressors, targets, strict=True)]
+        return identification, [report for report in answers if report is not None]
+    blocks = zip(np.split(regressors, cuts), np.split(targets, cuts), strict=True)
+    return identification, [report for block in blocks for report in identification.observe_many(*block)]
+
+
+def bits(identification):
+    """Everything that decides what a model will do."""
+    gp = identification.model.gp
+    counts = [gp.n_refactorisations, gp.n_renewals]
+    return {**gp.state(), "kernel": gp.kernel.parameters(), "noise": gp.noise_variance, "counted": counts}
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
+@pytest.mark.parametrize("training", [QUICK, FOLLOWING], ids=["once", "following"])
+@pytest.mark.parametrize("accepts", [AcceptAll, ExceedsMinimum], ids=["all", "some"])
+def test_many_samples_at_once_give_the_bits_of_one_by_one(criterion, training, accepts):
+    y, u = record(250 if COMPILED else 120)
+    rows = NARX.regressors({"y": y, "u": u})
+    acceptance = AcceptAll() if accepts is AcceptAll else ExceedsMinimum(criterion)
+    settings = Settings(training=training, budget=15, reduction=criterion, acceptance=acceptance, seed=2)
+    one, expected = offered(settings, rows.regressor, rows.target, None)
+    if training is FOLLOWING:
+        assert one.adaptation.estimates
+    random = np.sort(np.random.default_rng(1).integers(0, len(rows.target), 9))
+    for cuts in ([], [5, 13, 22, 23, 50], random):
+        other, reports = offered(settings, rows.regressor, rows.target, cuts)
+        np.testing.assert_equal(reports, expected)
+        np.testing.assert_equal(bits(other), bits(one))
+        if training is FOLLOWING:
+            found, known = ([e._replace(seconds=0) for e in i.adaptation.estimates] for i in (other, one))
+            assert found == known
+
+
+@pytest.mark.parametrize(("n", "reported"), [(0, 0), (5, 0), (12, 0), (13, 1), (40, 28)])
+def test_reports_of_many_samples_are_those_after_the_initial_ones(n, reported):
+    y, u = record(60)
+    rows = NARX.regressors({"y": y, "u": u})
+    identification = Identification(NARX, Settings(training=QUICK, budget=20))
+    reports = identification.observe_many(rows.regressor[:n], rows.target[:n])
+    assert len(reports) == reported
+    assert {getattr(reports, name).dtype.kind for name in UpdateReport._fields} == {"f", "b", "i"}
+    assert (identification.model is None) == (n < 12)
+
+
+@pytest.mark.parametrize("training", [QUICK, FOLLOWING])
+def test_many_samples_with_a_bad_one_are_refused_before_anything_is_learned(training):
+    y, u = record(60)
+    rows = NARX.regressors({"y": y, "u": u})
+    identification = Identification(NARX, Settings(training=training, budget=20))
+    identification.observe_many(rows.regressor[:20], rows.target[:20])
+    before, bad = bits(identification), rows.target[20:].copy()
+    bad[-1] = np.nan
+    with pytest.raises(ValueError, match="targets: 1 of 38 values are not finite"):
+        identification.observe_many(rows.regressor[20:], bad)
+    with pytest.raises(ValueError, match=r"regressors: expected shape \(n, 3\)"):
+        identification.observe_many(rows.regressor[20:, :2], bad)
+    np.testing.assert_equal(bits(identification), before)
+
+
+def test_what_is_known_beforehand_is_used():
+    y, u = record(60)
+    rows = NARX.regressors({"y": y, "u": u})
+    scaling = Scaling(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))
+    given = Hyperparameters(SquaredExponential(0.7, [1.0, 2.0, 3.0]), 0.03, 0.0)
+    start = Start(scaling, 0.25, given)
+    identification = Identification(NARX, Settings(training=QUICK, budget=20), start=start)
+    identification.observe_many(rows.regressor, rows.target)
+    for model in (identification.initial, identification.model):
+        assert (model.scaling, model.offset) == (scaling, 0.25)
+        assert (model.gp.kernel, model.gp.noise_variance) == (given.kernel, 0.03)
+    assert identification.hyperparameters == given
+    np.testing.assert_array_equal(identification.initial.gp.inputs, scaling.transform(rows.regressor[:12]))
+    np.testing.assert_array_equal(identification.initial.gp.targets, rows.target[:12] - 0.25)
+
+
+def test_what_is_not_known_follows_from_the_initial_samples():
+    y, u = record(60)
+    rows = NARX.regressors({"y": y, "u": u})
+    x, t = rows.regressor[:12], rows.target[:12]
+    scaling = Scaling(np.zeros(3), np.array([4.0, 5.0, 6.0]))
+    identification = Identification(NARX, Settings(training=QUICK, budget=20), start=Start(scaling=scaling))
+    identification.observe_many(x, t)
+    assert identification.model.scaling == scaling
+    assert identification.model.offset == t.mean()
+    assert identification.hyperparameters == QUICK.train(scaling.transform(x), t - t.mean(), 0)
+    fixed = Settings(training=FIXED, budget=20)
+    assert Identification(NARX, fixed, start=Start(offset=0.5)).model.scaling == Scaling.identity(3)
+    assert Identification(NARX, fixed, start=Start(offset=0.5)).model.offset == 0.5
+
+
+def test_an_estimate_gives_a_new_model_and_leaves_the_initial_one():
+    y, u = record(80)
+    steps, identification, _ = run(NARX, Settings(training=FOLLOWING, budget=20), y, u)
+    first, *_, last = identification.adaptation.estimates
+    trained = identification.hyperparameters
+    initial, model = identification.initial.gp, identification.model.gp
+    assert (initial.kernel, initial.noise_variance) == (trained.kernel, trained.noise_variance)
+    assert initial.n_points == 12
+    assert (model.kernel, model.noise_variance) == (last.kernel, last.noise_variance)
+    assert first.kernel != trained.kernel
+    assert [step.n_points for step in steps[12:]] == [step.report.n_points for step in steps[12:]]
+    assert run(NARX, Settings(training=QUICK), y, u)[1].adaptation is None
+
+
+def test_an_interrupted_estimate_leaves_the_model_it_had(monkeypatch):
+    y, u = record(80)
+    rows = NARX.regressors({"y": y, "u": u})
+    identification = Identification(NARX, Settings(training=FOLLOWING, budget=20))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    identification.observe_many(rows.regressor[:12], rows.target[:12])
+    monkeypatch.setattr(OnlineGP, "with_hyperparameters", interrupted)
+    model = identification.model
+    with pytest.raises(KeyboardInterrupt):
+        identification.observe_many(rows.regressor[12:], rows.target[12:])
+    assert identification.model is model
+    assert identification.adaptation.estimates == []
+    assert np.isfinite(model.predict(rows.regressor).mean).all()

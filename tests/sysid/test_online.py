@@ -649,3 +649,43 @@ def test_a_healthy_stream_is_never_repaired():
         gp = online_gp(1, noise_variance=noise_variance, budget=15, reduction=Oldest())
         gp.update_many(x, y)
         assert gp.repairs["refactorisations"] == 0
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=criterion_name)
+def test_other_hyperparameters_keep_points_ages_rules_and_counts(criterion):
+    x, y = random_stream(60, 2, seed=4)
+    rules = {"budget": 12, "insertion": ErrorThreshold(0.01), "acceptance": ExceedsMinimum(criterion)}
+    gp = OnlineGP(SquaredExponential(1.3, [0.8] * x.shape[1]), noise_variance=0.02, reduction=criterion, **rules)
+    gp.update_many(x, y)
+    gp.update(gp.inputs[3], gp.targets[3] + 9.0)  # may enter as a near-duplicate
+    gp.n_refactorisations, gp.n_renewals, gp.n_clipped_predictions = 3, 4, 5
+    before, kernel = gp.state(), SquaredExponential(2.0, [1.1] * x.shape[1])
+    other = gp.with_hyperparameters(kernel, 0.05)
+    assert (other.kernel, other.noise_variance, other.budget) == (kernel, 0.05, 12)
+    assert (other.insertion, other.acceptance, other.reduction) == (gp.insertion, gp.acceptance, gp.reduction)
+    for name in ("inputs", "targets", "age_order"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(gp, name))
+    assert other.repairs == gp.repairs
+    assert other.n_renewals == 4
+    counts = before["counts"]
+    assert counts[dictionary.N_ENTRIES] > 0
+    np.testing.assert_array_equal(other.state()["counts"][:-1], counts[:-1])  # the last: what is still to be computed
+    assert_equals_scratch(other)
+    more, targets = random_stream(40, 2, seed=5)
+    again = OnlineGP(kernel, noise_variance=0.05, reduction=criterion, **rules)
+    again.fit(gp.inputs[gp.age_order], gp.targets[gp.age_order])
+    assert_same_decisions(other.update_many(more, targets), again.update_many(more, targets))
+    np.testing.assert_equal(gp.state(), before)
+
+
+def assert_same_decisions(first, second):
+    np.testing.assert_allclose(first.mean, second.mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(first.variance, second.variance, rtol=1e-6, atol=1e-10)
+    np.testing.assert_array_equal(first.accepted, second.accepted)
+
+
+def test_other_hyperparameters_are_checked_and_an_empty_gp_takes_them():
+    gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=5)
+    with pytest.raises(ValueError, match="noise_variance must be at least"):
+        gp.with_hyperparameters(SquaredExponential(1.0, [1.0]), 1e-10)
+    assert gp.with_hyperparameters(SquaredExponential(2.0, [1.0]), 0.1).predict([[0.0]])[1][0] == 2.0

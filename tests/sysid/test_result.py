@@ -1,15 +1,19 @@
 """The per-sample record as a data set."""
 
+import json
+
 import numpy as np
 import pytest
 import xarray as xr
 
-from sysid import store
+from sysid import OnlineGP, SquaredExponential, store
+from sysid.adaptation import Estimate, Reason
 from sysid.identify import Step
-from sysid.model import Prediction
+from sysid.model import Model, Prediction
 from sysid.narx import Narx, Target
 from sysid.online import UpdateReport
-from sysid.result import INITIAL, MEANINGS, NO_REPORT, ONLINE, VALIDATION, result_dataset
+from sysid.result import INITIAL, MEANINGS, NO_REPORT, ONLINE, VALIDATION, result_dataset, with_estimates
+from sysid.scaling import Scaling
 
 REPORTS = [
     UpdateReport(0.1, 0.2, False, False, -1, -1, 2, np.nan, np.nan, np.nan),
@@ -101,3 +105,54 @@ def test_every_part_may_be_empty_and_the_file_gives_it_back(n_steps, n, tmp_path
     for name in result.variables:
         np.testing.assert_array_equal(again[name].values, result[name].values)
         assert again[name].dtype == result[name].dtype
+
+
+TWO = Narx(outputs={"zone": 1}, inputs={"power": 1})
+MODEL = Model(
+    TWO,
+    Scaling(np.array([20.0, 0.0]), np.array([2.0, 500.0])),
+    0.0,
+    OnlineGP(SquaredExponential(1.0, [1.0, 1.0]), noise_variance=0.1, budget=3),
+)
+ESTIMATES = [
+    Estimate(3, Reason.errors, 4.5, 50, -9.0, -2.0, 17, 0.25, SquaredExponential(3.0, [0.5, 2.0]), 0.07),
+    Estimate(6, Reason.revised, 1.1, 20, -1.0, -0.5, 9, 0.5, SquaredExponential(4.0, [0.25, 4.0]), 0.05),
+]
+
+
+def test_estimates_are_told_in_the_units_of_the_data(result):
+    told = with_estimates(result, ESTIMATES, MODEL)
+    expected = {
+        "sample": [2, 5],
+        "time": [1800.0, 4500.0],
+        "reason": [0, 1],
+        "statistic": [4.5, 1.1],
+        "n_errors": [50, 20],
+        "gain": [7.0, 0.5],
+        "variance": [3.0, 4.0],
+        "noise_variance": [0.07, 0.05],
+        "n_evaluations": [17, 9],
+        "length_scale": [[1.0, 1000.0], [0.5, 2000.0]],
+    }
+    assert {name for name in told.data_vars if name not in result} == {f"estimate_{name}" for name in expected}
+    for name, values in expected.items():
+        np.testing.assert_array_equal(told[f"estimate_{name}"].values, values)
+        assert told[f"estimate_{name}"].attrs["long_name"]
+    assert told["estimate_noise_variance"].attrs["units"] == told["estimate_variance"].attrs["units"] == "K2"
+    assert told["estimate_time"].attrs["units"] == "s"
+    assert told["estimate_reason"].attrs["flag_meanings"] == "errors revised"
+    assert told["estimate_length_scale"].dims == ("estimate", "feature")
+    assert told["feature"].values.tolist() == ["zone[k-1]", "power[k-1]"]
+    assert json.loads(told.attrs["estimate_seconds"]) == [0.25, 0.5]
+    for name in result.variables:
+        np.testing.assert_array_equal(told[name].values, result[name].values)
+
+
+@pytest.mark.parametrize("estimates", [ESTIMATES, []])
+def test_estimates_come_back_from_a_file(estimates, result, tmp_path):
+    told = with_estimates(result, estimates, MODEL)
+    assert dict(told.sizes) == {"sample": 9, "estimate": len(estimates), "feature": 2}
+    again = store.read(store.write(told, tmp_path / "result.nc", kind="result"), kind="result")
+    for name in told.variables:
+        np.testing.assert_array_equal(again[name].values, told[name].values)
+        assert again[name].dtype == told[name].dtype == with_estimates(result, ESTIMATES, MODEL)[name].dtype

@@ -155,6 +155,24 @@ def test_vfe_is_a_lower_bound_that_more_points_never_lower(seed, n, m, p, log_no
     assert np.all(np.diff(bounds) >= -slack)
 
 
+@pytest.mark.parametrize("distance", [0.0, 30.0, 1000.0])
+def test_covariances_of_a_block_are_those_of_the_kernel_and_whitened(distance):
+    kernel, noise_variance, points, x, _ = random_case(11, 30, 6, 3, -1.0)
+    points[-1] += distance * np.asarray(kernel.length_scales)
+    x[:4] = points[-1] + 0.5 * x[:4]
+    prior = InducingPoints(kernel, noise_variance, points, jitter=1e-3, block_size=8)
+    kuu = squared_exponential(kernel, points, points) + 1e-3 * kernel.variance * np.eye(6)
+    inverse = np.linalg.inv(np.linalg.cholesky(kuu))
+    expected = squared_exponential(kernel, points, x)
+    blocks = list(prior.blocks(prior.posterior(x, np.zeros(30)).whitening, x))
+    rounding = 1e-14 * (1.0 + distance**2)
+    found = np.hstack([block.cross for block in blocks])
+    np.testing.assert_allclose(found, expected, rtol=rounding, atol=1e-14 * kernel.variance)
+    whitened = np.hstack([block.whitened for block in blocks])
+    np.testing.assert_allclose(whitened, inverse @ found, rtol=1e-9, atol=1e-9 * np.abs(whitened).max())
+    assert [block.rows.start for block in blocks] == [0, 8, 16, 24]
+
+
 @BOTH
 def test_block_size_does_not_matter(approximation):
     kernel, noise_variance, points, x, y = random_case(7, 30, 6, 2, -1.0)
@@ -176,7 +194,7 @@ def test_an_offset_of_the_features_does_not_matter(approximation):
         InducingPoints(kernel, noise_variance, points + offset, approximation).log_likelihood(x + offset, y)
         for offset in (0.0, 2.0**20)
     )
-    assert moved.value == first.value
+    assert moved.value == pytest.approx(first.value, rel=1e-12)
     np.testing.assert_allclose(moved.gradient, first.gradient, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(moved.point_gradient, first.point_gradient, rtol=1e-6, atol=1e-7)
 
@@ -281,6 +299,22 @@ def test_bounds_of_the_training_hold_and_are_reported_as_is_an_early_end():
     assert fit.model.prior.kernel.variance <= 0.2 * np.mean(y[subset] ** 2) * (1 + 1e-9)
     assert fit.warnings[0] == "signal variance at its upper bound"
     assert "without convergence" in fit.warnings[-1]
+
+
+def test_training_stops_where_ten_iterations_gain_too_little():
+    x, y = wave()
+    settings = {"n_inducing": 6, "training": START}
+    last, tolerance = fit_sparse(x, y, **settings), 0.05
+    fit = fit_sparse(x, y, **settings, tolerance=tolerance)
+    steps = fit.n_iterations
+    assert 10 < steps < last.n_iterations
+    assert fit.converged
+    assert fit.warnings == ()
+    at = {
+        k: fit_sparse(x, y, **settings, max_iterations=k).objective for k in (steps - 11, steps - 10, steps - 1, steps)
+    }
+    assert at[steps] == fit.objective
+    assert at[steps] - at[steps - 10] < tolerance * len(x) <= at[steps - 1] - at[steps - 11]
 
 
 def test_constant_features_and_duplicates_survive():
@@ -404,6 +438,9 @@ def test_a_singular_covariance_without_jitter_is_refused():
         ({"n_inducing": 0}, "fit_sparse: n_inducing must be a whole number of at least 1, got 0"),
         ({"n_inducing": 2.5}, "fit_sparse: n_inducing must be a whole number of at least 1, got 2.5"),
         ({"n_inducing": 11}, "fit_sparse: n_inducing must be at most 10, the distinct inputs, got 11"),
+        ({"tolerance": -1e-4}, "fit_sparse: tolerance must be at least 0 and finite, got -0.0001"),
+        ({"tolerance": np.nan}, "fit_sparse: tolerance must be at least 0 and finite, got nan"),
+        ({"tolerance": np.inf}, "fit_sparse: tolerance must be at least 0 and finite, got inf"),
         ({"max_iterations": 0}, "fit_sparse: max_iterations must be a whole number of at least 1, got 0"),
         ({"inputs": np.ones((1, 1)), "targets": [1.0]}, "fit_sparse: inputs must have at least 2 samples, got 1"),
         ({"inputs": np.ones(20)}, r"inputs: expected shape"),

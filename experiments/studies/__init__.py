@@ -1,0 +1,1 @@
+"""The evaluation of Wietzke and Graichen, study by study, beside the published numbers."""

@@ -1,0 +1,1 @@
+"""Tables as printed in the paper."""

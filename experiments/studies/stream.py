@@ -1,0 +1,135 @@
+"""A stream of rows offered to an online GP, and how good the model is afterwards."""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.studies.tasks.task import TaskData
+from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
+from sysid.criteria import Criterion, MarginalLogLikelihood, MeanRelevance, PriorEntropy
+from sysid.identify import Identification, Settings, Start
+from sysid.insertion import Insertion
+from sysid.narx import Narx, Target
+from sysid.reference import Reference
+from sysid.scaling import Scaling
+from sysid.training import Hyperparameters, MaximumAPosteriori, Training
+from sysid.validation import scores
+
+#: the three criteria of the tables; the other two select the same points (section 3.2 of the paper)
+CRITERIA: dict[str, Criterion] = {
+    "prior_entropy": PriorEntropy(),
+    "mean_relevance": MeanRelevance(),
+    "marginal_log_likelihood": MarginalLogLikelihood(),
+}
+#: variants of a table: without acceptance, and with the matched criterion under each reference
+VARIANTS = ("none", Reference.leave_one_out.value, Reference.in_sample.value, Reference.published.value)
+
+
+class Outcome(NamedTuple):
+    """What became of a stream."""
+
+    smse: float  # on the test rows
+    smse_initial: float  # of the model before the stream
+    mean_variance: float  # latent, on the test rows, target unit^2
+    coverage_95: float  # on the test rows
+    nlpd: float  # nats, on the test rows
+    n_offered: int
+    n_inserted: int  # that passed the insertion rule
+    n_revised: int  # that entered the dictionary
+    n_estimates: int  # of hyper-parameters during the stream
+    seconds: float
+
+    @property
+    def accepted_percent(self) -> float:
+        """Share of the inserted points that entered; nan if none was inserted."""
+        return 100.0 * self.n_revised / self.n_inserted if self.n_inserted else float("nan")
+
+
+def offer(
+    data: TaskData,
+    hyperparameters: Hyperparameters,
+    insertion: Insertion,
+    acceptance: Acceptance,
+    reduction: Criterion,
+    *,
+    budget: int,
+    seed: int,
+    training: Training | None = None,
+) -> Outcome:
+    """Start from the initial rows with these hyper-parameters, offer the stream, score on the test rows.
+
+    `training` follows the stream, if it can (`sysid.adaptive.Adaptive`); by default the hyper-parameters stay.
+    """
+    identification = identification_of(
+        data, hyperparameters, insertion, acceptance, reduction, budget=budget, seed=seed, training=training
+    )
+    begin = time.perf_counter()
+    reports = identification.observe_many(data.inputs, data.targets)
+    seconds = time.perf_counter() - begin
+    model, initial, adaptation = identification.model, identification.initial, identification.adaptation
+    assert model is not None
+    assert initial is not None
+    final = scores(data.test_targets, *model.predict(data.test_inputs), model.gp.noise_variance)
+    before = scores(data.test_targets, *initial.predict(data.test_inputs), initial.gp.noise_variance)
+    return Outcome(
+        smse=final.smse,
+        smse_initial=before.smse,
+        mean_variance=final.mean_variance,
+        coverage_95=final.coverage_95,
+        nlpd=final.nlpd,
+        n_offered=len(data.targets),
+        n_inserted=int(reports.inserted.sum()),
+        n_revised=int(reports.accepted.sum()),
+        n_estimates=0 if adaptation is None else len(adaptation.estimates),
+        seconds=seconds,
+    )
+
+
+def identification_of(
+    data: TaskData,
+    hyperparameters: Hyperparameters,
+    insertion: Insertion,
+    acceptance: Acceptance,
+    reduction: Criterion,
+    *,
+    budget: int,
+    seed: int,
+    training: Training | None = None,
+) -> Identification:
+    """Identification that has seen the initial rows and nothing else; inputs and targets stay as they are scaled."""
+    settings = Settings(
+        training=MaximumAPosteriori(n_initial=len(data.initial_targets)) if training is None else training,
+        insertion=insertion,
+        acceptance=acceptance,
+        reduction=reduction,
+        budget=budget,
+        seed=seed,
+    )
+    p = data.inputs.shape[1]
+    start = Start(scaling=Scaling.identity(p), offset=0.0, hyperparameters=hyperparameters)
+    identification = Identification(rows_without_lags(p), settings, start=start)
+    identification.observe_many(data.initial_inputs, data.initial_targets)
+    return identification
+
+
+def rows_without_lags(n_features: int) -> Narx:
+    """Features as they are: `z1` to `zp` of the same row, the target is `y`."""
+    return Narx({"y": []}, {f"z{d + 1}": [0] for d in range(n_features)}, predict=Target.value)
+
+
+def acceptance_of(criterion: Criterion, variant: str) -> Acceptance:
+    """Acceptance of one of the `VARIANTS`."""
+    return AcceptAll() if variant == "none" else ExceedsMinimum(criterion, reference=variant)
+
+
+def distinct_variants(criterion: Criterion) -> dict[str, str]:
+    """Each variant to one that makes the same decisions: the published reference is one of the other two."""
+    published: Reference = criterion.published_reference
+    return {variant: published.value if variant == Reference.published.value else variant for variant in VARIANTS}
+
+
+def spread(values: np.ndarray) -> tuple[float, float, float]:
+    """Lower quartile, median, upper quartile, without nan."""
+    low, middle, high = np.nanquantile(values, [0.25, 0.5, 0.75])
+    return float(low), float(middle), float(high)

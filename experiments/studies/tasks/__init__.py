@@ -1,0 +1,1 @@
+"""The ten tasks of the paper."""

@@ -1,0 +1,158 @@
+"""Table 1: the published way and ours give the same numbers; what the study keeps and shows."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from experiments.benchmarks.left_out import PUBLISHED_SCORES, left_out, solve
+from experiments.benchmarks.score_cost import COMPILED, CRITERIA, PUBLISHED, WAYS, exponent, rounds_for, scored
+from experiments.studies.complexity import ComplexityStudy
+from experiments.studies.plan import Plan
+from experiments.studies.published_table import published_rows
+from experiments.studies.study import Unit
+from sysid import store
+
+SIZE = 12
+LOG_2PI = math.log(2 * math.pi)
+
+
+def dense_set(case):
+    """``Ky`` and targets of the stored points and the candidate."""
+    x = np.vstack([case.points.inputs, case.candidate.inputs])
+    y = np.concatenate([case.points.targets, case.candidate.targets])
+    return case.gp.kernel(x, x) + case.gp.noise_variance * np.eye(len(y)), y
+
+
+def by_inverses(name, case, i):
+    """Score of a point by explicit inverses and determinants."""
+    ky, y = dense_set(case)
+    noise, keep = case.gp.noise_variance, np.arange(len(y)) != i
+    inverse, row = np.linalg.inv(ky[keep][:, keep]), ky[i, keep]
+    log_determinant, n = np.linalg.slogdet(ky[keep][:, keep])[1], len(y) - 1
+    mean, latent = row @ inverse @ y[keep], ky[i, i] - noise - row @ inverse @ row
+    whole = (ky - noise * np.eye(len(y)))[i] @ np.linalg.inv(ky) @ y
+    return {
+        "prior_entropy": -0.5 * n * (1 + LOG_2PI) - 0.5 * log_determinant,
+        "predictive_entropy": 0.5 * (1 + LOG_2PI + math.log(latent)),
+        "mean_relevance": (whole - mean) ** 2,
+        "log_predictive_density": 0.5 * (LOG_2PI + math.log(latent + noise) + (y[i] - mean) ** 2 / (latent + noise)),
+        "marginal_log_likelihood": -0.5 * (y[keep] @ inverse @ y[keep] + log_determinant + n * LOG_2PI),
+    }[name]
+
+
+@pytest.fixture(scope="module", params=[0, 3])
+def case(request):
+    return scored(SIZE, request.param)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_published_scores_are_those_of_explicit_inverses(name, case):
+    found = [PUBLISHED_SCORES[name](case.published(i)) for i in range(SIZE)]
+    np.testing.assert_allclose(found, [by_inverses(name, case, i) for i in range(SIZE)], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_both_ways_give_the_same_numbers_up_to_what_all_points_share(name, case):
+    published = np.array([PUBLISHED_SCORES[name](case.published(i)) for i in range(SIZE)])
+    ours = np.array(case.compiled_scores(CRITERIA[name], 2)())
+    if name in {"mean_relevance", "log_predictive_density"}:
+        shared = 0.0
+    elif name == "predictive_entropy":
+        shared = 0.5 * (1 + LOG_2PI)
+    else:
+        ky, y = dense_set(case)
+        half_log_determinant = 0.5 * np.linalg.slogdet(ky)[1]
+        likelihood = -0.5 * y @ np.linalg.solve(ky, y) - half_log_determinant - 0.5 * len(y) * LOG_2PI
+        prior = -0.5 * SIZE * (1 + LOG_2PI) - half_log_determinant
+        shared = {"marginal_log_likelihood": likelihood, "prior_entropy": prior}[name]
+    np.testing.assert_allclose(ours + shared, published, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(case.numpy_scores(CRITERIA[name])(), ours, rtol=1e-10, atol=1e-12)
+
+
+def test_every_published_criterion_is_measured():
+    assert set(PUBLISHED_SCORES) == set(CRITERIA) == set(published_rows("table_1"))
+
+
+def test_a_left_out_point_is_not_in_the_set():
+    covariance = np.array([[2.0, 0.5, 0.1], [0.5, 2.0, 0.7], [0.1, 0.7, 2.0]])
+    point = left_out(covariance, np.array([1.0, 2.0, 3.0]), 1.5, 1)
+    np.testing.assert_array_equal(point.covariance, [[2.0, 0.1], [0.1, 2.0]])
+    np.testing.assert_array_equal(point.cross, [0.5, 0.7])
+    np.testing.assert_array_equal(point.targets, [1.0, 3.0])
+    assert (point.prior, point.target) == (0.5, 2.0)
+    np.testing.assert_allclose(solve(covariance, point.targets.repeat(2)[:3]), np.linalg.solve(covariance, [1, 1, 3]))
+
+
+def test_rounds_become_fewer_and_never_none():
+    assert [rounds_for(n, 1000) for n in (20, 100, 200, 1000, 2000)] == [1000, 1000, 250, 10, 5]
+    assert rounds_for(2000, 3) == 3
+
+
+def test_exponent_looks_at_large_sizes():
+    sizes = np.array([20, 100, 200, 400, 800])
+    seconds = 1e-9 * sizes**3.0
+    seconds[:2] += 1.0
+    assert exponent(sizes, seconds) == pytest.approx(3.0)
+    assert exponent(sizes[:2], sizes[:2] ** 2.0) == pytest.approx(2.0)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    plan = Plan(tmp_path_factory.mktemp("table_1"), tasks=("rastrigin",), table_sizes=(20, 30), repetitions=3)
+    study = ComplexityStudy()
+    (unit,) = study.units(plan)
+    assert unit == Unit("table_1", "")
+    combined = study.combine({unit: study.compute(unit, plan)}, plan)
+    return store.read(store.write(combined, plan.folder / "table_1.nc", kind="study"), kind="study")
+
+
+def test_store_keeps_quartiles_beside_the_published_times(kept):
+    seconds = kept["seconds"]
+    assert seconds.sizes == {"quartile": 3, "way": len(WAYS), "criterion": 5, "points": 2}
+    assert (seconds > 0).all()
+    assert (seconds.diff("quartile") >= 0).all()
+    published = kept["seconds_published"]
+    assert float(published.sel(criterion="mean_relevance", points=20)) == pytest.approx(0.076e-3)
+    assert np.isnan(published.sel(points=30)).all()
+    middle = seconds.sel(quartile=0.5, way=PUBLISHED, criterion="prior_entropy").values
+    slope = math.log(middle[1] / middle[0]) / math.log(1.5)
+    assert float(kept["exponent"].sel(way=PUBLISHED, criterion="prior_entropy")) == pytest.approx(slope)
+
+
+def test_rows_are_milliseconds_and_their_ratio(kept):
+    rows = ComplexityStudy().rows(kept)
+    assert len(rows) == 10
+    for row in rows:
+        cell = kept["seconds"].sel(quartile=0.5, criterion=row["criterion"], points=row["points"])
+        assert row["published_one_ms"] == pytest.approx(1e3 * float(cell.sel(way=PUBLISHED)))
+        assert row["gain"] == pytest.approx(row["points"] * float(cell.sel(way=PUBLISHED) / cell.sel(way=COMPILED)))
+
+
+def test_markdown_shows_every_criterion_and_the_machine(kept):
+    text = ComplexityStudy().markdown(kept)
+    for name in CRITERIA:
+        assert f"| {name} | 20 | " in text
+    assert "| mean_relevance | 20 | 0.076 |" in text
+    assert kept.attrs["machine"] in text
+    assert "Load of the machine" in text
+
+
+def test_figure_has_both_ways_and_the_published_times(kept):
+    (draw,) = ComplexityStudy().figures(kept).values()
+    all_scores, one_score = draw().axes
+    assert len(all_scores.lines) == len(CRITERIA) * len(WAYS)
+    assert all_scores.get_xscale() == all_scores.get_yscale() == "log"
+    crosses = [line.get_ydata() for line in one_score.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    np.testing.assert_allclose(sorted(y[0] for y in crosses), [0.054, 0.068, 0.076, 0.083, 0.096])
+
+
+def test_a_load_that_is_unknown_is_stored(monkeypatch, tmp_path):
+    study, facts = ComplexityStudy(), {"load": None}
+    monkeypatch.setattr("experiments.studies.complexity.machine", lambda: facts)
+    monkeypatch.setattr("experiments.studies.complexity.describe", lambda facts: "a machine")
+    plan = Plan(tmp_path, tasks=(), table_sizes=(20,), repetitions=1)
+    part = study.compute(Unit("table_1", ""), plan)
+    assert isinstance(part, xr.Dataset)
+    assert math.isnan(part.attrs["load_before"])

@@ -1,0 +1,294 @@
+"""Verdicts on results by construction: true, reversed, missing, partial."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+import xarray as xr
+from guideline_stores import ENTROPY, LIKELIHOOD, RELEVANCE, SEEDS, TITLES, table, world
+
+from experiments.studies.evidence import NeedsError, Ratio, Results, TableEvidence
+from experiments.studies.guidelines import CLAIMS, COLUMNS, NEEDS, Guidelines, examine, summed, verdicts
+from experiments.studies.plan import Plan
+from experiments.studies.printed import printed_table
+from experiments.studies.published_table import published_rows
+from experiments.studies.report import csv_text
+from experiments.studies.study import Unit
+from experiments.studies.tasks.catalogue import TASKS
+from sysid import store as files
+
+STUDY = Guidelines()
+
+
+@pytest.fixture(scope="module")
+def true_world():
+    return world()
+
+
+@pytest.fixture(scope="module")
+def true_store(true_world):
+    return verdicts(true_world)
+
+
+def by_name(name):
+    return next(claim for claim in CLAIMS if claim.name == name)
+
+
+def of_task(name, stores, setting="trained"):
+    return examine(by_name(name), Results(setting, stores))
+
+
+def test_every_claim_holds_where_it_is_true(true_store):
+    found = dict(
+        zip(true_store["claim"].values.tolist(), true_store["verdict"].sel(setting="trained").values, strict=True)
+    )
+    assert len(found) == len(CLAIMS)
+    assert {name: verdict for name, verdict in found.items() if verdict != "holds"} == {}
+    assert (true_store["guideline_verdict"].sel(setting="trained") == "holds").all()
+
+
+def test_no_claim_holds_where_it_is_reversed():
+    stores = world(-1.0)
+    found = {claim.name: examine(claim, Results("trained", stores)).verdict for claim in CLAIMS}
+    assert {name: verdict for name, verdict in found.items() if verdict != "does not hold"} == {}
+
+
+def test_claims_have_names_of_their_own_and_all_guidelines_are_there():
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
+    assert {claim.guideline for claim in CLAIMS} == set(range(7))
+    assert set(STUDY.needs) == set(NEEDS) == set(world())
+
+
+@pytest.mark.parametrize("name", ["lowest_smse_table_4", "saves_table_2_in_sample"])
+def test_noise_alone_is_undecided(name):
+    """The same distribution for all criteria and variants, 20 repetitions."""
+    rng, undecided = np.random.default_rng([3]), 0
+    for _ in range(20):
+        store = table("table_4", 1.0, rng)
+        for quantity in store.data_vars:
+            drawn = 0.3 * rng.normal(size=store[quantity].shape)
+            middle = 0.8 if quantity == "coverage_95" else 100.0
+            store[quantity] = store[quantity].where(store[quantity].isnull(), middle * np.exp(0.2 * drawn))
+        claim = by_name(name)
+        undecided += examine(claim, Results("trained", {claim.evidence.needs[0]: store})).verdict == "undecided"
+    assert undecided >= 19
+
+
+def test_missing_store_leaves_its_claims_undecided(true_world):
+    for study in NEEDS:
+        rest = {name: store for name, store in true_world.items() if name != study}
+        for claim in CLAIMS:
+            if study in claim.evidence.needs:
+                found = examine(claim, Results("trained", rest))
+                assert (found.verdict, found.needs) == ("undecided", f"{study}.nc")
+
+
+def test_all_gaps_leave_a_claim_undecided(true_world):
+    empty = {name: xr.full_like(store, np.nan, dtype=float) for name, store in true_world.items()}
+    for claim in CLAIMS:
+        found = examine(claim, Results("trained", empty))
+        assert found.verdict == "undecided", claim.name
+        assert claim.evidence.needs[0] in found.needs
+
+
+def test_gaps_that_could_change_the_verdict_leave_it_undecided(true_world):
+    def without(n):
+        store = true_world["table_2"].copy(deep=True)
+        store["smse"].loc[{"dataset": TITLES[:n]}] = np.nan
+        return of_task("lowest_smse_table_2", {"table_2": store})
+
+    one, many = without(1), without(6)
+    assert (one.verdict, one.needs) == ("holds", "table_2 for Rastrigin")
+    assert many.verdict == "undecided"
+    assert many.needs == f"table_2 for {', '.join(TITLES[:6])}"
+
+
+def test_task_that_is_not_in_the_store_is_a_gap(true_world):
+    store = true_world["table_2"].sel(dataset=["Tanks", "Boston"])
+    found = of_task("lowest_smse_table_2", {"table_2": store})
+    assert found.verdict == "undecided"
+    assert found.judgement.n_missing == 8
+
+
+def test_a_store_without_a_quantity_or_a_criterion_is_told(true_world):
+    cells = true_world["table_3"]
+    assert of_task("lowest_nlpd_table_3", {"table_3": cells.drop_vars("nlpd")}).needs == "a table with nlpd"
+    rest = cells.sel(criterion=[ENTROPY, LIKELIHOOD])
+    assert of_task("lowest_smse_table_3", {"table_3": rest}).needs == f"a table with {RELEVANCE}"
+    points = true_world["figure_rastrigin"].drop_vars("boundary_share")
+    found = of_task("points_of_prior_entropy", {"figure_rastrigin": points})
+    assert found.needs == "figure_rastrigin.nc (No variable named 'boundary_share')"
+
+
+def test_other_settings_are_judged_by_their_own_results(true_world):
+    reversed_world = world(-1.0, seed=1)
+    mixed = {
+        name: xr.concat([true_world[name], reversed_world[name].assign_coords(setting=["adaptive"])], "setting")
+        for name in ("table_2", "figure_reduction")
+    }
+    for name in ("lowest_smse_table_2", "lowest_smse_reduction"):
+        found = [of_task(name, mixed, setting).verdict for setting in ("trained", "published", "adaptive")]
+        assert found == ["holds", "", "does not hold"]
+    with pytest.raises(NeedsError, match="with setting published"):
+        Results("published", mixed).store("table_2")
+
+
+def test_a_store_without_settings_is_of_the_trained_one(true_world):
+    found = [of_task("entropies_agree", true_world, setting).verdict for setting in COLUMNS]
+    assert found == ["holds", "", "", ""]
+
+
+def test_pairs_are_formed_within_a_seed(true_world):
+    """Between seeds the SMSE varies far more than between criteria: only pairs show the difference."""
+    smse = true_world["table_2"]["smse"].sel(dataset="Rastrigin", setting="trained", variant="none")
+    smse = smse.sel(threshold_choice="published")
+    best, next_best = (smse.sel(criterion=name).values for name in (LIKELIHOOD, RELEVANCE))
+    assert best.max() > next_best.min()
+    place = of_task("lowest_smse_table_2", true_world).judgement.places["Rastrigin"]
+    assert place.decisive.median == pytest.approx(np.median(np.log(best / next_best)))
+    assert place.decisive.n == SEEDS
+
+
+def test_records_have_no_test(true_world):
+    found = of_task("lowest_smse_table_2", true_world).judgement
+    untested = {name for name, place in found.places.items() if np.isnan(place.p_value)}
+    assert untested == {task.title for task in TASKS.values() if not task.is_random}
+    assert found.n_tested == 7
+
+
+def test_too_few_seeds_are_told(true_world):
+    few = {"figure_van_der_pol": true_world["figure_van_der_pol"].isel(seed=slice(5))}
+    found = of_task("van_der_pol_relevance_lowest", few)
+    assert (found.verdict, found.needs) == ("undecided", "six seeds of Van der Pol")
+    enough = {"figure_van_der_pol": true_world["figure_van_der_pol"].isel(seed=slice(6))}
+    assert of_task("van_der_pol_relevance_lowest", enough).verdict == "holds"
+
+
+def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
+    store = true_world["table_4"].copy(deep=True)
+    place = {"dataset": "Rosenbrock", "variant": "none", "threshold_choice": "own"}
+    evidence = TableEvidence("table_4", (Ratio("", "smse", ((RELEVANCE, "none"),), ((ENTROPY, "none"),)),))
+    published = evidence.places(Results("trained", {"table_4": store}))["Rosenbrock"][0].values
+
+    store["smse"].loc[place | {"criterion": RELEVANCE, "seed": [2, 5]}] = 2.0
+    values = evidence.places(Results("trained", {"table_4": store}))["Rosenbrock"][0].values
+    np.testing.assert_array_equal(values, published)
+    store["smse"].loc[place | {"criterion": ENTROPY, "seed": [5]}] = 0.5
+    values = evidence.places(Results("trained", {"table_4": store}))["Rosenbrock"][0].values
+    assert values[5] == pytest.approx(np.log(4.0))
+    np.testing.assert_array_equal(np.delete(values, 5), np.delete(published, 5))
+    kept = TableEvidence("table_4", evidence.ratios, own=False).places(Results("trained", {"table_4": store}))
+    np.testing.assert_array_equal(kept["Rosenbrock"][0].values, published)
+
+
+def test_tasks_where_nothing_passes_the_threshold_are_no_places_of_acceptance(true_world):
+    store = true_world["table_4"].copy(deep=True)
+    store["n_inserted"].loc[{"dataset": ["Himmelblau", "Tanks"]}] = 0.0
+    found = of_task("saves_table_4_in_sample", {"table_4": store})
+    assert set(found.judgement.places) == set(TITLES) - {"Himmelblau", "Tanks"}
+    assert found.verdict == "holds"
+
+
+def test_acceptance_that_filters_little_is_no_place_of_the_remark(true_world):
+    store = true_world["table_4"].copy(deep=True)
+    store["accepted_percent"][:] = 90.0
+    found = of_task("threshold_not_met_table_4", {"table_4": store})
+    assert (found.verdict, found.needs) == ("undecided", "a case of table_4 that it speaks of")
+
+
+@pytest.mark.parametrize(("shift", "verdict"), [(0.04, "undecided"), (0.0, "holds"), (0.08, "does not hold")])
+def test_harmless_is_five_percent(true_world, shift, verdict):
+    """A rise of 4 % leaves the interval across the bound."""
+    store = true_world["table_2"].copy(deep=True)
+    own = store["smse"].sel(variant="none").values
+    drawn = 0.05 * np.random.default_rng([4]).normal(size=own.shape)
+    centred = drawn - np.median(drawn, axis=-1, keepdims=True)
+    scatter = centred if shift == 0.04 else 0.0 * drawn
+    store["smse"].loc[{"variant": "in_sample"}] = own * np.exp(shift + scatter)
+    assert of_task("harmless_table_2_in_sample", {"table_2": store}).verdict == verdict
+
+
+def test_printed_numbers_are_those_of_the_paper(true_store):
+    cells = printed_table("table_2")
+    row = published_rows("table_2")["Concrete"]
+    at = {"dataset": "Concrete", "criterion": LIKELIHOOD, "threshold_choice": "published", "seed": 0}
+    assert float(cells["smse"].sel(at | {"variant": "in_sample"})) == row["marginal_log_likelihood_smse_accept"]
+    assert float(cells["smse"].sel(at | {"variant": "none"})) == row["marginal_log_likelihood_smse"]
+    printed = true_store.sel(claim="lowest_smse_table_2", setting="printed")
+    names = [f"{criterion}_smse" for criterion in (ENTROPY, RELEVANCE, LIKELIHOOD)]
+    ratios = {
+        title: [row[names[2]] / row[name] for name in names[:2]] for title, row in published_rows("table_2").items()
+    }
+    assert int(printed["n_won"]) == sum(max(each) < 1 / 1.01 for each in ratios.values()) == 7
+    assert int(printed["n_lost"]) == sum(max(each) > 1.01 for each in ratios.values()) == 3
+    assert int(printed["n_tested"]) == 0
+    assert true_store["verdict"].sel(claim="lowest_nlpd_table_3", setting="printed") == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        (["holds", "holds"], "holds"),
+        (["holds", "undecided"], "holds"),
+        (["holds", "undecided", "undecided"], "undecided"),
+        (["holds", "does not hold"], "holds in part"),
+        (["holds in part", "undecided"], "holds in part"),
+        (["does not hold", ""], "does not hold"),
+        (["undecided"], "undecided"),
+        (["", ""], ""),
+    ],
+)
+def test_guideline_from_its_parts(parts, verdict):
+    assert summed(parts) == verdict
+
+
+def test_store_is_written_read_and_told(true_world, tmp_path):
+    """From the folder of a run to the rows and the text; one store is not there."""
+    plan = Plan(tmp_path, tuple(TASKS))
+    for name, store in true_world.items():
+        if name != "figure_building":
+            files.write(store, tmp_path / f"{name}.nc", kind="study")
+    combined = STUDY.combine({}, plan)
+    files.write(combined, tmp_path / "guidelines.nc", kind="study")
+    store = files.read(tmp_path / "guidelines.nc", kind="study")
+    xr.testing.assert_identical(store.drop_attrs(), combined.drop_attrs())
+
+    rows = list(csv.DictReader(io.StringIO(csv_text(STUDY.rows(store)))))
+    own = [row for row in rows if row["claim"] == "lowest_smse_table_2" and row["setting"] == "trained"]
+    assert [row["place"] for row in own] == TITLES
+    ratio = of_task("lowest_smse_table_2", true_world).judgement.places["Tanks"].decisive.median
+    assert float(own[TITLES.index("Tanks")]["place_ratio"]) == pytest.approx(np.exp(ratio), rel=1e-5)
+    needy = [row for row in rows if row["claim"] == "building_no_gain"]
+    assert {(row["verdict"], row["needs"], row["place"]) for row in needy if row["setting"] != "printed"} == {
+        ("undecided", "figure_building.nc", "")
+    }
+    text = STUDY.markdown(store)
+    assert "| lowest smse table 2 | guideline 1 | **holds** | - | - | holds | 10 / 0 / 0 |" in text
+    assert "Verdict: undecided: needs figure_building.nc." in text
+    for claim in CLAIMS:
+        assert claim.test in text
+
+
+def test_it_computes_nothing_itself(tmp_path):
+    plan = Plan(tmp_path, tuple(TASKS))
+    assert STUDY.units(plan) == []
+    with pytest.raises(ValueError, match="has no units"):
+        STUDY.compute(Unit("guidelines", ""), plan)
+
+
+def test_a_damaged_store_is_an_error(tmp_path):
+    (tmp_path / "table_2.nc").write_bytes(b"nothing")
+    with pytest.raises(files.StoreError):
+        STUDY.combine({}, Plan(tmp_path, tuple(TASKS)))
+
+
+def test_figures_show_every_claim_with_results(true_store):
+    drawings = STUDY.figures(true_store)
+    assert list(drawings) == ["guidelines", "guidelines_printed"]
+    figure = drawings["guidelines"]()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert len(labels) == len(CLAIMS)
+    assert labels[-1] == "lowest smse table 2 (guideline 1)  10/0/0"
+    nothing = verdicts({})
+    assert list(STUDY.figures(nothing)) == ["guidelines_printed"]
