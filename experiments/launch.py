@@ -70,7 +70,8 @@ class RunFolder(Callback):
 
     def on_run_start(self, config: DictConfig, **options: Any) -> None:
         """Make the folder of a single run."""
-        _make(str(config.hydra.run.dir), "hydra.run.dir")
+        folder = str(config.hydra.run.dir)
+        _make(folder, "output" if folder == config.get("output") else "hydra.run.dir")
 
     def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
         """Make the folder of a sweep."""

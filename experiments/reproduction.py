@@ -15,7 +15,7 @@ from experiments.launch import Stopped
 from experiments.studies.catalogue import STUDIES, WORK
 from experiments.studies.execution import Execution
 from experiments.studies.part import kept_tasks
-from experiments.studies.plan import Plan
+from experiments.studies.plan import QUICK, Plan
 from experiments.studies.report import check_folder, write_report, write_study
 from experiments.studies.study import Unit
 from experiments.studies.tasks.catalogue import TASKS
@@ -39,7 +39,7 @@ def run(config: DictConfig, folder: Path) -> None:
     plan, names = plan_of(config), studies_of(config)
     workers = whole("workers", config.workers, 1) if config.workers is not None else len(os.sched_getaffinity(0))
     plan.folder.mkdir(parents=True, exist_ok=True)
-    check_folder(plan)
+    check_folder(plan, STUDIES)
     execution = Execution(plan, workers)
     waves = waves_of(names, plan)
     try:
@@ -49,8 +49,8 @@ def run(config: DictConfig, folder: Path) -> None:
     except BrokenProcessPool:
         raise Stopped(f"A worker process died (killed, or out of memory?). {_kept(waves, execution)}", 1) from None
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "fingerprint": plan.fingerprint}
-    for name in names:
-        write_study(STUDIES[name], combined_plan(plan), execution.gaps, attributes, figures=config.figures)
+    for name in (name for name in names if waves_of([name], combined_plan(name, plan))[-1] or STUDIES[name].needs):
+        write_study(STUDIES[name], combined_plan(name, plan), execution.gaps, attributes, figures=config.figures)
     write_report([STUDIES[name] for name in STUDIES if (plan.folder / f"{name}.md").is_file()], plan)
     tell(names, execution, time.perf_counter() - begin)
 
@@ -69,8 +69,9 @@ def plan_of(config: DictConfig) -> Plan:
     if not isinstance(config.output, str) or not config.output:
         raise ValueError(f"output must be the name of a folder, got {config.output!r}")
     tasks = chosen("tasks", config.tasks, list(TASKS))
-    plan = Plan(Path(config.output), tuple(tasks), whole("seeds", config.seeds, 1))
-    return plan.quickened() if config.quick else plan
+    seeds = whole("seeds", config.seeds, 1)
+    plan = Plan(Path(config.output), tuple(tasks), seeds)
+    return replace(plan.quickened(), seeds=min(seeds, QUICK["seeds"])) if config.quick else plan
 
 
 def studies_of(config: DictConfig) -> list[str]:
@@ -116,9 +117,10 @@ def waves_of(names: Sequence[str], plan: Plan) -> list[list[Unit]]:
     return [WORK["preparation"].units(shared), WORK["calibration"].units(shared), units]
 
 
-def combined_plan(plan: Plan) -> Plan:
-    """The plan with the tasks of earlier runs in the same folder, whose results stay in the tables."""
-    return replace(plan, tasks=tuple(name for name in TASKS if name in plan.tasks or name in kept_tasks(plan)))
+def combined_plan(study: str, plan: Plan) -> Plan:
+    """The plan with the tasks that earlier runs in the same folder computed: they stay in the tables of the study."""
+    tasks = {*plan.tasks, *kept_tasks(STUDIES[study], plan)}
+    return replace(plan, tasks=tuple(name for name in TASKS if name in tasks))
 
 
 def _kept(waves: Sequence[Sequence[Unit]], execution: Execution) -> str:
@@ -130,6 +132,8 @@ def tell(names: Sequence[str], execution: Execution, seconds: float) -> None:
     """Say what was written and what is missing."""
     for task, reason in execution.gaps.items():
         log.warning("No data for %s, marked as a gap in the tables: %s", TASKS[task].title, reason)
+    if execution.gaps:
+        log.warning("To have them, name the folder of the data by the environment variable SYSID_DATA and run again.")
     for name in names:
         log.info("%s: %s", STUDIES[name].title, execution.plan.folder / f"{name}.md")
     if execution.plan.quick:

@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
     reason: Reason
     statistic: float  # mean squared standardised error that was looked at; 1 is expected
     n_errors: int  # errors in that mean
-    log_density_before: float  # log p(y_W | y_D) of the hyper-parameters before
+    log_density_before: float  # log p(y_W | y_D) of the hyper-parameters before, within the bounds
     log_density_after: float  # and of those found
     n_evaluations: int  # of the objective
     seconds: float  # wall time [s]
@@ -134,7 +134,9 @@ class Adaptation:
         begin = perf_counter()
         problem = self.problem(gp)
         logs = gp.kernel.log_hyperparameters()
-        start = np.clip(np.append(logs, np.log(gp.noise_variance) - logs[0]), *problem.bounds.T)
+        current = np.append(logs, np.log(gp.noise_variance) - logs[0])
+        start = np.clip(current, *problem.bounds.T)
+        moved = ("started from the nearest values within the bounds",) if np.any(start != current) else ()
         updates = self.settings.max_updates
         most = EVALUATIONS_PER_UPDATE * updates
         found = problem.solve(start, max_iterations=updates, max_evaluations=most, tolerance=self.settings.tolerance)
@@ -152,7 +154,7 @@ class Adaptation:
                 seconds=perf_counter() - begin,
                 kernel=kernel,
                 noise_variance=noise_variance,
-                warnings=problem.warnings(found.x),
+                warnings=(*moved, *problem.warnings(found.x)),
             )
         )
         self._squares, self._n_revised = np.zeros(0), 0

@@ -396,6 +396,26 @@ def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore
 
 
 @njit(cache=True)
+def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-def]
+    """Reduction score of every stored point by age in work[7], with the candidate solved for in the set."""
+    residual, variance, score = state.work[4], state.work[5], state.work[7]
+    _leave_one_out_with(state, n, error, s, residual, variance)
+    scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+    return score
+
+
+@njit(cache=True)
+def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-untyped-def]
+    """Reduction scores (m, n) by slot, each row with one of the points (m, p), (m,) in the set; none is stored."""
+    for t in range(points.shape[0]):
+        mean, _, latent = _project(rules, state, n, points[t])
+        s = _solve(rules, state, n, latent)
+        score = _replacement_scores(rules, state, n, targets[t] - mean, s)
+        for j in range(n):
+            out[t, state.order[j]] = score[j]
+
+
+@njit(cache=True)
 def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
     """Acceptance score of every stored point by age, judged without itself or in sample."""
     residual, variance = state.work[4], state.work[6]
@@ -568,7 +588,6 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
     (``counts[FACTORS_ARE]``), which the caller does before it goes on.
     """
     budget = state.targets.size
-    residual, variance, score = state.work[4], state.work[5], state.work[7]
     for t in range(start, points.shape[0]):
         n, x, row = state.counts[N_POINTS], points[t], record[t]
         mean, prior, latent = _project(rules, state, n, x)
@@ -588,8 +607,7 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
                 row["acceptance_minimum"] = _minimum(rules, state, n)
                 if not row["acceptance_score"] > row["acceptance_minimum"]:
                     continue
-            _leave_one_out_with(state, n, error, s, residual, variance)
-            scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+            score = _replacement_scores(rules, state, n, error, s)
             r = lowest(score, n)
             row["reduction_score"] = score[r]
         _append(state, n, state.work[2], state.work[3], error, s)

@@ -80,8 +80,7 @@ class OnlineGP:
     def _check_roles(self) -> None:
         roles = {"kernel": Kernel, "insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
         for name, role in roles.items():
-            if not isinstance(getattr(self, name), role):
-                got = getattr(self, name)
+            if not isinstance(got := getattr(self, name), role):
                 raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
         state.checked_noise_variance(self.noise_variance, self._prior_variance())
 
@@ -156,17 +155,12 @@ class OnlineGP:
         }
 
     def fit(self, inputs: ArrayLike, targets: ArrayLike) -> "OnlineGP":
-        """Start from these points; beyond the budget, from those that the reduction criterion keeps.
+        """Start from these points; beyond the budget, from those that the reduction criterion keeps. Returns itself.
 
         Parameters
         ----------
         inputs : (n, n_features)
         targets : (n,)
-
-        Returns
-        -------
-        OnlineGP
-            Itself.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
@@ -221,17 +215,12 @@ class OnlineGP:
         return UpdateReport(*self._record[0].item())
 
     def update_many(self, inputs: ArrayLike, targets: ArrayLike) -> UpdateReports:
-        """Predict and learn sample by sample, compiled; the decisions of `update`.
+        """Predict and learn sample by sample, compiled; the decisions and the errors of `update`.
 
         Parameters
         ----------
         inputs : (n, n_features)
         targets : (n,)
-
-        Raises
-        ------
-        ValueError
-            Wrong shape, or a value that is not finite. Nothing has been learned then.
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
@@ -241,6 +230,18 @@ class OnlineGP:
             done = dictionary.learn(self._rules, self._state, x, y, done, record)
             self._renew_factors()
         return UpdateReports(*(np.ascontiguousarray(record[name]) for name in UpdateReport._fields))
+
+    def candidate_scores(self, inputs: ArrayLike, targets: ArrayLike, criterion: Criterion | None = None) -> np.ndarray:
+        """Reduction scores (m, n_points) by slot, with each of the samples (m, n_features), (m,) in turn in the set.
+
+        By default those of `reduction`. Nothing is learned.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        y = vector(targets, len(x), "targets")
+        rules = self._rules if criterion is None else self._rules._replace(reduction=criterion.reduction_address)
+        found = np.empty((len(x), self.n_points))
+        dictionary.candidate_scores(rules, self._state, self.n_points, x, y, found)
+        return found
 
     def leave_one_out(self) -> LeaveOneOut:
         """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams, 5.12)."""

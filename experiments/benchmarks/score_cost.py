@@ -5,7 +5,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import cho_solve
 
 from experiments.benchmarks.left_out import PUBLISHED_SCORES, LeftOut, left_out
@@ -20,7 +19,7 @@ from sysid.criteria import (
     PredictiveEntropy,
     PriorEntropy,
 )
-from sysid.dictionary import Dictionary, Rules, _leave_one_out_with, _project, _solve, scores
+from sysid.dictionary import scores
 
 CRITERIA: dict[str, Criterion] = {
     "prior_entropy": PriorEntropy(),
@@ -75,22 +74,9 @@ class Scored(NamedTuple):
         return run
 
     def compiled_scores(self, criterion: Criterion, times: int) -> Callable[[], np.ndarray]:
-        """Call that scores all points so many times, by the functions of the compiled loop of `OnlineGP`."""
-        rules = self.gp._rules._replace(reduction=criterion.reduction_address)
-        state, n = self.gp._state, self.gp.n_points
-        x, target = self.candidate.inputs[0], float(self.candidate.targets[0])
-        return lambda: _scored(rules, state, n, x, target, times)
-
-
-@njit
-def _scored(rules: Rules, state: Dictionary, n: int, x: np.ndarray, target: float, times: int) -> np.ndarray:
-    residual, variance, score = state.work[4], state.work[5], state.work[7]
-    for _ in range(times):
-        mean, _, latent = _project(rules, state, n, x)
-        s = _solve(rules, state, n, latent)
-        _leave_one_out_with(state, n, target - mean, s, residual, variance)
-        scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
-    return score[:n]
+        """Call that scores all points so many times, compiled (times, N)."""
+        x, y = np.repeat(self.candidate.inputs, times, axis=0), np.repeat(self.candidate.targets, times)
+        return lambda: self.gp.candidate_scores(x, y, criterion)
 
 
 def scored(size: int, seed: int) -> Scored:

@@ -1,6 +1,6 @@
 """Hyper-parameters of the setting `published`: one length scale, fixed by the published initial SMSE."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xarray as xr
@@ -9,12 +9,12 @@ from scipy.optimize import brentq
 from experiments.studies.plan import Plan
 from experiments.studies.published_table import published_initial
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
+from experiments.studies.stream import initial_smse
 from experiments.studies.study import Unit, Work
 from experiments.studies.tasks.catalogue import task_of
 from experiments.studies.tasks.task import TaskData
 from sysid.kernels import SquaredExponential
-from sysid.online import OnlineGP
-from sysid.validation import standardised_mean_squared_error
+from sysid.training import Hyperparameters
 
 LENGTHS = np.geomspace(0.02, 20.0, 31)  # standard deviations of the features
 LEAST_NOISE_RATIO = 1e-4  # noise over signal variance
@@ -68,13 +68,11 @@ def _median_smse(length: float, rows: Sequence[TaskData], variance: Sequence[flo
     found = []
     for data, v, n in zip(rows, variance, noise, strict=True):
         kernel = SquaredExponential(v, [length] * data.inputs.shape[1])
-        gp = OnlineGP(kernel, noise_variance=n, budget=len(data.initial_targets))
-        mean, _ = gp.fit(data.initial_inputs, data.initial_targets).predict(data.test_inputs)
-        found.append(standardised_mean_squared_error(data.test_targets, mean))
+        found.append(initial_smse(data, Hyperparameters(kernel, n, float("nan"))))
     return float(np.median(found))
 
 
-def _length(median, published):  # type: ignore[no-untyped-def]
+def _length(median: Callable[[float], float], published: float) -> tuple[float, bool]:
     """Shortest length at which the median SMSE is the published one, and whether there is one."""
     logarithms = np.log(LENGTHS)
     excess = np.array([median(x) for x in logarithms]) - published

@@ -1,13 +1,22 @@
 """Cells of tables 2 to 4: one stream for every setting, criterion, variant and choice of threshold."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import numpy as np
 import xarray as xr
 
 from experiments.studies.plan import Plan
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
-from experiments.studies.stream import CRITERIA, VARIANTS, Outcome, acceptance_of, distinct_variants, offer
+from experiments.studies.stream import (
+    CRITERIA,
+    VARIANTS,
+    Outcome,
+    acceptance_of,
+    distinct_variants,
+    initial_smse,
+    offer,
+)
 from experiments.studies.study import Unit, seeds_of
 from experiments.studies.tasks.catalogue import TASKS
 from experiments.studies.tasks.task import TaskData
@@ -29,6 +38,7 @@ class Cell:
         self.training = setting.training(plan.n_initial)
         self.criterion, self.variant = CRITERIA[criterion], variant
         self.budget, self.seed = plan.budget, unit.seed
+        self.smse_initial = _initial_smse(unit.task, row_seed, setting, plan)
 
     def offer(self, insertion: Insertion) -> Outcome:
         """What becomes of the stream under an insertion rule."""
@@ -41,7 +51,13 @@ class Cell:
             budget=self.budget,
             seed=self.seed,
             training=self.training,
+            smse_initial=self.smse_initial,
         )
+
+
+@lru_cache(maxsize=len(Setting))
+def _initial_smse(task: str, seed: int, setting: Setting, plan: Plan) -> float:
+    return initial_smse(data_of(task, seed, plan), hyperparameters_of(task, seed, setting, plan))
 
 
 def empty_cells() -> xr.Dataset:

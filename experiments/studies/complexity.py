@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from experiments.benchmark_folder.markdown import table
 from experiments.benchmarks.machine import describe, machine
 from experiments.benchmarks.score_cost import (
     COMPILED,
@@ -16,21 +17,32 @@ from experiments.benchmarks.score_cost import (
     rounds_for,
     score_seconds,
 )
+from experiments.studies.label import LABELS
 from experiments.studies.plan import Plan
 from experiments.studies.published_table import published_rows
+from experiments.studies.significant import significant
 from experiments.studies.study import Study, Unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = (20, 100)  # points, of the published table
-NOTES = """
-Times of one evaluation: medians, in milliseconds. *One point* factorises the set without it, as the paper does (the
-covariances are given; LAPACK by SciPy); *all points* gives the scores of all N points with the candidate, from the
-cached factor: in NumPy, and compiled as the online GP does it. *Gain*: N evaluations the published way over all scores
-compiled. Both ways give the same numbers. The published milliseconds were measured on another machine. Exponents: slope
-of log time over log N from 200 points on; that of one point, for all N add one.
-"""
+TIMES_HEAD = (
+    "criterion",
+    "N",
+    "one point, published",
+    "one point",
+    "all points, NumPy",
+    "all points, compiled",
+    "gain",
+)
+TIMES_NOTE = """Median times of one evaluation in milliseconds. *One point* factorises the set of N points without
+it, as the paper does (the covariances are given; LAPACK by SciPy); the published milliseconds are from another
+machine. *All points* gives the scores of all N points with the candidate from the cached factor: in NumPy, and
+compiled as the online GP does it. Both ways give the same numbers. *Gain*: time of N evaluations for one point each
+over that of all scores, compiled."""
+GROWTH_NOTE = """Exponents of growth: slope of log time over log N from 200 points on. *One point* is a single
+evaluation: for the scores of all N points add one."""
 
 
 class ComplexityStudy(Study):
@@ -81,16 +93,18 @@ class ComplexityStudy(Study):
 
     def markdown(self, store: xr.Dataset) -> str:
         """Published sizes, then exponents."""
-        head = ["criterion", "N", "one point, published [ms]", "one point, ours of that way [ms]"]
-        head += ["all points, NumPy [ms]", "all points, compiled [ms]", "gain"]
-        lines = [_line(head), _line(["---"] * len(head))]
-        lines += [_line(_cells(row)) for row in self.rows(store) if row["points"] in SHOWN]
-        lines += ["", _line(["exponent of growth", *WAYS]), _line(["---"] * 4)]
-        for name in CRITERIA:
-            values = [f"{float(store['exponent'].sel(criterion=name, way=way)):.2f}" for way in WAYS]
-            lines.append(_line([name, *values]))
+        times = table(TIMES_HEAD, [_cells(row) for row in self.rows(store) if row["points"] in SHOWN])
+        exponents = store["exponent"]
+        growth = table(
+            ["criterion", "one point", "all points, NumPy", "all points, compiled"],
+            [
+                [LABELS[name], *(f"{float(exponents.sel(criterion=name, way=way)):.2f}" for way in WAYS)]
+                for name in CRITERIA
+            ],
+        )
         load = f"Load of the machine before and after: {store.attrs['load_before']}, {store.attrs['load_after']}."
-        return "\n".join([*lines, NOTES, f"{store.attrs['machine']}. {load}", ""])
+        machine_line = f"Machine: {store.attrs['machine']}. {load}"
+        return "\n\n".join([TIMES_NOTE, times, GROWTH_NOTE, growth, machine_line])
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], "Figure"]]:
         """Time over number of points."""
@@ -117,9 +131,5 @@ def _row(cell: xr.Dataset) -> dict[str, object]:
 
 
 def _cells(row: Mapping[str, object]) -> list[str]:
-    times = [f"{row[name]:.3g}" for name in ("published_ms", *(f"{way}_ms" for way in WAYS), "gain")]
-    return [str(row["criterion"]), str(row["points"]), *times]
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    values = (float(row[name]) for name in ("published_ms", *(f"{way}_ms" for way in WAYS), "gain"))  # type: ignore[arg-type]
+    return [LABELS[str(row["criterion"])], str(row["points"]), *map(significant, values)]

@@ -97,12 +97,20 @@ class Ratio(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """Seeds that a claim speaks of: where a quantity of a cell lies strictly between two numbers."""
+    """Seeds that a claim speaks of: where a quantity of a cell, or its share, lies strictly between two numbers."""
 
     cell: Cell
     quantity: str
     low: float
     high: float
+    whole: str = ""  # quantity that it is a share of
+
+    def applies(self, rows: xr.Dataset) -> np.ndarray:
+        """Mask (seed,) of one task."""
+        values = cell_values(rows, self.cell, self.quantity)
+        if self.whole:
+            values = values / cell_values(rows, self.cell, self.whole)
+        return np.asarray((self.low < values) & (values < self.high))
 
 
 @dataclass(frozen=True)
@@ -110,13 +118,13 @@ class TableEvidence(Evidence):
     """Ratios of the cells of a table, task by task.
 
     At the published thresholds; with `own`, a seed where all the compared cells have a threshold of our rule is judged
-    at those. A task whose seeds all miss the condition is no place of the claim.
+    at those. A task whose seeds all miss the conditions is no place of the claim.
     """
 
     table: str
     ratios: tuple[Ratio, ...]
     own: bool = True
-    condition: Condition | None = None
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -162,10 +170,7 @@ class TableEvidence(Evidence):
         has_data = np.isfinite(cell_values(rows, self.ratios[0].above[0], "smse"))
         if not has_data.any():
             return np.empty(0, bool)
-        if self.condition is None:
-            return has_data
-        values = cell_values(rows, self.condition.cell, self.condition.quantity)
-        return (self.condition.low < values) & (values < self.condition.high)
+        return np.logical_and.reduce([has_data, *(condition.applies(rows) for condition in self.conditions)])
 
 
 def cell_values(rows: xr.Dataset, cell: Cell, quantity: str, choice: str = "published") -> np.ndarray:

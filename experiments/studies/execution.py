@@ -32,7 +32,7 @@ def compute_and_keep(unit: Unit, plan: Plan) -> Gap | None:
     try:
         dataset = WORK[unit.study].compute(unit, plan)
     except DataError as error:
-        return Gap(unit.task, str(error))
+        return Gap(unit.task, str(error).partition(" The download: ")[0])
     write_part(dataset, unit, plan)
     return None
 
@@ -62,12 +62,12 @@ class Execution:
         self.n_kept, total = len(kept), sum(seconds.values())
         form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
         with tqdm(total=total, disable=None, bar_format=form, desc="studies", mininterval=0.5) as bar:
-            bar.update(sum(seconds[unit] for unit in kept))
-            bar.initial = bar.n  # what was there already says nothing about the speed
+            bar.n = bar.initial = bar.last_print_n = sum(seconds[unit] for unit in kept)  # says nothing about the speed
+            bar.refresh()
             for wave in waves:
-                todo = [unit for unit in wave if unit not in kept]
-                todo.sort(key=lambda unit: -seconds[unit])
-                for unit in self._wave([unit for unit in todo if unit.task not in self.gaps]):
+                todo = [unit for unit in wave if unit not in kept and unit.task not in self.gaps]
+                bar.total -= sum(seconds[unit] for unit in wave if unit not in kept and unit.task in self.gaps)
+                for unit in self._wave(sorted(todo, key=lambda unit: -seconds[unit])):
                     bar.update(seconds[unit])
                     bar.set_postfix_str(f"{unit.study} {unit.task}".strip(), refresh=False)
 

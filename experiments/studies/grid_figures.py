@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from experiments.studies.grid_verdict import is_matched, relative
+from experiments.studies.significant import significant
 from experiments.studies.style import SETTINGS, page
 
 SHORT = {
@@ -44,7 +45,7 @@ def heat_maps(medians: xr.DataArray) -> Figure:
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.5, aspect=45, extend="max")
     bar.set_ticks(TICKS, labels=[f"{tick:g}" for tick in TICKS], minor=False)
     bar.ax.minorticks_off()
-    bar.set_label("median SMSE / that of the best cell of the dataset [1]")
+    bar.set_label("Median SMSE over that of the best pair of the dataset [1]")
     return figure
 
 
@@ -57,7 +58,7 @@ def _annotate(ax: Axes, ratio: xr.DataArray) -> None:
     for (y, x), value in np.ndenumerate(ratio.values):
         if np.isfinite(value):
             color = "white" if value > DARK else "black"
-            ax.text(x, y, f"{value:.3g}", ha="center", va="center", fontsize=5, color=color)
+            ax.text(x, y, significant(float(value)), ha="center", va="center", fontsize=5.5, color=color)
         if is_matched(str(ratio["acceptance"].values[y]), str(ratio["reduction"].values[x])):
             ax.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor="0.15", linewidth=0.7))
 
@@ -70,5 +71,5 @@ def _name_axes(ax: Axes, ratio: xr.DataArray, *, has_left: bool, has_bottom: boo
         names = [SHORT[str(name)] for name in ratio[dimension].values]
         axis.set_ticks(range(len(names)), names if is_named else [""] * len(names))
     ax.tick_params(axis="x", labelrotation=90)
-    ax.set_ylabel("acceptance" if has_left else "")
-    ax.set_xlabel("reduction" if has_bottom else "")
+    ax.set_ylabel("Acceptance" if has_left else "")
+    ax.set_xlabel("Reduction" if has_bottom else "")

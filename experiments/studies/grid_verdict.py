@@ -6,8 +6,9 @@ import warnings
 import numpy as np
 import xarray as xr
 
-from experiments.benchmark_folder.markdown import number, table
+from experiments.benchmark_folder.markdown import table
 from experiments.studies.label import LABELS
+from experiments.studies.significant import significant
 
 #: criteria that choose the same points (section 3.2 of the paper) and share their acceptance (section 3.3)
 CLASSES = {
@@ -21,6 +22,12 @@ PAIRS = (("prior_entropy", "predictive_entropy"), ("marginal_log_likelihood", "l
 SAME = 1e-6  # relative difference of two SMSE that come from the same points
 NEAR = 0.05  # relative difference of two SMSE that hardly matters
 ROLES = {"reduction": "acceptance", "acceptance": "reduction"}  # each with the other
+
+
+HEAD = """All new points are offered with trained hyper-parameters. The *reduction* criterion chooses the point that
+leaves, the *acceptance* criterion judges whether the new point is stored at all (stored points by the leave-one-out
+reference). A pair is *matched* if the acceptance is the one that the paper derives from the reduction, or one that
+chooses the same points. Medians over seeds; *best* is the pair with the lowest median SMSE of the dataset."""
 
 
 def cell_medians(store: xr.Dataset) -> xr.Dataset:
@@ -41,7 +48,7 @@ def is_matched(acceptance: str, reduction: str) -> bool:
 
 
 def grid_markdown(store: xr.Dataset) -> str:
-    """Sections: medians per dataset, best cells, the diagonal, the equivalences."""
+    """Sections: best cells, the diagonal, the equivalences, medians per dataset."""
     medians = cell_medians(store)["smse"]
     gaps: dict[str, str] = json.loads(store.attrs.get("gaps", "{}"))
     known = medians.dropna("dataset", how="all")
@@ -49,9 +56,13 @@ def grid_markdown(store: xr.Dataset) -> str:
     parts = [f"{name}: {gaps.get(name, 'no data')}." for name in missing]
     if not known.sizes["dataset"]:
         return "\n\n".join(parts)
-    parts += ["## Best cells", best_table(known), matched_text(known)]
+    parts += [HEAD, "## Best pairs", best_table(known), matched_text(known)]
     parts += ["## Criteria that choose the same points", agreement_text(store)]
-    parts += ["## Median SMSE", *(_dataset_table(known.sel(dataset=name)) for name in known["dataset"].values)]
+    parts += [
+        "## Median SMSE",
+        "Rows: reduction; columns: acceptance; the lowest bold.",
+        *(_dataset_table(known.sel(dataset=name)) for name in known["dataset"].values),
+    ]
     return "\n\n".join(parts)
 
 
@@ -64,13 +75,19 @@ def best_table(medians: xr.DataArray) -> str:
         rows.append(
             [
                 str(name),
-                number(float(medians.sel(dataset=name).min()), 3),
+                significant(float(medians.sel(dataset=name).min())),
                 ", ".join(best_cells(ratio)),
-                number(float(matched), 4),
-                number(float(unconditional), 4),
+                significant(float(matched), 4),
+                significant(float(unconditional), 4),
             ]
         )
-    header = ("dataset", "SMSE", "best (reduction with acceptance)", "best matched / best", "best without / best")
+    header = (
+        "dataset",
+        "lowest SMSE",
+        "best pair: reduction with acceptance",
+        "best matched / best",
+        "best without acceptance / best",
+    )
     return table(header, rows)
 
 
@@ -105,16 +122,19 @@ def matched_text(medians: xr.DataArray) -> str:
     per_column = accepted.where(mask).min("acceptance") <= accepted.min("acceptance") * (1 + SAME)
     mean = xr.apply_ufunc(np.exp, xr.apply_ufunc(np.log, ratio).mean("dataset"))
     rows = [
-        [LABELS[str(r)], f"{int(per_column.sel(reduction=r).sum())} of {ratio.sizes['dataset']}"]
-        + [number(float(mean.sel(acceptance=a, reduction=r)), 4) for a in ratio["acceptance"].values]
+        [LABELS[str(r)]]
+        + [significant(float(mean.sel(acceptance=a, reduction=r)), 4) for a in ratio["acceptance"].values]
+        + [f"{int(per_column.sel(reduction=r).sum())} of {ratio.sizes['dataset']}"]
         for r in ratio["reduction"].values
     ]
     names = ["none" if a == "none" else LABELS[str(a)].lower() for a in ratio["acceptance"].values]
-    header = ("reduction", "matched acceptance is best", *(f"acceptance: {name}" for name in names))
+    header = ("reduction", *names, "matched is best in")
     n = ratio.sizes["dataset"]
     answer = (
-        f"The best cell with an acceptance is a matched one in {among} of {n} datasets, and a matched one is within "
-        f"{NEAR:.0%} of it in {near}. On the whole (geometric mean over datasets of SMSE / best SMSE) {_overall(mean)}."
+        f"The best pair with an acceptance is a matched one in {among} of {n} datasets, and a matched one is within "
+        f"{100 * NEAR:.0f} % of it in {near}. On the whole (geometric mean over datasets of SMSE / best SMSE) "
+        f"{_overall(mean)}. All of these means, and in how many datasets the matched acceptance is the best one of a "
+        "reduction:"
     )
     return f"{answer}\n\n{table(header, rows)}"
 
@@ -122,10 +142,10 @@ def matched_text(medians: xr.DataArray) -> str:
 def _overall(mean: xr.DataArray) -> str:
     """Best pair on the whole, and the best matched one if it is another."""
     best, matched = float(mean.min()), float(mean.where(matched_mask(mean)).min())
-    texts = [f"the lowest is {number(best, 4)}: {' and '.join(best_cells(mean / best))}"]
+    texts = [f"the lowest is {significant(best, 4)}: {' and '.join(best_cells(mean / best))}"]
     if matched > best * (1 + SAME):
         of_matched = best_cells((mean / matched).where(matched_mask(mean)))
-        texts.append(f"the best matched pair has {number(matched, 4)}: {' and '.join(of_matched)}")
+        texts.append(f"the best matched pair has {significant(matched, 4)}: {' and '.join(of_matched)}")
     return "; ".join(texts)
 
 
@@ -153,8 +173,8 @@ def agreement_text(store: xr.Dataset) -> str:
         equal, n, largest = agreement(store, role)
         lines.append(
             f"As {role} criteria, under every {other}: {equal} of {n} pairs of cells agree in the number of revised "
-            f"points and in the SMSE (relative difference at most {SAME:g}); the largest difference is "
-            f"{number(largest, 3)}."
+            f"points and in the SMSE (relative difference at most {significant(SAME, 1)}); the largest difference is "
+            f"{significant(largest)}."
         )
     return "\n\n".join(lines)
 
@@ -167,8 +187,8 @@ def _dataset_table(medians: xr.DataArray) -> str:
         cells = [LABELS[str(reduction)]]
         for acceptance in medians["acceptance"].values:
             where = {"acceptance": acceptance, "reduction": reduction}
-            text = number(float(medians.sel(where)), 3)
+            text = significant(float(medians.sel(where)))
             cells.append(f"**{text}**" if float(ratio.sel(where)) <= 1 + SAME else text)
         rows.append(cells)
     names = ["none" if a == "none" else LABELS[str(a)].lower() for a in medians["acceptance"].values]
-    return f"### {medians['dataset'].item()}\n\n" + table(("reduction", *(f"acceptance: {a}" for a in names)), rows)
+    return f"### {medians['dataset'].item()}\n\n" + table(("reduction", *names), rows)

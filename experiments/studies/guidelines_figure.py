@@ -2,12 +2,13 @@
 
 import numpy as np
 import xarray as xr
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from experiments.studies.style import page
+from experiments.studies.style import SETTINGS, page
 from experiments.studies.verdict import Verdict
 
 #: of the verdicts (Okabe and Ito)
@@ -19,11 +20,13 @@ COLORS = {
 }
 MARKERS = {"won": "o", "lost": "X", "equal": "s", "tied": "."}
 FACTOR = 10.0  # ratios beyond this, or below its inverse, are drawn at the edge
-ROW = 0.26  # inch per claim
-FONT = 7.5  # points
+ROW = 0.22  # inch per claim: all of them on one page
+FONT = 7  # points
+NAMES = {"smse": "SMSE", "nlpd": "NLPD", "van": "Van", "pol": "Pol"}
 TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
+@rc_context(SETTINGS)
 def forest(store: xr.Dataset, setting: str) -> Figure:
     """Claims with results, one row each: the ratio that speaks least for the claim at every place.
 
@@ -38,7 +41,7 @@ def forest(store: xr.Dataset, setting: str) -> Figure:
     ax.axvline(0.0, color="black", linewidth=0.6, zorder=1)
     edge = np.log(FACTOR)
     ax.set(xlim=(-1.06 * edge, 1.06 * edge), ylim=(-0.6, len(names) - 0.4), xticks=np.log(TICKS))
-    ax.set_xlabel("Median ratio and its 95 % interval; shaded: what the claim wants", fontsize=FONT)
+    ax.set_xlabel("Median ratio and its 95 % interval [1]; shaded: what the claim wants", fontsize=FONT)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{np.exp(x):g}"))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_yticks(range(len(names)), [_label(part.sel(claim=name)) for name in reversed(names)], fontsize=FONT)
@@ -48,7 +51,8 @@ def forest(store: xr.Dataset, setting: str) -> Figure:
 
 
 def _claim(ax: Axes, y: float, part: xr.Dataset) -> None:
-    """Places of a claim around its height, in their order from top to bottom."""
+    """Places of a claim around its height, in their order from top to bottom; the verdict in the right margin."""
+    ax.text(1.01, y, part["verdict"].item(), transform=ax.get_yaxis_transform(), va="center", fontsize=FONT)
     color = COLORS[part["verdict"].item()]
     known = part.isel(place=np.flatnonzero(np.isfinite(part["median"])))
     heights = y + 0.32 * np.linspace(1, -1, known.sizes["place"] + 2)[1:-1]
@@ -73,7 +77,8 @@ def _claim(ax: Axes, y: float, part: xr.Dataset) -> None:
 def _label(part: xr.Dataset) -> str:
     counts = [int(part[key]) for key in ("n_won", "n_lost")]
     tied = int(part["n_equal"] + part["n_tied"])
-    name = str(part["claim"].item()).replace("_", " ")
+    name = " ".join(NAMES.get(word, word) for word in str(part["claim"].item()).split("_"))
+    name = name[0].upper() + name[1:]
     return f"{name} ({part['source'].item()})  {counts[0]}/{counts[1]}/{tied}"
 
 

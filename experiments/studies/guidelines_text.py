@@ -16,10 +16,10 @@ if it lies outside, tied otherwise and where the median is within 1 % of 1; wher
 must be won, and one lost is enough. Records without seeds (Boston, Concrete, Tanks) are one number each, counted but
 not tested. Tests: Wilcoxon's signed-rank test (exact) at every place, corrected by Holm for the number of places, and
 a sign test over the places (for the lowest of three against a chance of a third). Undecided: neither shows anything at
-5 %. Holds: at least half of the places are won, and none is lost or the sign test is for it. Does not hold: none is
-won, or at least half are lost (or shown to be equal) and the sign test is against it. `published` and `adaptive` are
-the other settings; the last column puts the same test to the numbers that the paper prints, which have no seeds: only
-the sign test speaks there."""
+5 %. Holds: more than half of the places are won, and of those with seeds too, and none is lost or the sign test is for
+it. Does not hold: no place with seeds is won and the sign test is not for it, or at least half are lost (or shown to be
+equal) and the sign test is against it. In part: the rest. `published` and `adaptive` are the other settings; the last
+column puts the same test to the numbers that the paper prints, which have no seeds: only the sign test speaks there."""
 
 
 def csv_rows(store: xr.Dataset) -> list[dict[str, object]]:

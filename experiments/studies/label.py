@@ -7,3 +7,11 @@ LABELS = {
     "marginal_log_likelihood": "Marginal log likelihood",
     "log_predictive_density": "Log predictive density",
 }
+
+#: what the acceptance judges stored points by
+REFERENCES = {"leave_one_out": "leave-one-out", "in_sample": "in-sample", "published": "as published"}
+
+
+def acceptance_name(variant: str) -> str:
+    """A variant in words: ``without acceptance``, ``acceptance, leave-one-out``."""
+    return "without acceptance" if variant == "none" else f"acceptance, {REFERENCES[variant]}"

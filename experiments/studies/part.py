@@ -1,12 +1,14 @@
 """Results of single units on disk: written once, found again by an interrupted run."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import xarray as xr
 
 from experiments.studies.plan import Plan
-from experiments.studies.study import Unit
-from experiments.studies.tasks.catalogue import TASKS, task_of
+from experiments.studies.study import Unit, Work
+from experiments.studies.tasks.catalogue import TASKS
 from sysid import store
 
 
@@ -31,7 +33,10 @@ def read_part(unit: Unit, plan: Plan) -> xr.Dataset:
         No file, a damaged one, or one of another plan or version.
     """
     path = part_path(unit, plan)
-    dataset = store.read(path, kind="study")
+    try:
+        dataset = store.read(path, kind="study")
+    except store.StoreError as error:
+        raise store.StoreError(f"{error}; or delete it, and the same command computes it again") from error
     found = dataset.attrs.get("fingerprint")
     if found != plan.fingerprint:
         raise store.StoreError(
@@ -41,10 +46,10 @@ def read_part(unit: Unit, plan: Plan) -> xr.Dataset:
     return dataset
 
 
-def kept_tasks(plan: Plan) -> set[str]:
-    """Tasks whose rows were prepared by this or an earlier run, for all seeds."""
-    return {
-        name
-        for name in TASKS
-        if all(part_path(Unit("preparation", name, s), plan).is_file() for s in task_of(name, plan).seeds(plan.seeds))
-    }
+def kept_tasks(work: Work, plan: Plan) -> set[str]:
+    """Tasks of which everything that this work computes is there, from this or an earlier run."""
+    return {name for name in TASKS if _is_complete(work.units(replace(plan, tasks=(name,))), plan)}
+
+
+def _is_complete(units: Sequence[Unit], plan: Plan) -> bool:
+    return bool(units) and all(part_path(unit, plan).is_file() for unit in units)

@@ -3,17 +3,19 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sysid.provenance import package_versions
+import simulators
+import sysid
 
 REVISION = 1  # raised when the studies compute something else
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of all studies; whatever changes a number is part of `fingerprint`."""
+    """Settings of all studies; whatever changes a number is part of `fingerprint`; the records are pinned."""
 
     folder: Path
     tasks: tuple[str, ...]  # names of the tasks
@@ -30,9 +32,9 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the settings and of the version of the toolbox; parts that were stored under another do not fit."""
+        """Digest of the settings and of the code that computes; parts that were stored under another do not fit."""
         settings = {name: value for name, value in asdict(self).items() if name not in {"folder", "tasks"}}
-        settings |= {"revision": REVISION, "sysid": package_versions_of_sysid()}
+        settings |= {"revision": REVISION, "numerics": digest_of_the_numerics()}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -59,6 +61,12 @@ QUICK: dict[str, Any] = {
 }
 
 
-def package_versions_of_sysid() -> str:
-    """Version of this toolbox."""
-    return str(json.loads(package_versions()).get("sysid", "unknown"))
+@cache
+def digest_of_the_numerics() -> str:
+    """Digest of the source of `sysid` and `simulators`, which decide the numbers."""
+    digest = hashlib.sha256()
+    for package in (sysid, simulators):
+        folder = Path(str(package.__file__)).parent
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -29,10 +29,14 @@ SETTINGS = (Setting.trained, Setting.published)
 SHOWN_VARIANTS = ("none", "leave_one_out")
 CELL = ("setting", "criterion", "variant")
 STATISTICS = {  # name to unit, meaning and heading
-    "boundary_share": ("1", "share of the points at the boundary", "at the boundary"),
-    "nearest_distance_ratio": ("1", "mean distance to the nearest point over that of uniform points", "distance"),
-    "mean_abs_error": ("1", "mean absolute prediction error on the grid", "mean error"),
-    "mean_std": ("1", "mean predictive standard deviation on the grid", "mean std"),
+    "boundary_share": ("1", "share of the points at the boundary", "at the boundary [1]"),
+    "nearest_distance_ratio": (
+        "1",
+        "mean distance to the nearest point over that of uniform points",
+        "distance ratio [1]",
+    ),
+    "mean_abs_error": ("1", "mean absolute prediction error on the grid", "mean error [1]"),
+    "mean_std": ("1", "mean predictive standard deviation on the grid", "mean standard deviation [1]"),
 }
 
 
@@ -96,7 +100,7 @@ class RastriginMaps(Study):
         for setting in store["setting"].values.tolist():
             tables = (f"{VARIANT_TEXT[v]}:\n\n{_table(store.sel(setting=setting, variant=v))}" for v in SHOWN_VARIANTS)
             told = claim_list(POINTS_CLAIMS, self.name, store, setting)
-            sections.append("\n\n".join([f"## Setting {setting}", *tables, f"{CLAIMS_HEAD}\n\n{told}"]))
+            sections.append("\n\n".join([f"## Setting `{setting}`", *tables, f"{CLAIMS_HEAD}\n\n{told}"]))
         return "\n\n".join([NOTE.format(uniform=share_of_area(2)), *sections])
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], "Figure"]]:
@@ -117,11 +121,14 @@ class RastriginMaps(Study):
 
 
 VARIANT_TEXT = {"none": "Without acceptance", "leave_one_out": "With acceptance (leave-one-out reference)"}
-CLAIMS_HEAD = "The paper's claims, without acceptance:"
+CLAIMS_HEAD = (
+    "The paper's claims, without acceptance; ratios are medians over seeds with the 95 % interval of the median:"
+)
 NOTE = (
     "Medians [quartiles] over seeds after all 500 new points were offered. At the boundary: share of the points "
-    "within 5 % of the half-width of the domain from its edge; uniform points have {uniform:.4f}. Distance: mean "
-    "distance to the nearest other point over what uniform points have (below 1: clusters, above 1: spread evenly)."
+    "within 5 % of the half-width of the domain from its edge; uniform points have {uniform:.4f}. Distance ratio: mean "
+    "distance to the nearest other point over what uniform points have (below 1: clusters, above 1: spread evenly). "
+    "Mean error and mean standard deviation: over the validation grid."
 )
 
 

@@ -1,5 +1,6 @@
 """Maps on Rastrigin with the points of the dictionary."""
 
+import matplotlib as mpl
 import numpy as np
 import xarray as xr
 from matplotlib import rc_context
@@ -14,6 +15,7 @@ MAPS = {  # variable to label and colours
     "absolute_error": ("Absolute error [1]", "magma"),
     "standard_deviation": ("Standard deviation [1]", "viridis"),
 }
+N_COLORS = 12  # steps of the colours: contours that a printed page keeps
 BRIGHTEST = 0.99  # quantile of all maps of a row that gets the last colour
 
 
@@ -42,7 +44,8 @@ def _map(ax: Axes, part: xr.Dataset, name: str, colors: str, top: float) -> Axes
     half = 0.5 * (x1[1] - x1[0]), 0.5 * (x2[1] - x2[0])
     extent = (x1[0] - half[0], x1[-1] + half[0], x2[0] - half[1], x2[-1] + half[1])
     values = part[name].transpose("x2", "x1").values
-    image = ax.imshow(values, origin="lower", extent=extent, vmin=0.0, vmax=top, cmap=colors, interpolation="bilinear")
+    steps = mpl.colormaps[colors].resampled(N_COLORS)
+    image = ax.imshow(values, origin="lower", extent=extent, vmin=0.0, vmax=top, cmap=steps, interpolation="bilinear")
     points = part["point"].transpose("slot", "input").values
     ax.plot(*points.T, "o", color="white", markeredgecolor="black", markeredgewidth=0.4, markersize=2.6)
     ax.grid(visible=False)

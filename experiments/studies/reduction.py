@@ -11,6 +11,7 @@ from experiments.studies.figure_claims import ENTROPY, FUNCTIONS, REDUCTION_CLAI
 from experiments.studies.label import LABELS
 from experiments.studies.plan import Plan
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
+from experiments.studies.significant import significant
 from experiments.studies.statement import claim_list, quartile_text
 from experiments.studies.stream import CRITERIA, spread
 from experiments.studies.study import Study, Unit, seeds_of
@@ -81,7 +82,7 @@ class Reduction(Study):
         for setting in store["setting"].values.tolist():
             told = claim_list(REDUCTION_CLAIMS, self.name, store, setting)
             sections.append(
-                f"## Setting {setting}\n\n{_table(store.sel(setting=setting))}\n\nThe paper's claims:\n\n{told}"
+                f"## Setting `{setting}`\n\n{_table(store.sel(setting=setting))}\n\n{CLAIMS_HEAD}\n\n{told}"
             )
         return "\n\n".join([NOTE, *sections])
 
@@ -100,8 +101,9 @@ class Reduction(Study):
 DIMENSIONS = ("setting", "criterion", "n_points")
 NOTE = (
     "Median SMSE over seeds, the lowest of a function and size bold. Ratio: geometric mean over all sizes below the "
-    "first of the SMSE over that of prior entropy; median [quartiles]."
+    "first of the SMSE over that of prior entropy; median [quartiles] over seeds."
 )
+CLAIMS_HEAD = "The paper's claims; ratios are medians over seeds with the 95 % interval of the median:"
 SMSE = {"units": "1", "long_name": "standardised mean squared error on the validation grid"}
 
 
@@ -146,7 +148,9 @@ def _table(part: xr.Dataset) -> str:
         medians = np.nanmedian(smse.sel(n_points=sizes).values, axis=-1)
         is_best = medians == medians.min(axis=0)
         for criterion, values, best in zip(CRITERIA, medians, is_best, strict=True):
-            cells = [f"**{value:.3g}**" if b else f"{value:.3g}" for value, b in zip(values, best, strict=True)]
+            cells = [
+                f"**{significant(value)}**" if b else significant(value) for value, b in zip(values, best, strict=True)
+            ]
             ratio = "1" if criterion == ENTROPY else quartile_text(ratio_to_entropy(part, task, criterion))
             rows.append([TASKS[task].title, LABELS[criterion], *cells, ratio])
-    return table(["dataset", "criterion", *(f"{n} points" for n in sizes), "ratio"], rows)
+    return table(["dataset", "criterion", *(f"{n} points" for n in sizes), "ratio to prior entropy"], rows)

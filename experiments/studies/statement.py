@@ -1,4 +1,4 @@
-"""Claims of the paper about one figure, tested on its store and told in a line each."""
+"""Claims of the paper about one figure, tested on its store and told with every ratio."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,13 @@ import xarray as xr
 
 from experiments.studies.claims import PaperClaim
 from experiments.studies.evidence import Results
+from experiments.studies.significant import significant
 from experiments.studies.stream import spread
 from experiments.studies.verdict import Comparison, judge, judgement
 
 
 def claim_list(claims: Sequence[PaperClaim], study: str, store: xr.Dataset, setting: str) -> str:
-    """One item of Markdown per claim: verdict, what the paper says, every ratio at every place.
+    """One item of Markdown per claim: verdict, what the paper says; below it every ratio, place by place.
 
     Parameters
     ----------
@@ -25,8 +26,8 @@ def claim_list(claims: Sequence[PaperClaim], study: str, store: xr.Dataset, sett
     lines = []
     for claim in claims:
         places = claim.evidence.places(results)
-        told = "; ".join(f"{name}: {', '.join(map(_ratio, comparisons))}" for name, comparisons in places.items())
-        lines.append(f"- **{judgement(places, claim.chance).verdict}**: {claim.statement} {told}.")
+        lines.append(f"- **{judgement(places, claim.chance).verdict}**: {claim.statement}")
+        lines += [f"  - {name}: {', '.join(map(_ratio, comparisons))}." for name, comparisons in places.items()]
     return "\n".join(lines)
 
 
@@ -35,7 +36,7 @@ def _ratio(comparison: Comparison) -> str:
     judged = judge(comparison)
     if not judged.n:
         return f"{comparison.label} no data"
-    middle, low, high = (f"{value:.3g}" for value in np.exp([judged.median, judged.low, judged.high]))
+    middle, low, high = (significant(value) for value in np.exp([judged.median, judged.low, judged.high]))
     interval = f" ({low} to {high})" if np.isfinite([judged.low, judged.high]).all() else ""
     return f"{comparison.label} {middle}{interval}"
 
@@ -45,4 +46,4 @@ def quartile_text(values: np.ndarray) -> str:
     if not np.isfinite(values).any():
         return "no data"
     low, middle, high = spread(values)
-    return f"{middle:.3g} [{low:.3g}, {high:.3g}]"
+    return f"{significant(middle)} [{significant(low)}, {significant(high)}]"

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
 from experiments.studies.label import LABELS
 
@@ -26,9 +28,10 @@ MARKERS = {
     "marginal_log_likelihood": "^",
     "log_predictive_density": "D",
 }
-LINES = {"none": "-", "leave_one_out": "--", "in_sample": ":", "published": "-."}  # of the variants
+ORDER = {name: i for i, name in enumerate(("prior_entropy", "mean_relevance", "marginal_log_likelihood"))}
+N_MARKERS = 8  # about so many on a curve
 PUBLISHED, BASELINE = "#000000", "#7a7a7a"
-WIDTH = 6.8  # inch, both columns of a page
+WIDTH = 6.69  # inch, the 17 cm of both columns of a page
 SETTINGS: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -37,6 +40,8 @@ SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
 }
+#: labelled multiples of the powers of ten on an axis of less than so many decades
+SUBDIVISIONS = ((0.7, (1.0, 2.0, 3.0, 4.0, 6.0)), (1.0, (1.0, 2.0, 5.0)), (2.0, (1.0, 3.0)))
 Z_95 = 1.96
 
 
@@ -51,12 +56,36 @@ def page(rows: int, columns: int, height: float, **options: object) -> tuple[Fig
     return figure, axes
 
 
-def band(ax: Axes, x: Sequence[float] | np.ndarray, values: np.ndarray, criterion: str, variant: str = "none") -> None:
-    """Median over seeds (x, seed) with the band between their 2.5 and 97.5 percentiles."""
+def band(ax: Axes, x: Sequence[float] | np.ndarray, values: np.ndarray, criterion: str) -> None:
+    """Median over seeds (x, seed) with the band between their 2.5 and 97.5 percentiles.
+
+    Markers stand at every eighth of the points, those of two criteria never at the same one where there is room.
+    """
     low, middle, high = np.nanquantile(values, [0.025, 0.5, 0.975], axis=1)
-    color = COLORS[criterion]
+    color, step = COLORS[criterion], max(1, len(x) // N_MARKERS)
     ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-    ax.plot(x, middle, LINES[variant], color=color, label=LABELS[criterion])
+    ax.plot(
+        x,
+        middle,
+        color=color,
+        label=LABELS[criterion],
+        marker=MARKERS[criterion],
+        markersize=3.5,
+        markeredgewidth=0,
+        markevery=(ORDER[criterion] * step // len(ORDER), step),
+    )
+
+
+def log_labels(axis: Axis) -> None:
+    """Ticks of a logarithmic axis whose limits are final: powers of ten, more of them labelled below two decades."""
+    low, high = sorted(axis.get_view_interval())
+    decades = np.log10(high / low)
+    subs = next((subs for most, subs in SUBDIVISIONS if decades < most), (1.0,))
+    axis.set_major_locator(LogLocator(subs=subs))
+    is_plain = low >= 1e-3 and high <= 1e4
+    scientific = LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(np.inf, np.inf))
+    axis.set_major_formatter("{x:g}" if is_plain else scientific)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def saved(figure: Figure, form: str) -> bytes:

@@ -7,15 +7,17 @@ import xarray as xr
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
-from experiments.studies.style import BASELINE, PUBLISHED, SETTINGS, band, page
+from experiments.studies.style import BASELINE, PUBLISHED, SETTINGS, band, log_labels, page
 
 TITLES = {
     "none": "Without acceptance",
     "leave_one_out": "Acceptance, leave-one-out",
     "in_sample": "Acceptance, in-sample",
 }
+
+
+ROOM = 1.25  # of a linear axis above the highest median
 
 
 @rc_context(SETTINGS)
@@ -34,8 +36,7 @@ def draw(store: xr.Dataset, setting: str, baseline: str, smse_scale: str) -> Fig
     quantities = ("SMSE [1]", f"Mean variance [{unit}$^2$]", "Revised points [1]")
     for ax, quantity in zip(axes[:, 0], quantities, strict=True):
         ax.set_ylabel(quantity)
-    axes[0, 0].set_yscale(smse_scale)
-    _scales(axes, part)
+    _scales(axes, part, smse_scale)
     figure.align_ylabels(axes[:, 0])
     curves, labels = axes[0, 0].get_legend_handles_labels()
     n = part.sizes["criterion"]
@@ -60,11 +61,19 @@ def _baselines(ax: Axes, store: xr.Dataset, name: str) -> None:
         ax.axhline(own, color=BASELINE, linestyle="--", label=f"{name} (ours)")
 
 
-def _scales(axes: np.ndarray, part: xr.Dataset) -> None:
-    """Logarithmic variance and revised points; where there may be none these are linear below one."""
+def _scales(axes: np.ndarray, part: xr.Dataset, smse_scale: str) -> None:
+    """Logarithmic variance and revised points; where there may be none these are linear below one.
+
+    On a linear axis of the SMSE the medians decide the upper end: bands of a few bad seeds leave the panel.
+    """
     thresholds = part["threshold"].values
+    axes[0, 0].set_yscale(smse_scale)
+    if smse_scale == "linear":
+        axes[0, 0].set_ylim(top=min(axes[0, 0].get_ylim()[1], ROOM * float(part["smse"].median("seed").max())))
+    else:
+        log_labels(axes[0, 0].yaxis)
     axes[1, 0].set_yscale("log")
-    axes[1, 0].yaxis.set_minor_formatter(NullFormatter())
+    log_labels(axes[1, 0].yaxis)
     if float(part["n_revised"].min()) < 1.0:
         axes[2, 0].set_yscale("symlog", linthresh=1.0, linscale=0.4)
         axes[2, 0].set_ylim(bottom=0.0)

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from experiments.studies.style import COLORS, LABELS, MARKERS, PUBLISHED, SETTINGS, page
 from experiments.studies.table_summary import HEADLINE, Summary, select
 
-PANELS = {"none": "Without acceptance", HEADLINE: "With acceptance (leave-one-out)"}
-HEIGHT = 0.42  # inch per dataset
+PANELS = {"none": "Without acceptance", HEADLINE: "With acceptance, leave-one-out"}
+HEIGHT = 0.4  # inch per dataset
 HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": PUBLISHED, "markeredgewidth": 0.7}
 STEP = 0.24  # between two criteria of a dataset, in rows
 

@@ -96,11 +96,11 @@ def select(cells: list[Summary], **names: str) -> list[Summary]:
     return [cell for cell in cells if all(getattr(cell, key) == value for key, value in names.items())]
 
 
-#: what a setting is, in words
+#: the hyper-parameters of a setting, in words
 SETTING_TEXT = {
-    Setting.trained.value: "Hyper-parameters: maximum a posteriori on the initial rows, then fixed",
-    Setting.published.value: "One length scale per task, chosen to reproduce the published initial SMSE, then fixed",
-    Setting.adaptive.value: "As trained at the start, re-estimated when the stream contradicts them",
+    Setting.trained.value: "maximum a posteriori on the initial rows, then fixed",
+    Setting.published.value: "one length scale per task, chosen to reproduce the published initial SMSE, then fixed",
+    Setting.adaptive.value: "as trained at the start, re-estimated when the stream contradicts them",
 }
 #: variants with decisions of their own; the published reference repeats one of them
 DISTINCT = VARIANTS[:3]

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.benchmark_folder.markdown import number, table
-from experiments.studies.label import LABELS
+from experiments.benchmark_folder.markdown import table
+from experiments.studies.label import LABELS, acceptance_name
+from experiments.studies.significant import significant
 from experiments.studies.stream import VARIANTS
 from experiments.studies.table_summary import DIGITS, HEADLINE, Summary, select, with_own_thresholds
 from experiments.studies.threshold import MOST
@@ -25,7 +26,7 @@ def count_table(cells: list[Summary]) -> str:
         for choice, chosen in choices.items()
         for criterion in criteria
     ]
-    header = ("threshold", "criterion", "without acceptance", *(f"acceptance, {v}" for v in VARIANTS[1:]))
+    header = ("threshold", "criterion", *(acceptance_name(variant) for variant in VARIANTS))
     return f"Rows at or below the published SMSE:\n\n{table(header, rows)}"
 
 
@@ -34,10 +35,10 @@ def count(cells: list[Summary]) -> str:
     return f"{sum(cell.is_at_or_below for cell in cells)} of {len(cells)}"
 
 
-def worse_table(cells: list[Summary], everywhere: list[Summary]) -> str:
+def worse_table(cells: list[Summary], everywhere: list[Summary], floors: Mapping[str, float]) -> str:
     """Cells of one setting above the published SMSE at every threshold, with what the store tells about them.
 
-    `everywhere` are the cells of all settings.
+    `everywhere` are the cells of all settings, `floors` as in `floor_text`.
     """
     worse = []
     for cell in select(cells, choice="published"):
@@ -52,18 +53,18 @@ def worse_table(cells: list[Summary], everywhere: list[Summary]) -> str:
             cell.dataset,
             LABELS[cell.criterion],
             "without" if cell.variant == "none" else "with",
-            f"{number(cell.smse, 3)} / {number(cell.published.smse, 4)}",
+            f"{significant(cell.smse)} / {cell.published.smse:.{DIGITS}f}",
             f"{cell.n_at_or_below} of {cell.n_seeds}",
-            "; ".join(reasons(cell, own, select(everywhere, dataset=cell.dataset))),
+            "; ".join(reasons(cell, own, select(everywhere, dataset=cell.dataset), floors.get(cell.dataset, np.nan))),
         ]
         for cell, own in worse
     ]
-    header = ("dataset", "criterion", "acceptance", "SMSE ours / published", "seeds at or below", "measured")
+    header = ("dataset", "criterion", "acceptance", "SMSE ours / published", "seeds at or below", "what was measured")
     return f"Cells that stay above the published SMSE:\n\n{table(header, rows)}"
 
 
-def reasons(cell: Summary, own: list[Summary], same_dataset: list[Summary]) -> list[str]:
-    """What the store tells about a cell that is worse."""
+def reasons(cell: Summary, own: list[Summary], same_dataset: list[Summary], floor: float) -> list[str]:
+    """What the store tells about a cell that is worse; the floor is that of its dataset, nan if there is none."""
     found = []
     published, initial = cell.published, cell.median("smse_initial")
     if round(cell.smse, DIGITS) <= published.smse:
@@ -74,38 +75,41 @@ def reasons(cell: Summary, own: list[Summary], same_dataset: list[Summary]) -> l
         revised = f"{cell.median('n_revised'):.0f} revised (published: {published.n_revised:.0f})"
         found.append(f"{share} of {offered:.0f} points pass, {revised}")
     if cell.smse > initial:
-        found.append(f"the stream raises the SMSE from {number(initial, 3)}")
+        found.append(f"the stream raises the SMSE from {significant(initial)}")
     else:
-        found.append(f"initial SMSE {number(initial, 3)}")
+        found.append(f"initial SMSE {significant(initial)}")
     if cell.setting == "adaptive":
-        found.append(f"{cell.median('n_estimates'):.0f} estimates")
-    found += [f"own threshold: {number(c.smse, 3)} with {c.median('n_revised'):.0f} points" for c in own]
+        found.append(f"hyper-parameters estimated {cell.median('n_estimates'):.0f} times")
+    found += [f"own threshold: {significant(c.smse)} with {c.median('n_revised'):.0f} points" for c in own]
     best = min(c.smse for c in select(same_dataset, setting=cell.setting))
     if best > cell.published.smse:
-        found.append(f"no criterion reaches it in this setting, best {number(best, 3)}")
+        found.append(f"no criterion reaches it in this setting, best {significant(best)}")
+    if floor > cell.published.smse:
+        found.append(f"no model of the study baselines reaches it, lowest {significant(floor)}")
     same = select(same_dataset, criterion=cell.criterion, variant=cell.variant, choice="published")
-    found += [f"setting {c.setting}: {number(c.smse, 3)}" for c in same if c.setting != cell.setting]
+    found += [f"setting {c.setting}: {significant(c.smse)}" for c in same if c.setting != cell.setting]
     return found
 
 
 FLOOR_HEAD = """## Floors
 
-From the study `baselines`: of the Building the Kalman filter of the true plant, told the whole past; of the tables in
-file order the best batch model on all training rows."""
+From the study `baselines`: of the Building the Kalman filter of the true plant, told the whole past, which no model can
+be expected to beat; of the tables in file order the lowest SMSE among all models there, a ridge regression whose
+penalty was chosen on the test rows included."""
 
 
 def floor_text(cells: list[Summary], floors: Mapping[str, float]) -> str:
-    """Lowest median SMSE and lowest published one of a dataset beside a floor that any model can reach, if known."""
+    """Lowest median SMSE and lowest published one of a dataset beside the floor of the dataset, if known."""
     lines = []
     for dataset, floor in floors.items():
         if not (here := [cell for cell in select(cells, dataset=dataset) if cell.n_seeds]):
             continue
         best = min(here, key=lambda cell: cell.smse)
-        acceptance = "without" if best.variant == "none" else f"with {best.variant}"
+        acceptance = acceptance_name(best.variant)
         theirs = min(cell.published.smse for cell in here)
         lines.append(
-            f"- {dataset}: floor {number(floor, 3)}; our best cell {number(best.smse, 3)} ({best.setting}, "
-            f"{LABELS[best.criterion].lower()}, {acceptance} acceptance), {number(best.smse / floor, 3)} times the "
-            f"floor; best published {number(theirs, 3)}, {number(theirs / floor, 3)} times."
+            f"- {dataset}: floor {significant(floor)}; our best cell {significant(best.smse)} ({best.setting}, "
+            f"{LABELS[best.criterion].lower()}, {acceptance}), {significant(best.smse / floor)} times the "
+            f"floor; best published {theirs:.{DIGITS}f}, {significant(theirs / floor)} times."
         )
     return f"{FLOOR_HEAD}\n\n" + "\n".join(lines) if lines else ""

@@ -5,7 +5,7 @@ Every comparison is a log ratio per seed, and a claim says in which region it li
 won there if all of them are, lost if one of them is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Self
 
@@ -195,6 +195,28 @@ class Judgement(NamedTuple):
     places: Mapping[str, Place]
 
 
+class Counts(NamedTuple):
+    """Outcomes of some places."""
+
+    n: int
+    won: int
+    lost: int
+    equal: int
+    tied: int  # without the equal ones
+    missing: int
+
+    @classmethod
+    def of(cls, places: Collection[Place]) -> Self:
+        """Counted."""
+        order = (Outcome.won, Outcome.lost, Outcome.equal, Outcome.tied, Outcome.missing)
+        return cls(len(places), *(sum(place.outcome is outcome for place in places) for outcome in order))
+
+    @property
+    def is_mostly_won(self) -> bool:
+        """Whether more than half of the places are won."""
+        return 2 * self.won > self.n
+
+
 def judgement(places: Mapping[str, Sequence[Comparison]], chance: float = 0.5) -> Judgement:
     """Verdict on a claim from the comparisons at every place.
 
@@ -202,45 +224,55 @@ def judgement(places: Mapping[str, Sequence[Comparison]], chance: float = 0.5) -
     three.
 
     Something is shown if one place's result is (p <= 5 % after Holm's correction over the places) or the sign test of
-    wins against losses is; otherwise the claim is undecided. What is shown `holds` if at least half of the places are
-    won, and none is lost or the sign test is for it. It `does not hold` if no place is won, or if at least half are
-    lost or equal and the sign test (equal places as losses) is against it. Otherwise it holds in part. With missing
-    places the verdict stands if it would be the same were all of them won, and all of them lost.
+    wins against losses is; otherwise the claim is undecided. What is shown `holds` if more than half of the places are
+    won, and of those with a test too, and none is lost or the sign test is for it. It `does not hold` if no place with
+    a test is won and the sign test is not for it, or if at least half are lost or equal and the sign test (equal places
+    as losses) is against it. Otherwise it holds in part: single numbers alone never make it. With missing places the
+    verdict stands if it would be the same were all of them won, and all of them lost.
     """
     found = {name: Place.of(comparisons) for name, comparisons in places.items()}
-    count = {outcome: sum(place.outcome is outcome for place in found.values()) for outcome in Outcome}
     p_values = holm([place.p_value for place in found.values()])
     tested = p_values[np.isfinite(p_values)]
-    won, lost, equal = count[Outcome.won], count[Outcome.lost], count[Outcome.equal]
+    count = Counts.of(found.values())
+    own = Counts.of([place for place in found.values() if np.isfinite(place.p_value)])
     shown = bool(len(tested)) and float(tested.min()) <= LEVEL
-    missing, n = count[Outcome.missing], len(found)
-    extremes = {(won + missing, lost), (won, lost + missing)} if missing < n else set()
-    possible = {_verdict(w, l, equal, n, chance, shown) for w, l in extremes}
     decisive = [place.decisive.median for place in found.values() if place.outcome is not Outcome.missing]
     return Judgement(
-        verdict=possible.pop() if len(possible) == 1 else Verdict.undecided,
-        n_won=won,
-        n_lost=lost,
-        n_equal=equal,
-        n_tied=count[Outcome.tied],
-        n_missing=missing,
+        verdict=_verdict_with_gaps(count, own, chance, shown),
+        n_won=count.won,
+        n_lost=count.lost,
+        n_equal=count.equal,
+        n_tied=count.tied,
+        n_missing=count.missing,
         n_tested=len(tested),
-        p_sign=sign_test(won, lost, chance),
+        p_sign=sign_test(count.won, count.lost, chance),
         p_least=float(tested.min()) if len(tested) else float("nan"),
         ratio=float(np.exp(np.mean(decisive))) if decisive else float("nan"),
         places=found,
     )
 
 
-def _verdict(n_won: int, n_lost: int, n_equal: int, n: int, chance: float, shown: bool) -> Verdict:
-    """Verdict from the counts over n places, and whether a single place shows anything."""
-    against = n_lost + n_equal
-    is_for = sign_test(n_won, n_lost, chance) <= LEVEL and n_won > chance * (n_won + n_lost)
-    is_against = sign_test(n_won, against, chance) <= LEVEL and n_won < chance * (n_won + against)
+def _verdict_with_gaps(count: Counts, tested: Counts, chance: float, shown: bool) -> Verdict:
+    """The verdict that all missing places won, and all of them lost, would give; undecided if they differ."""
+    gaps = count.missing
+    if gaps == count.n:
+        return Verdict.undecided
+    full = tested._replace(n=tested.n + gaps)
+    if_won = _verdict(count._replace(won=count.won + gaps), full._replace(won=full.won + gaps), chance, shown)
+    if_lost = _verdict(count._replace(lost=count.lost + gaps), full, chance, shown)
+    return if_won if if_won is if_lost else Verdict.undecided
+
+
+def _verdict(count: Counts, tested: Counts, chance: float, shown: bool) -> Verdict:
+    """Verdict from the counts over all places, over those with a test, and whether one of these shows anything."""
+    won, lost, against = count.won, count.lost, count.lost + count.equal
+    is_for = sign_test(won, lost, chance) <= LEVEL and won > chance * (won + lost)
+    is_against = sign_test(won, against, chance) <= LEVEL and won < chance * (won + against)
     if not (shown or is_for or is_against):
         return Verdict.undecided
-    if 2 * n_won >= n and (is_for or not n_lost):
+    is_mostly_won = count.is_mostly_won and (tested.is_mostly_won or not tested.n)
+    if is_mostly_won and (is_for or not lost):
         return Verdict.holds
-    if not n_won or (2 * against >= n and is_against):
+    if not (tested.won or is_for) or (2 * against >= count.n and is_against):
         return Verdict.fails
     return Verdict.in_part

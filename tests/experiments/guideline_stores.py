@@ -46,7 +46,7 @@ def table(name, sign, rng, settings=("trained",)):
         "seed": range(SEEDS),
     }
     shape = [len(values) for values in coords.values()]
-    names = ("smse", "nlpd", "coverage_95", "accepted_percent", "n_inserted", "n_revised")
+    names = ("smse", "nlpd", "coverage_95", "accepted_percent", "n_offered", "n_inserted", "n_revised")
     store = xr.Dataset({key: (tuple(coords), np.full(shape, np.nan)) for key in names}, coords=coords)
     common = noisy(rng, len(TITLES), len(settings), SEEDS) * 30  # the same data for all criteria
     for criterion in CRITERIA:
@@ -77,6 +77,7 @@ def _cell(name, criterion, accepting, sign, common, rng):
         "nlpd": common + own + 0.3 * sign * doubt,
         "coverage_95": 0.95 - 0.1 - 0.05 * sign * doubt + 0.1 * own,
         "accepted_percent": 100.0 * (kept if accepting else 1.0) * np.exp(own),
+        "n_offered": np.full_like(inserted, 1000.0),
         "n_inserted": inserted,
         "n_revised": revised,
     }

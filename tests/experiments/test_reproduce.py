@@ -202,6 +202,41 @@ def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, monkeypa
     assert not list(tmp_path.rglob("*.nc"))
 
 
+def test_another_study_on_other_tasks_in_the_same_folder_keeps_what_is_there(undisturbed):
+    from experiments.reproduction import combined_plan
+
+    plan = quick_plan(undisturbed[0], "himmelblau")
+    assert combined_plan("table_2", plan).tasks == ("rastrigin", "himmelblau")
+    assert combined_plan("table_3", plan).tasks == ("himmelblau",)
+
+
+def test_quick_runs_take_two_seeds_at_most():
+    from experiments.reproduction import plan_of
+
+    assert [plan_of(configured("quick=true", f"seeds={n}")).seeds for n in (1, 2, 10)] == [1, 2, 2]
+
+
+def test_a_folder_that_cannot_be_made_names_the_key(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    process = command(tmp_path, "output=taken")
+    assert process.returncode == 1
+    assert "set output to another" in said(process)
+
+
+def test_a_damaged_part_says_what_to_do(tmp_path):
+    plan, unit = quick_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
+    write_part(xr.Dataset({"x": 1.0}), unit, plan)
+    path = part_path(unit, plan)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(store.StoreError, match="or delete it, and the same command computes it again"):
+        read_part(unit, plan)
+
+
+def test_foreign_files_in_the_folder_do_not_matter(tmp_path):
+    (tmp_path / "other.nc").write_bytes(b"something else")
+    check_folder(quick_plan(tmp_path, "rastrigin"), ["table_2"])
+
+
 def test_an_unknown_study_ends_in_one_line(tmp_path):
     process = command(tmp_path, "study=tabel_4")
     assert process.returncode == 1
@@ -215,7 +250,7 @@ def test_results_of_another_version_are_refused_and_left_alone(undisturbed, tmp_
     store.write(xr.Dataset({"x": 1.0}), tmp_path / "table_4.nc", kind="study", attributes={"fingerprint": "older"})
     before = (tmp_path / "table_4.nc").read_bytes()
     with pytest.raises(store.StoreError, match=r"table_4.nc was computed with other settings .*choose another folder"):
-        check_folder(plan)
+        check_folder(plan, ["table_4"])
     assert (tmp_path / "table_4.nc").read_bytes() == before
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 from experiments.studies.baselines.catalogue import METHODS
 from experiments.studies.baselines.exact import ExactGP
 from experiments.studies.baselines.floor import UNKNOWN, filtered, floor, transition
-from experiments.studies.baselines.linear import RIDGES, Ridge, RidgeInHindsight
+from experiments.studies.baselines.linear import RIDGES, Ridge, RidgeInHindsight, with_flow_products
 from experiments.studies.baselines.method import QUANTITIES, Fitted, Material, Method, measured, peak_bytes
 from experiments.studies.baselines.sparse import Vfe
 from experiments.studies.baselines.study import BaselinesStudy, shuffled
@@ -20,6 +20,7 @@ from experiments.studies.execution import compute_and_keep
 from experiments.studies.part import read_part
 from experiments.studies.plan import Plan
 from experiments.studies.published_table import FULL_GP_VAN_DER_POL, VFE_BUILDING
+from experiments.studies.significant import significant
 from experiments.studies.study import Unit
 from experiments.studies.tasks.building import NARX, BuildingTask
 from experiments.studies.tasks.task import Rows, TaskData
@@ -142,10 +143,10 @@ def test_penalties_are_chosen_by_training_folds_or_in_hindsight():
 
 def test_who_is_computed_where():
     building = {name for name, method in METHODS.items() if method.is_for("building", 17518, 0)}
-    assert building == {"vfe", "fitc", "online_gp", "online_gp_adaptive", "linear_arx"}
+    assert building == {"vfe", "fitc", "online_gp", "online_gp_adaptive", "linear_arx", "bilinear"}
     assert Vfe().is_for("building", 17518, 9)
-    assert not METHODS["fitc"].is_for("building", 17518, 3)
-    assert not METHODS["fitc"].is_for("rastrigin", 600, 5)
+    assert METHODS["fitc"].is_for("building", 17518, 9)
+    assert not METHODS["bilinear"].is_for("rastrigin", 600, 0)
     assert not METHODS["full_gp_priors"].is_for("tanks", 1000, 0)
 
 
@@ -269,7 +270,7 @@ def test_markdown_marks_the_best_honest_one_and_says_what_file_order_means(kept)
     rows = [row for row in STUDY.rows(kept) if row["dataset"] == "Boston"]
     least = min(row["smse"] for row in rows if row["model"] != "ridge_hindsight")
     bold = [line for line in text.splitlines() if line.startswith("| Boston |") and "**" in line]
-    assert [f"**{least:.3g}**" in line for line in bold] == [True] * len(bold) != []
+    assert [f"**{significant(least)}**" in line for line in bold] == [True] * len(bold) != []
     assert not any("hindsight" in line for line in bold)
     assert "never counts" in text
     assert "the paper prints 0.27 to 0.37" in text
@@ -311,18 +312,25 @@ def test_published_values_and_floor_stand_beside_ours():
     (vfe,) = [row for row in STUDY.rows(combined) if row["model"] == "vfe"]
     assert vfe["ratio_to_floor"] == pytest.approx(np.median([0.25 / 0.2, 0.35 / 0.3]))
     text = STUDY.markdown(combined)
-    assert "| Building | VFE | 0.3 | 0.34 | 0.883 | 0.25 |" in text.replace("**", "")
+    assert "| Building | VFE | 0.300 | 0.3397 | 0.883 | 0.250 |" in text.replace("**", "")
     assert "0.150 is expected" in text
+    header = [line for line in text.splitlines() if line.startswith("| dataset |")]
+    assert ["| published | SMSE / published | floor | SMSE / floor |" in line for line in header] == [False, True]
+    assert "published |" not in STUDY.markdown(combined.assign(smse_published=combined["smse_published"] * np.nan))
 
 
 def test_figure_has_error_bars_names_and_the_floor():
     (draw,) = STUDY.figures(building_store()).values()
-    axes = draw().axes
+    figure = draw()
+    axes = figure.axes
     assert len(axes) == 3
     for ax in axes:
-        assert ax.get_xscale() == ax.get_yscale() == "log"
-        assert {"VFE", "Online GP"} <= {text.get_text() for text in ax.texts}
+        assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")
         assert len(ax.containers) == 2
+        assert [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [0.25]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["VFE", "Online GP", "Floor: filter of the true plant"]
+    assert len({handle.get_marker() for handle in legend.legend_handles}) == 3
     np.testing.assert_allclose(axes[0].containers[0].lines[0].get_xydata(), [[0.3e-3, 0.3]])
 
 
@@ -334,3 +342,22 @@ def test_vfe_of_the_whole_building_needs_little_memory():
     found = measured(Vfe(), whole)
     assert found["peak_bytes"] < 2e9
     assert found["smse"] < 1.15 * floor(BuildingTask().rows(0)[1]).whole_past
+
+
+def test_bilinear_features_are_the_lags_and_every_product_with_a_flow_once():
+    x = np.random.default_rng(0).normal(size=(4, 9))
+    features = with_flow_products(x)
+    products = {tuple(column) for column in features.T[9:].round(12)}
+    expected = {tuple((x[:, i] * x[:, j]).round(12)) for i in range(6, 9) for j in range(9)}
+    assert features.shape == (4, 9 + 18 + 6)
+    assert products == expected
+    np.testing.assert_array_equal(features[:, :9], x)
+
+
+def test_bilinear_least_squares_recovers_a_bilinear_equation():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 9))
+    y = 0.3 * x[:, 0] + 0.5 * x[:, 6] * x[:, 1] - 0.2 * x[:, 7] * x[:, 8]
+    data = TaskData(x[:50], y[:50], x[50:300], y[50:300], x[300:], y[300:])
+    fitted = METHODS["bilinear"].fit(material(data, "building"))
+    np.testing.assert_allclose(fitted.predict(data.test_inputs)[0], data.test_targets, atol=1e-9)

@@ -9,6 +9,7 @@ import xarray as xr
 from experiments.benchmarks.left_out import PUBLISHED_SCORES, left_out, solve
 from experiments.benchmarks.score_cost import COMPILED, CRITERIA, PUBLISHED, WAYS, exponent, rounds_for, scored
 from experiments.studies.complexity import ComplexityStudy
+from experiments.studies.label import LABELS
 from experiments.studies.plan import Plan
 from experiments.studies.published_table import published_rows
 from experiments.studies.study import Unit
@@ -56,7 +57,8 @@ def test_published_scores_are_those_of_explicit_inverses(name, case):
 @pytest.mark.parametrize("name", CRITERIA)
 def test_both_ways_give_the_same_numbers_up_to_what_all_points_share(name, case):
     published = np.array([PUBLISHED_SCORES[name](case.published(i)) for i in range(SIZE)])
-    ours = np.array(case.compiled_scores(CRITERIA[name], 2)())
+    ours, again = case.compiled_scores(CRITERIA[name], 2)()
+    np.testing.assert_array_equal(ours, again)
     if name in {"mean_relevance", "log_predictive_density"}:
         shared = 0.0
     elif name == "predictive_entropy":
@@ -133,19 +135,23 @@ def test_rows_are_milliseconds_and_their_ratio(kept):
 def test_markdown_shows_every_criterion_and_the_machine(kept):
     text = ComplexityStudy().markdown(kept)
     for name in CRITERIA:
-        assert f"| {name} | 20 | " in text
-    assert "| mean_relevance | 20 | 0.076 |" in text
+        assert f"| {LABELS[name]} | 20 | " in text
+    assert "| Mean relevance | 20 | 0.0760 |" in text
     assert kept.attrs["machine"] in text
     assert "Load of the machine" in text
 
 
 def test_figure_has_both_ways_and_the_published_times(kept):
     (draw,) = ComplexityStudy().figures(kept).values()
-    all_scores, one_score = draw().axes
+    figure = draw()
+    all_scores, one_score = figure.axes
     assert len(all_scores.lines) == len(CRITERIA) * len(WAYS)
     assert all_scores.get_xscale() == all_scores.get_yscale() == "log"
-    crosses = [line.get_ydata() for line in one_score.lines if line.get_marker() == "x" and len(line.get_xdata())]
-    np.testing.assert_allclose(sorted(y[0] for y in crosses), [0.054, 0.068, 0.076, 0.083, 0.096])
+    hollow = [line for line in one_score.lines if line.get_linestyle() == "None"]
+    assert len({line.get_marker() for line in hollow}) == len(CRITERIA)
+    np.testing.assert_allclose(sorted(line.get_ydata()[0] for line in hollow), [0.054, 0.068, 0.076, 0.083, 0.096])
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {*LABELS.values(), "published (hollow)"}
 
 
 def test_a_load_that_is_unknown_is_stored(monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ from experiments.studies.catalogue import STUDIES
 from experiments.studies.execution import compute_and_keep
 from experiments.studies.grid import ACCEPTANCES, CRITERIA, Grid, empty_grid
 from experiments.studies.grid_verdict import agreement, agreement_text, best_cells, cell_medians, is_matched, relative
+from experiments.studies.label import LABELS
 from experiments.studies.part import read_part
 from experiments.studies.plan import Plan
 from experiments.studies.report import csv_text
@@ -57,6 +58,12 @@ def line_of(text, start):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def mean_of(text, reduction):
+    """Cells of the table of geometric means, without the name of the reduction."""
+    before_agreement = text[: text.index("## Criteria that choose")]
+    return line_of(before_agreement, f"| {reduction} |")[1:]
+
+
 def test_columns_are_exact_and_rows_are_medians():
     rows = Grid().rows(store_of())
     text = csv_text(rows)
@@ -89,17 +96,18 @@ def test_the_best_cell_has_one_name_for_criteria_that_choose_the_same_points():
 def test_markdown_answers_whether_the_diagonal_is_best():
     text = Grid().markdown(store_of())
     assert text.startswith("Building: no weather.")
-    line = line_of(text, "| Rastrigin | 2 |")
-    assert line[2:] == ["Marginal log likelihood with prior entropy", "1.5", "2"]
-    assert "an acceptance is a matched one in 0 of 2 datasets, and a matched one is within 5% of it in 0." in text
-    assert (
-        "the lowest is 1: Marginal log likelihood with prior entropy; the best matched pair has 1.5: Marginal" in text
-    )
-    assert line_of(text, "| Prior entropy | 2 of 2")[2:] == ["5", "4", "4", "8", "6", "6"]
-    assert line_of(text, "| Mean relevance | 2 of 2")
-    assert line_of(text, "| Log predictive density | 0 of 2")
+    line = line_of(text, "| Rastrigin | 2.00 |")
+    assert line[2:] == ["Marginal log likelihood with prior entropy", "1.500", "2.000"]
+    assert "an acceptance is a matched one in 0 of 2 datasets, and a matched one is within 5 % of it in 0." in text
+    lowest = "the lowest is 1.000: Marginal log likelihood with prior entropy"
+    assert f"{lowest}; the best matched pair has 1.500: Marginal" in text
+    expected = ["5.000", "4.000", "4.000", "8.000", "6.000", "6.000", "2 of 2"]
+    assert mean_of(text, "Prior entropy") == expected
+    assert mean_of(text, "reduction") == ["none", *(LABELS[name].lower() for name in CRITERIA), "matched is best in"]
+    assert mean_of(text, "Mean relevance")[-1] == "2 of 2"
+    assert mean_of(text, "Log predictive density")[-1] == "0 of 2"
     tanks = text[text.index("### Tanks") :]
-    assert line_of(tanks, "| Marginal log likelihood")[1:] == ["20", "**10**", "**10**", "30", "15", "15"]
+    assert line_of(tanks, "| Marginal log likelihood")[1:] == ["20.0", "**10.0**", "**10.0**", "30.0", "15.0", "15.0"]
     assert tanks.count("**") == 2 * 4
 
 
@@ -107,15 +115,15 @@ def test_a_matched_best_cell_is_told():
     store = store_of()
     store["smse"].loc[{"dataset": "Tanks", "acceptance": "mean_relevance", "reduction": "mean_relevance"}] = 1.0
     text = Grid().markdown(store)
-    assert "is a matched one in 1 of 2 datasets, and a matched one is within 5% of it in 1." in text
-    assert line_of(text, "| Tanks | 1 |")[2:] == ["Mean relevance with mean relevance", "1", "20"]
+    assert "is a matched one in 1 of 2 datasets, and a matched one is within 5 % of it in 1." in text
+    assert line_of(text, "| Tanks | 1.00 |")[2:] == ["Mean relevance with mean relevance", "1.000", "20.00"]
 
 
 def test_geometric_means_are_over_datasets():
     store = store_of()
     store["smse"].loc[{"dataset": "Tanks", "acceptance": "none", "reduction": "mean_relevance"}] *= 4.0
     text = Grid().markdown(store)
-    assert line_of(text, "| Mean relevance | 2 of 2")[2] == f"{np.sqrt(5.0 * 20.0):.4g}"
+    assert mean_of(text, "Mean relevance")[0] == f"{np.sqrt(5.0 * 20.0):.2f}"
 
 
 def test_agreement_counts_cells_of_every_seed():
@@ -131,7 +139,7 @@ def test_agreement_counts_cells_of_every_seed():
     assert largest == pytest.approx(0.2)
     text = agreement_text(store)
     assert "As reduction criteria, under every acceptance: 46 of 48 pairs of cells agree" in text
-    assert "the largest difference is 0.2." in text
+    assert "the largest difference is 0.200." in text
     assert "As acceptance criteria, under every reduction: 40 of 40" in text
 
 
@@ -150,8 +158,8 @@ def test_the_figure_shows_ratios_and_frames_matched_pairs():
     assert image.shape == (6, 5)
     assert image[0, 2] == 4.0  # without acceptance, mean relevance: 5, colours end at 4
     texts = {text.get_position(): text.get_text() for text in ax.texts}
-    assert texts[2, 0] == "5"
-    assert texts[0, 3] == "8"
+    assert texts[2, 0] == "5.00"
+    assert texts[0, 3] == "8.00"
     assert len(ax.patches) == 4 + 1 + 4
     assert [text.get_text() for text in panels["Building"].texts] == ["no data"]
 

@@ -182,6 +182,51 @@ def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
     np.testing.assert_array_equal(kept["Rosenbrock"][0].values, published)
 
 
+def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(true_world):
+    every_other = true_world["figure_building"].isel(threshold=slice(None, None, 2))  # 0.05, 0.1, ... K
+    store = every_other.reindex(threshold=true_world["figure_building"]["threshold"])
+    growth = of_task("building_acceptance_flattens", {"figure_building": store}).judgement.places["Prior entropy"]
+    assert growth.decisive.label == "growth from 0.1 K with / without acceptance"
+    points = np.log1p(store["n_revised"].sel(setting="trained", criterion=ENTROPY, threshold=[0.05, 0.1]).values)
+    grown = (points[:, 0] - points[:, 1])[[0, 1]]  # without, with acceptance
+    assert growth.decisive.median == pytest.approx(np.median(grown[1] - grown[0]))
+    assert growth.outcome.value == "won"
+    low = {"figure_building": store.where(store["threshold"] != 0.15)}
+    curve = np.log(store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY, threshold=[0.05, 0.1, 0.15]))
+    gain = of_task("building_no_gain", {"figure_building": store}).judgement.places["Prior entropy"].decisive
+    assert gain.median == pytest.approx(float((curve[-1] - curve[:-1].mean("threshold")).median()))
+    smse = np.log(store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY))
+    rise = of_task("building_entropy_rises", low).judgement.places["Prior entropy"].decisive
+    assert rise.label == "SMSE at 0.2 / at the lowest threshold"
+    assert rise.median == pytest.approx(float((smse.sel(threshold=0.2) - smse.sel(threshold=0.05)).median()))
+    gain = of_task("building_no_gain", low).judgement.places["Prior entropy"].decisive
+    assert gain.label == "SMSE at 0.2 K / mean below"
+    mean = smse.sel(threshold=[0.05, 0.1]).mean("threshold")
+    assert gain.median == pytest.approx(float((smse.sel(threshold=0.2) - mean).median()))
+
+
+@pytest.mark.parametrize("kept", [[0.05], [0.15, 0.2], []])
+def test_too_few_thresholds_are_told(true_world, kept):
+    """Nothing to compare: neither a growth nor a rise."""
+    store = true_world["figure_building"].copy(deep=True)
+    store = store.where(store["threshold"].isin(kept))
+    names = {"building_acceptance_flattens"} | (
+        set() if 0.2 in kept else {"building_entropy_rises", "building_no_gain"}
+    )
+    for name in names:
+        found = of_task(name, {"figure_building": store})
+        assert found.verdict == "undecided"
+        assert found.needs.startswith("figure_building for "), name
+
+
+def test_the_two_criteria_are_judged_apart_against_the_entropy(true_world):
+    store = true_world["figure_reduction"].copy(deep=True)
+    store["smse"].loc[{"criterion": LIKELIHOOD}] = 1.2 * store["smse"].sel(criterion=ENTROPY)
+    stores = {"figure_reduction": store}
+    assert of_task("relevance_below_entropy_reduction", stores).verdict == "holds"
+    assert of_task("likelihood_below_entropy_reduction", stores).verdict == "does not hold"
+
+
 def test_tasks_where_nothing_passes_the_threshold_are_no_places_of_acceptance(true_world):
     store = true_world["table_4"].copy(deep=True)
     store["n_inserted"].loc[{"dataset": ["Himmelblau", "Tanks"]}] = 0.0
@@ -195,6 +240,19 @@ def test_acceptance_that_filters_little_is_no_place_of_the_remark(true_world):
     store["accepted_percent"][:] = 90.0
     found = of_task("threshold_not_met_table_4", {"table_4": store})
     assert (found.verdict, found.needs) == ("undecided", "a case of table_4 that it speaks of")
+
+
+def test_a_threshold_that_nearly_all_points_pass_is_no_place_of_the_remark(true_world):
+    """There no more points can pass, whatever acceptance does: a share just above and just below 90 %."""
+    store = true_world["table_4"].copy(deep=True)
+    at = {"criterion": LIKELIHOOD, "variant": "none"}
+    store["n_offered"].loc[at] = store["n_inserted"].sel(at) / 0.91
+    store["n_offered"].loc[at | {"dataset": "Rastrigin"}] = (
+        store["n_inserted"].sel(at | {"dataset": "Rastrigin"}) / 0.89
+    )
+    found = of_task("threshold_not_met_table_4", {"table_4": store})
+    assert set(found.judgement.places) == {"Rastrigin"}
+    assert found.verdict == "holds"
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(0.04, "undecided"), (0.0, "holds"), (0.08, "does not hold")])
@@ -289,6 +347,8 @@ def test_figures_show_every_claim_with_results(true_store):
     figure = drawings["guidelines"]()
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == len(CLAIMS)
-    assert labels[-1] == "lowest smse table 2 (guideline 1)  10/0/0"
+    assert labels[-1] == "Lowest SMSE table 2 (guideline 1)  10/0/0"
+    shown = true_store["verdict"].sel(setting="trained").values.tolist()
+    assert [text.get_text() for text in figure.axes[0].texts] == shown
     nothing = verdicts({})
     assert list(STUDY.figures(nothing)) == ["guidelines_printed"]

@@ -82,6 +82,11 @@ def test_tables_know_the_floors_of_the_baselines_in_their_folder(tmp_path):
     for unit in STUDIES["table_4"].units(plan):
         compute_and_keep(unit, plan)
     store.write(store_of_baselines(), tmp_path / "baselines.nc", kind="study")
-    write_study(STUDIES["table_4"], plan, {}, {}, figures=False)
+    write_study(STUDIES["table_4"], plan, {}, {}, figures=True)
     attributes = store.read(tmp_path / "table_4.nc", kind="study").attrs
     assert json.loads(attributes["floors"]) == {"Boston": 0.6, "Building": 0.21}
+    blocks = (tmp_path / "table_4.md").read_text().split("\n\n")
+    pictures = [i for i, block in enumerate(blocks) if block.startswith("![")]
+    assert len(pictures) == 3
+    assert all(blocks[i + 1].startswith("*SMSE of every dataset in the setting") for i in pictures)
+    assert all((tmp_path / f"table_4_trained.{form}").stat().st_size > 1000 for form in ("pdf", "png"))

@@ -129,7 +129,7 @@ def test_rows_and_markdown_tell_medians(store):
     assert row["boundary_share_upper_quartile"] == pytest.approx(float(cell["boundary_share"].quantile(0.75)))
     assert row["uniform_boundary_share"] == pytest.approx(0.0975)
     text = RastriginMaps().markdown(store)
-    assert f"{row['nearest_distance_ratio']:.3g} [" in text
+    assert f"{row['nearest_distance_ratio']:.2f} [" in text
     assert text.count("prior entropy spreads the points evenly") == 2
 
 
@@ -148,6 +148,7 @@ def test_figures_draw_the_maps_of_seed_0(store):
     np.testing.assert_array_equal(std.images[0].get_array(), cell["standard_deviation"].values.T)
     np.testing.assert_array_equal(np.transpose(error.lines[0].get_data()), cell["point"].values)
     assert error.get_title() == "Mean relevance"
+    assert error.images[0].get_cmap().N == std.images[0].get_cmap().N == 12
 
 
 def test_a_map_has_x1_to_the_right():

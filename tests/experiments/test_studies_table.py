@@ -194,8 +194,8 @@ def test_the_better_number_is_bold():
     concrete = select(cells, dataset="Concrete", setting="trained", variant="none")
     texts = {cell.criterion: cell_text(cell, "table_4") for cell in concrete}
     assert texts["prior_entropy"] == "**0.208** / 0.4163<br>10 / 459 points"
-    assert texts["mean_relevance"] == "**0.39** / **0.39**<br>10 / 469 points"
-    assert texts["marginal_log_likelihood"] == "0.57 / **0.2848**<br>10 / 454 points"
+    assert texts["mean_relevance"] == "**0.390** / **0.3900**<br>10 / 469 points"
+    assert texts["marginal_log_likelihood"] == "0.570 / **0.2848**<br>10 / 454 points"
 
 
 def test_random_tasks_show_quartiles_and_own_thresholds_both_thresholds():
@@ -203,7 +203,7 @@ def test_random_tasks_show_quartiles_and_own_thresholds_both_thresholds():
     cells = select(summaries(store, "table_3"), dataset="Rastrigin", setting="trained", criterion="prior_entropy")
     published, own = (the(cells, variant="none", choice=choice) for choice in ("published", "own"))
     low, high = (0.0493 * 0.5 * value / 2.5 for value in (1.75, 3.25))
-    assert cell_text(published, "table_3") == f"**0.0246** [{low:.3g}, {high:.3g}] / 0.0493<br>25 / 153 points"
+    assert cell_text(published, "table_3") == f"**0.0246** [{low:.4f}, {high:.4f}] / 0.0493<br>25 / 153 points"
     assert cell_text(own, "table_3").endswith("<br>7 / 153 points<br>at 1.75 instead of 0.5")
 
 
@@ -216,9 +216,11 @@ def test_settings_are_never_in_one_table_and_gaps_have_their_reason():
     ]
     for setting in Setting:
         section = section_of(text, f"## Setting `{setting.value}`")
-        assert line_of(section, "| Building |")[1] == "no data: no folder 'weather'"
+        assert line_of(section, "| Building |")[1:3] == ["", "no data, see below"]
         grid = section.partition("Rows at or")[0]
-        assert line_of(grid, "| Concrete")[2].endswith(" / 97.3 %")
+        assert line_of(grid, "| Concrete | with |")[2].endswith(" / 97.3 %")
+        assert " %" not in line_of(grid, "| Concrete | without |")[2]
+    assert text.count("No data for Building: no folder 'weather'") == 1
 
 
 def test_no_data_at_all_is_no_error():
@@ -238,7 +240,7 @@ def test_cells_that_stay_worse_are_listed_with_what_was_measured():
     assert "| Rastrigin |" not in worse  # its own threshold is at or below
     assert "Prior entropy" not in worse
     line = line_of(worse, "| Concrete | Marginal log likelihood | without")
-    assert line[3:5] == ["0.684 / 0.342", "0 of 1"]
+    assert line[3:5] == ["0.684 / 0.3420", "0 of 1"]
     assert line[5].startswith("all of 500 points pass, 10 revised (published: 282); initial SMSE 0.8")
     assert line[5].endswith("; setting published: 0.684; setting adaptive: 0.342")
     assert "best" not in line[5]  # another criterion reaches the number
@@ -252,7 +254,8 @@ def test_reasons_name_what_no_point_passes_and_what_the_stream_harms():
     worse = section_of(text, "## Setting `adaptive`").partition("Cells that stay above")[2]
     line = line_of(worse, "| Concrete | Prior entropy | without")
     assert line[5] == (
-        "none of 500 points pass, 10 revised (published: 459); the stream raises the SMSE from 0.8; 3 estimates; "
+        "none of 500 points pass, 10 revised (published: 459); the stream raises the SMSE from 0.800; "
+        "hyper-parameters estimated 3 times; "
         "no criterion reaches it in this setting, best 0.954; setting trained: 2.08; setting published: 2.08"
     )
 
@@ -268,9 +271,9 @@ def test_a_floor_is_compared_with_the_best_cells():
     store = store_of("table_4").assign_attrs(floors=json.dumps({"Concrete": 0.05, "Tanks": 0.1}))
     text = section_of(STUDIES["table_4"].markdown(store), "## Floors")
     best = 0.25 * 0.3815  # prior entropy with acceptance, adaptive
-    assert f"our best cell {best:.3g} (adaptive, prior entropy, with leave_one_out acceptance)" in text
+    assert f"our best cell {best:.3g} (adaptive, prior entropy, acceptance, leave-one-out)" in text
     assert f"{best / 0.05:.3g} times the floor" in text
-    assert "best published 0.256, 5.12 times" in text
+    assert "best published 0.2561, 5.12 times" in text
     assert "Tanks" not in text
 
 
@@ -286,11 +289,11 @@ def test_the_reference_with_the_smaller_difference_is_named():
     assert percent_difference(select(here, variant="in_sample")) == pytest.approx(2.0)
     text = reference_text(cells)
     assert line_of(text, "| trained | Marginal log likelihood")[2:] == ["1.0", "2.0"]
-    assert "for leave_one_out with marginal log likelihood (1.0 against 2.0 points)" in text
-    assert "is the one of the paper's text (`published`) in 2 of 6 cases" in text
+    assert "for leave-one-out with marginal log likelihood (1.0 against 2.0 points)" in text
+    assert "is the one of the paper's formula in 2 of 6 cases" in text
     swapped = store.assign_coords(variant=["none", "in_sample", "leave_one_out", "published"])
     swapped_text = reference_text(summaries(swapped, "table_2"))
-    assert "for in_sample with marginal log likelihood (1.0 against 2.0 points)" in swapped_text
+    assert "for in-sample with marginal log likelihood (1.0 against 2.0 points)" in swapped_text
     assert "which reference" not in STUDIES["table_3"].markdown(store_of("table_3")).lower()
 
 
@@ -300,15 +303,38 @@ def test_adaptive_is_compared_with_trained_seed_by_seed():
     store["smse"].loc[where | {"threshold_choice": "published", "seed": 2}] *= 6.0
     text = section_of(STUDIES["table_4"].markdown(store), "## What `adaptive`")
     assert line_of(text, "| Rastrigin")[1:] == [
-        "0.5",
-        "3 (mean relevance, acceptance in_sample, seed 2)",
-        "4",
-        "2",
+        "0.500",
+        "3.00 (mean relevance, acceptance, in-sample, seed 2)",
+        "4.00",
+        "2000",
         "3",
     ]
-    assert "lowers the SMSE of 2 of 2 datasets (Rastrigin (0.5), Concrete (0.5))" in text
+    assert "lowers the SMSE of 2 of 2 datasets (Rastrigin (0.500), Concrete (0.500))" in text
     assert "raises that of 0 (none)" in text
-    assert "takes 4 times as long" in text
+    assert "takes 4.00 times as long" in text
+
+
+def test_a_record_without_seeds_stands_beside_every_seed_that_follows():
+    store = store_of("table_4")
+    trained = {"dataset": "Rastrigin", "setting": "trained", "threshold_choice": "published"}
+    store["smse"].loc[trained | {"seed": [1, 2, 3]}] = np.nan
+    store["smse"].loc[trained | {"seed": 0}] = 0.5
+    adaptive = {"dataset": "Rastrigin", "setting": "adaptive", "threshold_choice": "published"}
+    for seed, value in enumerate((0.25, 1.0, 1.5, 2.0)):
+        store["smse"].loc[adaptive | {"seed": seed}] = value
+    text = section_of(STUDIES["table_4"].markdown(store), "## What `adaptive`")
+    assert line_of(text, "| Rastrigin")[1] == "2.50"  # the median of 0.5, 2, 3, 4
+
+
+def test_what_no_baseline_reaches_is_a_reason_and_a_missed_calibration_is_told():
+    store = store_of("table_4").assign_attrs(
+        floors=json.dumps({"Concrete": 9.0}), missed=json.dumps({"Rastrigin": [0.2, 0.0769]})
+    )
+    text = STUDIES["table_4"].markdown(store.assign(smse=store["smse"] * 100))
+    assert "no model of the study baselines reaches it, lowest 9.00" in section_of(text, "## Setting `trained`")
+    told = "No length scale gives the published initial SMSE of Rastrigin (0.200 instead of 0.0769)"
+    assert told in section_of(text, "## Setting `published`")
+    assert told not in section_of(text, "## Setting `trained`")
 
 
 # thresholds

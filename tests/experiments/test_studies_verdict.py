@@ -185,6 +185,42 @@ def test_places_without_a_test_are_judged_by_the_sign_test_alone():
     assert judgement(single(-1, -1, -1)).n_tested == 0
 
 
+def single(value):
+    return [Comparison("", np.array([value]), LOWER, False)]
+
+
+@pytest.mark.parametrize(
+    ("won", "shifts", "verdict"),
+    [
+        (3, [0.1, 0.1, 0.1, 0.0], Verdict.fails),  # three numbers without a spread against what is shown
+        (3, [-0.1, 0.1, 0.1, 0.1], Verdict.in_part),
+        (3, [-0.1, 0.0, 0.0], Verdict.in_part),  # most places are won, but not of those with a test
+        (3, [-0.1, -0.1, 0.0], Verdict.holds),
+        (3, [-0.009, -0.009], Verdict.undecided),
+        (3, [0.0, 0.0], Verdict.fails),  # shown to be equal
+        (6, [0.0, 0.0], Verdict.in_part),  # six numbers are something
+    ],
+)
+def test_single_numbers_alone_make_no_claim_hold(won, shifts, verdict):
+    found = judgement({f"record {i}": single(-1.0) for i in range(won)} | places(*shifts))
+    assert found.verdict is verdict
+
+
+def test_more_than_half_of_the_places_is_needed():
+    assert judgement(places(-0.1, -0.1, 0.0, 0.0)).verdict is Verdict.in_part
+    assert judgement(places(-0.1, -0.1, -0.1, 0.0)).verdict is Verdict.holds
+
+
+def test_a_missing_place_may_be_one_with_a_test():
+    """Three numbers and two tested wins hold; a third place with a test could be lost, or won."""
+    gap = {"gap": [Comparison("", np.empty(0))]}
+    known = {f"record {i}": single(-1.0) for i in range(3)} | places(-0.1, 0.0)
+    assert judgement(known).verdict is Verdict.in_part
+    assert judgement(known | gap).verdict is Verdict.undecided
+    more = {f"record {i}": single(-1.0) for i in range(4)} | places(-0.1, -0.1, 0.0, 0.0, 0.0)
+    assert judgement(more).verdict is judgement(more | gap).verdict is Verdict.in_part  # 3 of 6 are not most
+
+
 def test_missing_places_leave_a_verdict_only_if_they_cannot_change_it():
     gap = [Comparison("", np.empty(0))]
     few = places(*[-0.1] * 9) | {"gap": gap}

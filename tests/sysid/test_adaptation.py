@@ -121,6 +121,14 @@ def test_an_estimate_starts_from_the_current_values_and_ends_at_a_better_place()
     assert problem.cost(found)[0] < problem.cost(current)[0]
 
 
+@pytest.mark.parametrize("length", [1.0, 1e6])
+def test_a_start_that_lies_outside_of_the_bounds_is_told(length):
+    start = WRONG._replace(hyperparameters=Hyperparameters(SquaredExponential(1.0, [length, 1.0]), 0.1, np.nan))
+    identification, _ = identified(*stream(22), start=start, **QUICK | {"significance": 0.999})
+    (estimate,) = identification.adaptation.estimates
+    assert ("started from the nearest values within the bounds" in estimate.warnings) is (length > 1)
+
+
 # when
 
 

@@ -16,6 +16,7 @@ from naive import (
     matched_and_crossed,
     online_gp,
     random_stream,
+    reduction_scores,
     scratch,
 )
 
@@ -130,6 +131,37 @@ def test_drop_leaves_the_dictionary_untouched(criterion):
         else:
             np.testing.assert_array_equal(gp.inputs[report.slot], sample[0])
             assert gp.age_order[-1] == report.slot
+
+
+@each_criterion
+def test_candidate_scores_are_those_of_the_set_with_each_candidate_and_change_nothing(criterion):
+    x, y = random_stream(40, 2, seed=5)
+    gp = online_gp(2, variance=1.3, noise_variance=0.02, budget=6)
+    gp.update_many(x[:30], y[:30])
+    assert not np.array_equal(gp.age_order, np.arange(6))
+    before, slots = gp.state(), scratch(gp)
+    expected = []
+    for sample in zip(x[30:], y[30:], strict=True):
+        expected.append(reduction_scores(criterion, slots.plus(*sample), 6))
+    found = gp.candidate_scores(x[30:], y[30:], criterion)
+    assert found.shape == (10, 6)
+    shared = (found - expected)[:, :1]  # what all points of a set share is left out
+    np.testing.assert_allclose(found, expected + shared, rtol=1e-7, atol=1e-9)
+    own = OnlineGP(gp.kernel, noise_variance=0.02, budget=6, reduction=criterion)
+    own.restore(before, before["counts"])
+    np.testing.assert_array_equal(own.candidate_scores(x[30:], y[30:]), found)
+    report = own.update(x[30], y[30])
+    assert (found[0].min(), report.removed) == (pytest.approx(report.reduction_score), found[0].argmin())
+    assert_same_bits(gp.state(), before)
+
+
+def test_candidate_scores_check_their_samples_and_take_none():
+    gp = online_gp(2, budget=6)
+    assert gp.candidate_scores([[0.0, 1.0]], [1.0]).shape == (1, 0)
+    gp.update([0.0, 1.0], 2.0)
+    assert gp.candidate_scores(np.empty((0, 2)), []).shape == (0, 1)
+    with pytest.raises(ValueError, match="targets"):
+        gp.candidate_scores([[0.0, 1.0]], [1.0, 2.0])
 
 
 def test_a_candidate_must_exceed_the_minimum_and_not_just_reach_it():

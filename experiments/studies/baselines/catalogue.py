@@ -1,7 +1,7 @@
 """All methods, in the order of the report."""
 
 from experiments.studies.baselines.exact import FullGP, FullGPWithPriors
-from experiments.studies.baselines.linear import Linear, Ridge, RidgeInHindsight
+from experiments.studies.baselines.linear import Bilinear, Linear, Ridge, RidgeInHindsight
 from experiments.studies.baselines.method import Method
 from experiments.studies.baselines.online import Online, OnlineAdaptive
 from experiments.studies.baselines.sparse import Fitc, Vfe
@@ -16,6 +16,7 @@ METHODS: dict[str, Method] = {
         Online(),
         OnlineAdaptive(),
         Linear(),
+        Bilinear(),
         Ridge(),
         RidgeInHindsight(),
     )

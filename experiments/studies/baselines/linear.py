@@ -5,6 +5,7 @@ import xarray as xr
 
 from experiments.studies.baselines.method import Fitted, Material, Method
 from experiments.studies.stream import rows_without_lags
+from experiments.studies.tasks.building import NARX
 from sysid.baselines import LinearArx
 from sysid.validation import standardised_mean_squared_error
 
@@ -26,6 +27,23 @@ class Linear(Method):
     def ridge(self, material: Material) -> float:
         """None."""
         return 0.0
+
+
+class Bilinear(Linear):
+    """Least squares in the lags of the Building and the products of a flow with any lag: the plant is bilinear."""
+
+    name, title = "bilinear", "Bilinear least squares"
+    note = "least squares in the lags and the products of a flow with any lag: what an equation of these lags reaches"
+
+    def is_for(self, task: str, n_rows: int, seed: int) -> bool:
+        """The Building."""
+        return task == "building"
+
+    def fit(self, material: Material) -> Fitted:
+        """Least squares on all rows."""
+        data = material.data
+        fitted = _fitted(with_flow_products(data.training_inputs), data.training_targets, 0.0)
+        return fitted._replace(predict=lambda x: fitted.predict(with_flow_products(x)))
 
 
 class Ridge(Linear):
@@ -59,6 +77,13 @@ class RidgeInHindsight(Ridge):
             return standardised_mean_squared_error(data.test_targets, mean)
 
         return min(RIDGES, key=error)
+
+
+def with_flow_products(inputs: np.ndarray) -> np.ndarray:
+    """Lags (n, 9) of the Building and their products with each lag of the flow, every pair once (n, 33)."""
+    flows = [i for i, name in enumerate(NARX.feature_names) if name.startswith("mass_flow")]
+    pairs = [(i, j) for i in flows for j in range(inputs.shape[1]) if j not in flows or j >= i]
+    return np.column_stack([inputs, *(inputs[:, i] * inputs[:, j] for i, j in pairs)])
 
 
 def _fitted(inputs: np.ndarray, targets: np.ndarray, ridge: float) -> Fitted:

@@ -22,12 +22,6 @@ class Sparse(Method):
     """Hyper-parameters and inducing points trained together."""
 
     approximation: ClassVar[Approximation]
-    most_seeds: ClassVar[int] = 5  # of a small task
-    most_seeds_of_many_rows: ClassVar[int]
-
-    def is_for(self, task: str, n_rows: int, seed: int) -> bool:
-        """As many seeds as the time allows."""
-        return seed < (self.most_seeds_of_many_rows if n_rows > MANY_ROWS else self.most_seeds)
 
     def fit(self, material: Material) -> Fitted:
         """Train on all rows; never more inducing points than distinct rows."""
@@ -51,12 +45,12 @@ class Sparse(Method):
 class Vfe(Sparse):
     """Titsias' variational bound."""
 
-    name, title, approximation, most_seeds_of_many_rows = "vfe", "VFE", Approximation.vfe, 1000
+    name, title, approximation = "vfe", "VFE", Approximation.vfe
     note = "hyper-parameters and inducing points by L-BFGS-B; signal variance of the Building bounded, with priors"
 
 
 class Fitc(Sparse):
-    """Snelson and Ghahramani's approximation; fewer seeds of the Building, for its time."""
+    """Snelson and Ghahramani's approximation."""
 
-    name, title, approximation, most_seeds_of_many_rows = "fitc", "FITC", Approximation.fitc, 5
-    note = "as VFE; five seeds of the Building"
+    name, title, approximation = "fitc", "FITC", Approximation.fitc
+    note = "as VFE"
