@@ -21,12 +21,13 @@ from sysid.criteria import (
 )
 from sysid.dictionary import scores
 
+#: the five criteria of section 3.2
 CRITERIA: dict[str, Criterion] = {
     "prior_entropy": PriorEntropy(),
     "predictive_entropy": PredictiveEntropy(),
     "mean_relevance": MeanRelevance(),
-    "log_predictive_density": LogPredictiveDensity(),
     "marginal_log_likelihood": MarginalLogLikelihood(),
+    "log_predictive_density": LogPredictiveDensity(),
 }
 #: one point by a factorisation of the set without it; all N points in NumPy; all N points as `OnlineGP` does it
 PUBLISHED, NUMPY, COMPILED = WAYS = ("published_one", "numpy_all", "compiled_all")

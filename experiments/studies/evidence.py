@@ -160,8 +160,9 @@ class TableEvidence(Evidence):
             choices = [[cell_values(rows, cell, quantity, choice) for choice in ("own", "published")] for cell in side]
             return np.mean([scale(np.where(has_own, *pair)) for pair in choices], axis=0)
 
-        pairs = [(scaled(ratio.above, ratio.quantity), scaled(ratio.below, ratio.quantity)) for ratio in self.ratios]
-        return [(above - below)[chosen] for above, below in pairs]
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 % against 0 % says nothing: nan, which is left out
+            pairs = [(scaled(r.above, r.quantity), scaled(r.below, r.quantity)) for r in self.ratios]
+            return [(above - below)[chosen] for above, below in pairs]
 
     def _applies(self, rows: xr.Dataset | None) -> np.ndarray:
         """Seeds with data for which the claim is meant, as a mask; nothing without data."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from experiments.benchmarks.score_cost import CRITERIA
 from experiments.studies.cells import combine_parts
 from experiments.studies.grid_verdict import cell_medians, grid_markdown
 from experiments.studies.plan import Plan
@@ -13,27 +14,12 @@ from experiments.studies.setting import Setting, data_of, hyperparameters_of
 from experiments.studies.stream import Outcome, offer
 from experiments.studies.study import Study, Unit
 from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
-from sysid.criteria import (
-    Criterion,
-    LogPredictiveDensity,
-    MarginalLogLikelihood,
-    MeanRelevance,
-    PredictiveEntropy,
-    PriorEntropy,
-)
 from sysid.insertion import Always
 from sysid.reference import Reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CRITERIA: dict[str, Criterion] = {
-    "prior_entropy": PriorEntropy(),
-    "predictive_entropy": PredictiveEntropy(),
-    "mean_relevance": MeanRelevance(),
-    "marginal_log_likelihood": MarginalLogLikelihood(),
-    "log_predictive_density": LogPredictiveDensity(),
-}
 ACCEPTANCES: dict[str, Acceptance] = {"none": AcceptAll()} | {
     name: ExceedsMinimum(criterion, reference=Reference.leave_one_out) for name, criterion in CRITERIA.items()
 }

@@ -8,6 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.canvas import show_from_to
 from experiments.studies.style import BASELINE, PUBLISHED, SETTINGS, band, log_labels, page
 
 TITLES = {
@@ -79,4 +80,4 @@ def _scales(axes: np.ndarray, part: xr.Dataset, smse_scale: str) -> None:
         axes[2, 0].set_ylim(bottom=0.0)
     else:
         axes[2, 0].set_yscale("log")
-    axes[0, 0].set_xlim(thresholds[0], thresholds[-1])
+    show_from_to(axes[0, 0], thresholds)
