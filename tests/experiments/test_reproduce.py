@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from numba import config
 
 from experiments.studies.calibration import Calibration
 from experiments.studies.execution import Execution, compute_and_keep
@@ -22,6 +23,9 @@ from sysid.data.source import DataError
 from sysid.gp import log_marginal_likelihood
 from tests.experiments.reproducing import COMMAND, command, configured, environment, quick_plan, said
 
+processes = pytest.mark.skipif(
+    config.DISABLE_JIT, reason="processes are told to end and go on alike without the compiler"
+)
 TABLE_COLUMNS = (
     "dataset,setting,criterion,acceptance,reference,threshold,smse,smse_published,n_revised,n_revised_published,"
     "accepted_percent,accepted_percent_published,n_seeds"
@@ -79,6 +83,7 @@ def test_rows_of_the_tables_carry_ours_and_the_published_numbers(undisturbed):
     assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in mine)
 
 
+@processes
 def test_a_second_run_computes_nothing_again(undisturbed):
     folder, _ = undisturbed
     before = {name: path.stat().st_mtime_ns for name, path in parts(folder).items()}
@@ -91,6 +96,7 @@ def test_a_second_run_computes_nothing_again(undisturbed):
     assert {name for name in after if after[name] != before[name]} == {"parts/table_4/himmelblau-1.nc"}
 
 
+@processes
 def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
     process = subprocess.Popen(
         [*COMMAND, "output=results", "quick=true", "figures=false", "workers=1", *TWO_TABLES],
@@ -123,6 +129,7 @@ def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
         assert same(undisturbed[0] / name, tmp_path / "results" / name)
 
 
+@processes
 def test_a_killed_worker_is_told_and_nothing_is_lost(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, "output=results", "quick=true", "figures=false", "workers=1", *TWO_TABLES],
@@ -159,6 +166,7 @@ def child_of(pid):
     raise AssertionError("no worker was started")
 
 
+@processes
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path):
     (tmp_path / "empty").mkdir()
     unreachable = dict.fromkeys(("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
