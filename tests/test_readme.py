@@ -79,6 +79,8 @@ def test_command_runs(command, tmp_path, files, request):
         short = [o for o in GENERATED if o.split("=")[0] not in given]
         overrides = [*overrides, *short, "figures=false", f"hydra.run.dir={folder}", f"output={folder}/made"]
     elif program == "reproduce":
+        if config.DISABLE_JIT:
+            pytest.skip("a command of many processes, each of which would start without its compiled cache")
         given = [o for o in overrides if not o.startswith("output=")]
         few = [] if any(o.startswith("tasks=") for o in given) else ["study=table_4", "tasks=[rastrigin]"]
         overrides = [*given, *few, "quick=true", "figures=false", f"output={folder}"]

@@ -25,7 +25,7 @@ def tables(shared_data, tmp_path_factory):
     """Tables 2 to 4 of the two records in full size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SYSID_DATA", str(shared_data))
-        plan = Plan(tmp_path_factory.mktemp("tables"), RECORDS)
+        plan = Plan(tmp_path_factory.mktemp("tables"), RECORDS, seeds=3)
         units = [Unit(work, task) for work in ("preparation", "calibration") for task in RECORDS]
         units += [unit for name in ("table_2", "table_3", "table_4") for unit in STUDIES[name].units(plan)]
         assert not any(compute_and_keep(unit, plan) for unit in units)
