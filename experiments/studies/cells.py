@@ -14,6 +14,7 @@ from experiments.studies.stream import (
     Outcome,
     acceptance_of,
     distinct_variants,
+    identification_of,
     initial_smse,
     offer,
 )
@@ -42,7 +43,7 @@ class Cell:
 
     def offer(self, insertion: Insertion) -> Outcome:
         """What becomes of the stream under an insertion rule."""
-        return offer(
+        identification = identification_of(
             self.data,
             self.start,
             insertion,
@@ -51,8 +52,8 @@ class Cell:
             budget=self.budget,
             seed=self.seed,
             training=self.training,
-            smse_initial=self.smse_initial,
         )
+        return offer(identification, self.data, smse_initial=self.smse_initial)
 
 
 @lru_cache(maxsize=len(Setting))

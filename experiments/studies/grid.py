@@ -11,7 +11,7 @@ from experiments.studies.cells import combine_parts
 from experiments.studies.grid_verdict import cell_medians, grid_markdown
 from experiments.studies.plan import Plan
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
-from experiments.studies.stream import Outcome, offer
+from experiments.studies.stream import Outcome, identification_of, initial_smse, offer
 from experiments.studies.study import Study, Unit
 from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
 from sysid.insertion import Always
@@ -41,9 +41,13 @@ class Grid(Study):
         start = hyperparameters_of(unit.task, unit.seed, Setting.trained, plan)
         cells = empty_grid()
         arrays = {quantity: cells[quantity].values for quantity in QUANTITIES}  # views: faster than labels
+        before = initial_smse(data, start)
         for i, acceptance in enumerate(ACCEPTANCES.values()):
             for j, reduction in enumerate(CRITERIA.values()):
-                outcome = offer(data, start, Always(), acceptance, reduction, budget=plan.budget, seed=unit.seed)
+                identification = identification_of(
+                    data, start, Always(), acceptance, reduction, budget=plan.budget, seed=unit.seed
+                )
+                outcome = offer(identification, data, smse_initial=before)
                 for quantity, array in arrays.items():
                     array[i, j] = getattr(outcome, quantity)
         return cells

@@ -47,26 +47,13 @@ class Outcome(NamedTuple):
         return 100.0 * self.n_revised / self.n_inserted if self.n_inserted else float("nan")
 
 
-def offer(
-    data: TaskData,
-    hyperparameters: Hyperparameters,
-    insertion: Insertion,
-    acceptance: Acceptance,
-    reduction: Criterion,
-    *,
-    budget: int,
-    seed: int,
-    training: Training | None = None,
-    smse_initial: float | None = None,
-) -> Outcome:
-    """Start from the initial rows with these hyper-parameters, offer the stream, score on the test rows.
+def offer(identification: Identification, data: TaskData, *, smse_initial: float | None = None) -> Outcome:
+    """Offer the stream to an identification that has seen the initial rows, score on the test rows.
 
-    `training` follows the stream, if it can (`sysid.adaptive.Adaptive`); by default the hyper-parameters stay.
     `smse_initial` spares the prediction by the initial model, which is the same under all rules, if it is known.
     """
-    identification = identification_of(
-        data, hyperparameters, insertion, acceptance, reduction, budget=budget, seed=seed, training=training
-    )
+    start = identification.hyperparameters
+    assert start is not None
     begin = time.perf_counter()
     reports = identification.observe_many(data.inputs, data.targets)
     seconds = time.perf_counter() - begin
@@ -75,7 +62,7 @@ def offer(
     final = scores(data.test_targets, *model.predict(data.test_inputs), model.gp.noise_variance)
     return Outcome(
         smse=final.smse,
-        smse_initial=initial_smse(data, hyperparameters) if smse_initial is None else smse_initial,
+        smse_initial=initial_smse(data, start) if smse_initial is None else smse_initial,
         mean_variance=final.mean_variance,
         coverage_95=final.coverage_95,
         nlpd=final.nlpd,
@@ -106,7 +93,10 @@ def identification_of(
     seed: int,
     training: Training | None = None,
 ) -> Identification:
-    """Identification that has seen the initial rows and nothing else; inputs and targets stay as they are scaled."""
+    """Identification that has seen the initial rows and nothing else; inputs and targets stay as they are scaled.
+
+    `training` follows the stream, if it can (`sysid.adaptive.Adaptive`); by default the hyper-parameters stay.
+    """
     settings = Settings(
         training=MaximumAPosteriori(n_initial=len(data.initial_targets)) if training is None else training,
         insertion=insertion,

@@ -96,16 +96,21 @@ def test_a_second_run_computes_nothing_again(undisturbed):
     assert {name for name in after if after[name] != before[name]} == {"parts/table_4/himmelblau-1.nc"}
 
 
-@processes
-def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
-    process = subprocess.Popen(
+def started(folder):
+    """A run of both tables with one worker, in the background."""
+    return subprocess.Popen(
         [*COMMAND, "output=results", "quick=true", "figures=false", "workers=1", *TWO_TABLES],
-        cwd=tmp_path,
+        cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@processes
+def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
+    process = started(tmp_path)
     try:
         deadline = time.monotonic() + 200
         while not list(tmp_path.glob("results/parts/table_*/*.nc")) and time.monotonic() < deadline:
@@ -131,14 +136,7 @@ def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
 
 @processes
 def test_a_killed_worker_is_told_and_nothing_is_lost(tmp_path):
-    process = subprocess.Popen(
-        [*COMMAND, "output=results", "quick=true", "figures=false", "workers=1", *TWO_TABLES],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = started(tmp_path)
     try:
         worker = child_of(process.pid)
         os.kill(worker, signal.SIGKILL)

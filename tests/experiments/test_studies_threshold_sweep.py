@@ -13,7 +13,7 @@ from experiments.studies.part import read_part, write_part
 from experiments.studies.plan import Plan
 from experiments.studies.published_table import FULL_GP_VAN_DER_POL, VFE_BUILDING
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
-from experiments.studies.stream import CRITERIA, VARIANTS, Outcome, acceptance_of, offer
+from experiments.studies.stream import CRITERIA, VARIANTS, Outcome, acceptance_of, identification_of, offer
 from experiments.studies.study import Unit
 from experiments.studies.sweep_remark import remarks
 from experiments.studies.threshold_sweep import DIMENSIONS, BuildingSweep, VanDerPolSweep, baseline_smse
@@ -46,7 +46,8 @@ def test_every_number_is_that_of_a_single_stream(plan, part, setting, criterion)
     for variant in VARIANTS:
         for threshold in part["threshold"].values[[0, 2, -1]]:
             rule, acceptance = ErrorThreshold(float(threshold)), acceptance_of(chosen, variant)
-            alone = offer(data, start, rule, acceptance, chosen, budget=plan.budget, seed=0)
+            identification = identification_of(data, start, rule, acceptance, chosen, budget=plan.budget, seed=0)
+            alone = offer(identification, data)
             cell = part.sel(setting=setting, criterion=criterion, variant=variant, threshold=threshold)
             assert [float(cell[name]) for name in COUNTED] == [float(getattr(alone, name)) for name in COUNTED]
 
