@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
-from sysid.kernels import SquaredExponential
+from sysid.kernels import Kernel
 from sysid.model import Model
 from sysid.online import OnlineGP
 from sysid.report import UpdateReport, UpdateReports
@@ -41,7 +41,7 @@ class Estimate(NamedTuple):
     log_density_after: float  # and of those found
     n_evaluations: int  # of the objective
     seconds: float  # wall time [s]
-    kernel: SquaredExponential  # found
+    kernel: Kernel  # found
     noise_variance: float  # found, target unit^2
     warnings: tuple[str, ...] = ()  # what a user should know about this estimate
 
@@ -89,7 +89,7 @@ class Adaptation:
     def start(self, model: Model, regressors: np.ndarray, targets: np.ndarray) -> None:
         """Begin with the initial model and its samples (n, p), (n,), in their own units as all that follow."""
         settings, p = self.settings, model.narx.n_features
-        self._scaling, self._offset = model.scaling, model.offset
+        self._scaling, self._mean = model.scaling, model.mean
         self._sample = Reservoir(settings.sample_size, p, np.random.default_rng([self.seed, settings.sample_size]))
         self._keep(regressors, targets)
         self._regressors = np.zeros((settings.interval, p))
@@ -118,7 +118,7 @@ class Adaptation:
         return self._estimated(gp, reason)
 
     def _keep(self, regressors: np.ndarray, targets: np.ndarray) -> None:
-        self._sample.extend(self._scaling.transform(regressors), targets - self._offset)
+        self._sample.extend(self._scaling.transform(regressors), targets - self._mean(regressors))
 
     def _look(self, noise_variance: float) -> Reason | None:
         self._keep(self._regressors, self._targets)
@@ -133,8 +133,7 @@ class Adaptation:
     def _estimated(self, gp: OnlineGP, reason: Reason) -> OnlineGP:
         begin = perf_counter()
         problem = self.problem(gp)
-        logs = gp.kernel.log_hyperparameters()
-        current = np.append(logs, np.log(gp.noise_variance) - logs[0])
+        current = problem.logarithms(gp.kernel, gp.noise_variance)
         start = np.clip(current, *problem.bounds.T)
         moved = ("started from the nearest values within the bounds",) if np.any(start != current) else ()
         updates = self.settings.max_updates

@@ -65,6 +65,8 @@ def build(text: str, role: type[Role]) -> Role:
 
 
 def _built(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_built(item) for item in value]
     if not isinstance(value, dict):
         return value
     content = {name: _built(item) for name, item in value.items() if name != "class"}

@@ -29,7 +29,8 @@ from sysid.arrays import LARGEST
 from sysid.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
-ALIKE = 2e-10  # points whose squared correlation is closer to 1 are near-duplicates
+ALIKE = 2e-10  # points of the same prior variance whose squared correlation is closer to 1 are near-duplicates
+SAME = 2e-5  # prior variances this close (relative) are the same
 PROBE_INTERVAL = 50  # entries between two measurements of the factors' drift
 REFRESH_INTERVAL = 500  # entries, and at least 5 N, between two renewals of the factors
 
@@ -469,7 +470,8 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
         state.covariance[slot, i] = k[i]
         state.covariance[i, slot] = k[i]
         own = state.covariance[i, i] - rules.noise_variance
-        duplicate |= i != slot and k[i] * k[i] > prior * own * (1.0 - ALIKE)
+        alike = k[i] > 0.0 and k[i] * k[i] > prior * own * (1.0 - ALIKE)
+        duplicate |= i != slot and alike and abs(prior - own) <= SAME * prior
     state.covariance[slot, slot] = prior + rules.noise_variance
     state.counts[N_POINTS] = n
     state.counts[N_DUPLICATES] += duplicate

@@ -26,17 +26,20 @@ COVARIANCE = types.void(FLOATS, types.intp, types.intp, types.intp, FLOATS, FLOA
 
 
 @cache
-def _compiled(formula: Callable[..., Any], signature: Any) -> Any:
-    return cfunc(signature, error_model="numpy")(formula)
+def _compiled(formula: Callable[..., Any], signature: Any, kept: bool) -> Any:
+    return cfunc(signature, cache=kept, error_model="numpy")(formula)
 
 
-def address(formula: Callable[..., Any], signature: Any) -> Any:
+def address(formula: Callable[..., Any], signature: Any, *, kept: bool = False) -> Any:
     """C address of a formula (the formula itself when compiling is switched off).
 
     Parameters
     ----------
     formula : function of floats, compilable by numba
     signature : one of `SCORE`, `DECISION`, `COVARIANCE`
+    kept : bool
+        Whether the compiled code stays in numba's disk cache. That notices only changes of the formula's own file:
+        code that it calls must be there too.
 
     Returns
     -------
@@ -44,4 +47,20 @@ def address(formula: Callable[..., Any], signature: Any) -> Any:
     """
     if PLAIN:
         return formula
-    return int(_compiled(formula, signature).address)
+    return int(_compiled(formula, signature, kept).address)
+
+
+_plain: dict[int, Callable[..., Any]] = {}  # formulas by number, when compiling is switched off
+
+
+def number_of(address: Any) -> int:
+    """Whole number that stands for an address, also when compiling is switched off (`plain_formula`)."""
+    if not PLAIN:
+        return int(address)
+    _plain[id(address)] = address
+    return id(address)
+
+
+def plain_formula(number: int) -> Callable[..., Any]:
+    """Formula of a number, when compiling is switched off."""
+    return _plain[number]

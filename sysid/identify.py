@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,11 +15,13 @@ from sysid.criteria import Criterion, MarginalLogLikelihood
 from sysid.dictionary import RECORD
 from sysid.insertion import Always, Insertion
 from sysid.lag_window import LagWindow
-from sysid.model import Model
+from sysid.mean import ConstantMean, MeanFunction
+from sysid.model import NO_LIMITS, Model
 from sysid.narx import Narx
 from sysid.online import OnlineGP
 from sysid.report import UpdateReport, UpdateReports
-from sysid.scaling import Scaling
+from sysid.selection import Backward, Selection
+from sysid.start import NOTHING_KNOWN, InitialSamples, Start
 from sysid.state import checked_budget
 from sysid.training import Hyperparameters, MaximumAPosteriori, Training
 
@@ -45,25 +47,16 @@ class Settings:
     """How to learn from a stream."""
 
     training: Training = field(default_factory=MaximumAPosteriori)
+    mean: MeanFunction = field(default_factory=ConstantMean)  # fitted if the training standardises
     insertion: Insertion = field(default_factory=Always)
     acceptance: Acceptance = field(default_factory=AcceptAll)
     reduction: Criterion = field(default_factory=MarginalLogLikelihood)
+    selection: Selection = field(default_factory=Backward)  # of the initial samples, if they exceed the budget
     budget: int = 100  # points
     seed: int = 0  # of the training's random starts
 
     def __post_init__(self) -> None:
         checked_budget(self.budget)
-
-
-class Start(NamedTuple):
-    """What is known before the stream; None: it follows from the initial samples."""
-
-    scaling: Scaling | None = None  # of the features, for instance that of the whole training part
-    offset: float | None = None  # subtracted from the target, target unit
-    hyperparameters: Hyperparameters | None = None  # for features and target in these scales; spares the training
-
-
-NOTHING_KNOWN = Start()
 
 
 class Step(NamedTuple):
@@ -97,6 +90,8 @@ class Identification:
         Of the initial model.
     adaptation : Adaptation or None
         What re-estimates the hyper-parameters while the stream goes on; None if the training does not follow.
+    report : dict or None
+        What the training tried, if it says so.
     training_seconds : float
         Wall time of the training [s].
     """
@@ -108,30 +103,40 @@ class Identification:
         self.model: Model | None = None
         self.initial: Model | None = None
         self.hyperparameters: Hyperparameters | None = None
+        self.report: dict[str, Any] | None = None
         self.training_seconds = 0.0
         self.adaptation: Adaptation | None = settings.training.follow(settings.seed)
         self._regressors: list[np.ndarray] = []
         self._targets: list[float] = []
+        self._follows: list[bool] = []
         if settings.training.n_initial == 0:
             self._start()
 
-    def observe(self, regressor: np.ndarray, target: float) -> UpdateReport | None:
-        """Predict and learn from one sample; None while it is still one of the initial samples."""
+    def observe(self, regressor: np.ndarray, target: float, *, follows: bool = True) -> UpdateReport | None:
+        """Predict and learn from one sample; None while it is still one of the initial samples.
+
+        `follows` says whether it comes right after the sample before it, in the same record: a training that
+        simulates needs to know where a record begins.
+        """
         if self.model is None:
-            self._collect(regressor, target)
+            self._collect(regressor, target, follows)
             return None
         report = self.model.update(regressor, target)
         if self.adaptation is not None:
             self._follow(self.adaptation, self.model, regressor, target, report)
         return report
 
-    def observe_many(self, regressors: ArrayLike, targets: ArrayLike) -> UpdateReports:
+    def observe_many(
+        self, regressors: ArrayLike, targets: ArrayLike, *, follows: ArrayLike | None = None
+    ) -> UpdateReports:
         """Predict and learn from recorded samples, compiled; decisions, estimates and bits of `observe`.
 
         Parameters
         ----------
         regressors : (n, n_features)
         targets : (n,)
+        follows : (n,) of bool, optional
+            Whether each comes right after the one before it; None: all do.
 
         Returns
         -------
@@ -145,9 +150,10 @@ class Identification:
         """
         x = matrix(regressors, self.narx.n_features, "regressors")
         y = vector(targets, len(x), "targets")
+        after = np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
         done, blocks = 0, []
         while self.model is None and done < len(y):
-            self._collect(x[done], float(y[done]))
+            self._collect(x[done], float(y[done]), bool(after[done]))
             done += 1
         while self.model is not None and done < len(y):
             n = len(y) if self.adaptation is None else self.adaptation.n_until_look
@@ -156,7 +162,13 @@ class Identification:
             done += n
         return _joined(blocks)
 
-    def _collect(self, regressor: np.ndarray, target: float) -> None:
+    def finish(self) -> None:
+        """Train on the samples collected so far if the training takes all that there are; else nothing."""
+        if self.model is None and self.settings.training.n_initial is None and self._targets:
+            self._start()
+
+    def _collect(self, regressor: np.ndarray, target: float, follows: bool) -> None:
+        self._follows.append(follows and len(self._follows) > 0)
         self._regressors.append(regressor)
         self._targets.append(target)
         if len(self._targets) == self.settings.training.n_initial:
@@ -182,30 +194,32 @@ class Identification:
             self.model = replace(model, gp=gp)
 
     def _start(self) -> None:
-        inputs = np.array(self._regressors).reshape(-1, self.narx.n_features)
+        regressors = np.array(self._regressors).reshape(-1, self.narx.n_features)
         targets = np.array(self._targets)
-        scaling, offset = self._units(inputs, targets)
-        scaled, centred = scaling.transform(inputs), targets - offset
+        samples = InitialSamples(self.narx, regressors, targets, np.array(self._follows, dtype=bool))
         begin = perf_counter()
-        known = self.start.hyperparameters
-        self.hyperparameters = (
-            self.settings.training.train(scaled, centred, self.settings.seed) if known is None else known
+        settings = self.settings
+        start = settings.training.prepare(
+            samples, self.start, mean=settings.mean, budget=settings.budget, seed=settings.seed
         )
         self.training_seconds = perf_counter() - begin
-        model, initial = (Model(self.narx, scaling, offset, self._gp().fit(scaled, centred)) for _ in range(2))
+        self.hyperparameters, self.report = start.hyperparameters, start.report
+        self.model, self.initial = (self._model(start, samples) for _ in range(2))
         if self.adaptation is not None:
-            self.adaptation.start(initial, inputs, targets)
-        self.model, self.initial = model, initial
+            self.adaptation.start(self.initial, regressors, targets)
 
-    def _units(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Scaling, float]:
-        """Scaling of the features and offset of the target: as known beforehand, else of the initial samples."""
-        standardise = self.settings.training.standardise and len(inputs) > 0
-        scaling, offset = self.start.scaling, self.start.offset
-        if scaling is None:
-            scaling = Scaling.fit(inputs) if standardise else Scaling.identity(self.narx.n_features)
-        if offset is None:
-            offset = float(targets.mean()) if standardise else 0.0
-        return scaling, offset
+    def _model(self, start: Start, samples: InitialSamples) -> Model:
+        """Model of a complete start: its points, or those selected from the samples."""
+        scaling, mean, hyperparameters, points, limits, _ = start
+        assert scaling is not None
+        assert mean is not None
+        assert hyperparameters is not None
+        if points is None:
+            centred = samples.targets - mean(samples.regressors)
+            gp = self.settings.selection.fill(self._gp(), scaling.transform(samples.regressors), centred)
+        else:
+            gp = self._gp().fit(*points)
+        return Model(self.narx, scaling, mean, gp, limits=NO_LIMITS if limits is None else limits)
 
     def _gp(self) -> OnlineGP:
         assert self.hyperparameters is not None
@@ -253,12 +267,14 @@ def identify(
     narx = identification.narx
     output_columns = _columns(narx.output_names, outputs, "outputs")
     input_columns = _columns(narx.input_names, inputs, "inputs")
+    follows = False
     for sample in samples:
         pair = window.observe(sample.output[output_columns], sample.input[input_columns])
         if pair is not None:
-            report = identification.observe(pair.regressor, pair.target)
+            report = identification.observe(pair.regressor, pair.target, follows=follows)
             n_points = 0 if identification.model is None else identification.model.gp.n_points
             yield Step(sample.time, pair.target, window.previous_target_value, report, n_points, record)
+        follows = pair is not None
 
 
 def _joined(blocks: Sequence[UpdateReports]) -> UpdateReports:

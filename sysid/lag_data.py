@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from sysid.record import Array, Record
 
@@ -20,6 +21,13 @@ def labelled(narx: Narx, records: Sequence[Record], rows: Sequence[LagRows]) -> 
     columns = _sample_columns(narx, records, rows) | _feature_columns(narx, records[0])
     data = xr.Dataset(columns, attrs=_counts(narx, records, rows))
     return data.set_coords(["time", "record", "signal", "lag", "unit"])
+
+
+def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
+    """Whether each row (n,) of a lag data set comes right after the one before it, in the same record."""
+    record, time = rows["record"].values, rows["time"].values
+    follows = (np.diff(record) == 0) & (np.diff(time) < 1.5 * rows.attrs["sampling_time"])
+    return np.concatenate([np.zeros(min(1, len(time)), dtype=bool), follows])
 
 
 def one_earlier(signal: Array) -> Array:

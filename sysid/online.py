@@ -33,7 +33,8 @@ class OnlineGP:
     ----------
     kernel : Kernel
     noise_variance : float
-        At least 1e-8 of the kernel's prior variance; below that double precision cannot hold the factor.
+        At least 1e-8 of the kernel's prior variance (at features of one, where it depends on them); below that
+        double precision cannot hold the factor.
     budget : int
         Largest number of points N >= 2.
     insertion : Insertion, default `Always`
@@ -82,14 +83,9 @@ class OnlineGP:
         for name, role in roles.items():
             if not isinstance(got := getattr(self, name), role):
                 raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
-        state.checked_noise_variance(self.noise_variance, self._prior_variance())
-
-    def _prior_variance(self) -> float:
-        origin = np.zeros((1, self.kernel.n_features))
-        return float(self.kernel(origin, origin)[0, 0])
+        state.checked_noise_variance(self.noise_variance, state.largest_prior_variance(self.kernel))
 
     def _compile_rules(self) -> Rules:
-        condition = self.budget * self._prior_variance() / self.noise_variance
         return Rules(
             kernel=self.kernel.address,
             kernel_parameters=self.kernel.parameters(),
@@ -99,8 +95,13 @@ class OnlineGP:
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
             reduction=self.reduction.reduction_address,
-            tolerance=1e-10 + 10.0 * np.finfo(float).eps * condition,
+            tolerance=state.tolerance(self.kernel, self.noise_variance, self.budget, self.inputs),
         )
+
+    def __setstate__(self, content: dict[str, object]) -> None:
+        vars(self).update(content, _record=np.zeros(1, dtype=RECORD))
+        self._state = dictionary.Dictionary(*map(np.array, self._state))  # joblib maps large arrays, read-only
+        self._rules = self._compile_rules()  # addresses hold in one process only
 
     def __repr__(self) -> str:
         return (
@@ -169,6 +170,7 @@ class OnlineGP:
         dictionary.reduce(self._rules, points, self.budget)
         state.factorise(points)
         state.copy_into(self._state, points)
+        self._rules = self._compile_rules()
         self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
         return self
 
@@ -193,13 +195,7 @@ class OnlineGP:
         return mean, variance
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
-        """Predict one sample, then learn from it.
-
-        Parameters
-        ----------
-        x : (n_features,)
-        y : float
-            Target, in its own units.
+        """Predict one sample x (n_features,) with its target y, in its own units, then learn from it.
 
         Raises
         ------
@@ -264,8 +260,8 @@ class OnlineGP:
         ValueError, KeyError
             Arrays that are missing, do not fit together, exceed the budget or contradict the points.
         """
-        tolerance = 10 * self._rules.tolerance
-        self._state = state.put_back(self.kernel, self.noise_variance, self.budget, arrays, counts, tolerance)
+        self._state = state.put_back(self.kernel, self.noise_variance, self.budget, arrays, counts)
+        self._rules = self._compile_rules()
 
     def with_hyperparameters(self, kernel: Kernel, noise_variance: float) -> "OnlineGP":
         """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3)."""
@@ -278,6 +274,7 @@ class OnlineGP:
             reduction=self.reduction,
         )
         other._state = state.with_hyperparameters(self._state, kernel, noise_variance)
+        other._rules = other._compile_rules()
         other.n_refactorisations, other.n_renewals = self.n_refactorisations, self.n_renewals
         other.n_clipped_predictions = self.n_clipped_predictions
         return other
@@ -287,11 +284,15 @@ class OnlineGP:
         return float(dictionary.drift(self._state, self.n_points))
 
     def _renew_factors(self) -> None:
-        """Factorise from scratch if the compiled loop asks for it; only drifted factors count as repaired."""
+        """Factorise from scratch if the compiled loop asks for it; only drifted factors count as repaired.
+
+        The tolerance is that of the points stored now: they may lie where the prior variance is larger.
+        """
         counts = self._state.counts
         if counts[dictionary.FACTORS_ARE] == dictionary.GOOD:
             return
-        drifted = bool(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED)
+        self._rules = self._compile_rules()
+        drifted = bool(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED) and self.drift() > self._rules.tolerance
         self.n_refactorisations += drifted
         self.n_renewals += not drifted
         counts[dictionary.FACTORS_ARE] = dictionary.GOOD

@@ -10,9 +10,11 @@ import xarray as xr
 from sysid.adaptation import Estimate, Reason
 from sysid.dictionary import RECORD
 from sysid.identify import Step
+from sysid.kernels import Kernel, Stationary
 from sysid.model import Model, Prediction
 from sysid.narx import Target
 from sysid.report import UpdateReport
+from sysid.scaling import Scaling
 
 INITIAL, ONLINE, VALIDATION = range(3)
 NO_REPORT = UpdateReport(np.nan, np.nan, False, False, -1, -1, 0, np.nan, np.nan, np.nan)
@@ -104,7 +106,8 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
     -------
     xarray.Dataset
         With variables ``estimate_*`` (estimate,) and ``estimate_length_scale`` (estimate, feature), in the units
-        of the data. Wall times [s] are the attribute ``estimate_seconds``, a list in JSON.
+        of the data; kernels made of others have ``estimate_hyperparameter`` (estimate, hyperparameter) instead.
+        Wall times [s] are the attribute ``estimate_seconds``, a list in JSON.
     """
     last = np.array([estimate.sample - 1 for estimate in estimates], dtype=np.int64)
     reasons = list(Reason)
@@ -116,7 +119,6 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
         "reason": (np.array([reasons.index(e.reason) for e in estimates], np.int8), "what asked for it", flags),
         "statistic": (_floats(e.statistic for e in estimates), "mean squared standardised error; 1 is expected", one),
         "n_errors": (np.array([e.n_errors for e in estimates], np.int64), "errors in that mean", one),
-        "variance": (_floats(e.kernel.variance for e in estimates), "signal variance found", squared),
         "noise_variance": (_floats(e.noise_variance for e in estimates), "noise variance found", squared),
         "gain": (
             _floats(e.log_density_after - e.log_density_before for e in estimates),
@@ -129,12 +131,33 @@ def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Mod
         f"estimate_{name}": ("estimate", values, {"long_name": meaning, **attributes})
         for name, (values, meaning, attributes) in columns.items()
     }
-    scales = np.array([e.kernel.length_scales for e in estimates]).reshape(-1, model.narx.n_features)
-    meaning = {"long_name": "length scales found, each in the unit of its feature"}
-    variables["estimate_length_scale"] = (("estimate", "feature"), scales * model.scaling.scale, meaning)
+    variables |= _kernel_variables([estimate.kernel for estimate in estimates], model, squared)
     seconds = json.dumps([estimate.seconds for estimate in estimates])
     features = {"feature": list(model.narx.feature_names)}
     return result.assign(variables).assign_coords(features).assign_attrs(estimate_seconds=seconds)
+
+
+def _kernel_variables(kernels: Sequence[Kernel], model: Model, squared: dict[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters of the estimates in the units of the data: variance and length scales, or all by name."""
+    scaling = model.scaling
+    factors = scaling.scale if isinstance(scaling, Scaling) else np.ones(model.gp.n_features)
+    own = [kernel.stretched(factors) for kernel in kernels]
+    if isinstance(scaling, Scaling) and isinstance(model.gp.kernel, Stationary):
+        pairs = [(kernel.variance, kernel.length_scales) for kernel in own if isinstance(kernel, Stationary)]
+        scales = np.array([scales for _, scales in pairs]).reshape(-1, model.narx.n_features)
+        by_feature = {"long_name": "length scales found, each in the unit of its feature"}
+        by_estimate = {"long_name": "signal variance found", **squared}
+        return {
+            "estimate_variance": ("estimate", _floats(variance for variance, _ in pairs), by_estimate),
+            "estimate_length_scale": (("estimate", "feature"), scales, by_feature),
+        }
+    names = list(model.gp.kernel.hyperparameter_names)
+    values = np.exp([kernel.log_hyperparameters() for kernel in own]).reshape(-1, len(names))
+    by_name = {"long_name": "hyper-parameters of the kernel found, in the units of the data"}
+    return {
+        "hyperparameter": ("hyperparameter", names, {"long_name": "hyper-parameter of the kernel"}),
+        "estimate_hyperparameter": (("estimate", "hyperparameter"), values, by_name),
+    }
 
 
 def _floats(values: Iterable[float]) -> np.ndarray:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from sysid.feature_map import Array, FeatureMap, rows
 
 RELATIVE_CONSTANT = 1e-12  # a feature whose std is below this fraction of its mean is constant [-]
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class Scaling(FeatureMap):
     """Affine map per feature, ``z = (x - offset) / scale``.
 
     Rows are mapped entry by entry: one row alone gives the same bits as the same row in a batch.
@@ -86,22 +86,26 @@ class Scaling:
         """Scaling that changes nothing: offset 0, scale 1."""
         return cls(np.zeros(n_features), np.ones(n_features))
 
+    def linear_part(self) -> Array:
+        """diag(1 / scale), (p, p)."""
+        return np.diag(1.0 / self.scale)
+
     @property
-    def n_features(self) -> int:
-        """Number of features p."""
-        return self.offset.size
+    def n_coordinates(self) -> int:
+        """As many as features."""
+        return self.n_features
 
     def transform(self, x: ArrayLike) -> Array:
         """Scaled features z = (x - offset) / scale of a row (p,) or of rows (n, p)."""
-        return (self._rows(x) - self.offset) / self.scale
+        return (rows(x, self.n_features, "Scaling") - self.offset) / self.scale
 
     def inverse(self, z: ArrayLike) -> Array:
         """Features in their units, x = offset + scale * z, of a row (p,) or of rows (n, p)."""
-        return self.offset + self.scale * self._rows(z)
+        return self.offset + self.scale * rows(z, self.n_features, "Scaling")
 
     def inverse_variance(self, variance: ArrayLike) -> Array:
         """Variances in squared units, scale^2 * variance, of a row (p,) or of rows (n, p)."""
-        return self.scale**2 * self._rows(variance)
+        return self.scale**2 * rows(variance, self.n_features, "Scaling")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Scaling):
@@ -113,15 +117,6 @@ class Scaling:
 
     def _key(self) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, ...]]:
         return tuple(self.offset.tolist()), tuple(self.scale.tolist()), self.constant
-
-    def _rows(self, x: ArrayLike) -> Array:
-        x = np.asarray(x, dtype=np.float64)
-        if x.ndim not in (1, 2) or x.shape[-1] != self.n_features:
-            raise ValueError(
-                f"Scaling of {self.n_features} features expects ({self.n_features},) or "
-                f"(n, {self.n_features}), got shape {x.shape}"
-            )
-        return x
 
 
 def _read_only(values: ArrayLike, name: str) -> Array:

@@ -13,7 +13,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import matrix, vector
 from sysid.inducing import Approximation, InducingPoints, Posterior
-from sysid.kernels import SquaredExponential
+from sysid.kernels import SquaredExponential, SquaredExponentialForm
 from sysid.scaling import Scaling
 from sysid.training import MarginalLikelihoodProblem, MaximumLikelihood
 
@@ -149,6 +149,11 @@ def fit_sparse(
     x = matrix(inputs, np.shape(inputs)[1] if np.ndim(inputs) == 2 else 0, "inputs")
     y = vector(targets, len(x), "targets")
     _check(x, n_inducing, max_iterations, tolerance)
+    if not isinstance(training.kernel, SquaredExponentialForm):
+        form = type(training.kernel).__name__
+        raise TypeError(
+            f"fit_sparse: training.kernel must be a SquaredExponentialForm, the only kernel here, got {form}"
+        )
     generator = np.random.default_rng(seed)
     subset = generator.permutation(len(x))[: training.n_initial]
     start = training.train(x[subset], y[subset], seed)

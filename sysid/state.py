@@ -51,6 +51,7 @@ def of_points(
     state.covariance[:n, :n] = kernel(inputs, inputs)
     prior = np.diag(state.covariance)[:n].copy()
     alike = state.covariance[:n, :n] ** 2 > np.outer(prior, prior) * (1.0 - dictionary.ALIKE)
+    alike &= (state.covariance[:n, :n] > 0) & (abs(prior[:, None] - prior) <= dictionary.SAME * prior)
     state.covariance[np.arange(n), np.arange(n)] += noise_variance
     state.counts[dictionary.N_POINTS] = n
     state.counts[dictionary.N_DUPLICATES] = np.count_nonzero(np.tril(alike, -1).any(axis=1))
@@ -118,7 +119,6 @@ def put_back(
     budget: int,
     arrays: Mapping[str, np.ndarray],
     counts: Sequence[int],
-    tolerance: float,
 ) -> Dictionary:
     """State of `taken_out`, bit for bit.
 
@@ -126,7 +126,7 @@ def put_back(
     ------
     ValueError, KeyError
         Arrays that are missing, do not fit together, exceed the budget or contradict the points by more than
-        the tolerance.
+        ten times the tolerance.
     """
     n = len(arrays["targets"])
     if n > budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
@@ -145,10 +145,11 @@ def put_back(
     state.counts[:] = counts
     state.counts[dictionary.N_POINTS] = n
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
-    if not (worst := contradiction(state)) <= tolerance:
+    most = 10 * tolerance(kernel, noise_variance, budget, x)
+    if not (worst := contradiction(state)) <= most:
         raise ValueError(
             f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
-            f"{tolerance:.3g}; the arrays were changed after they were taken out"
+            f"{most:.3g}; the arrays were changed after they were taken out"
         )
     return state
 
@@ -172,6 +173,19 @@ def contradiction(state: Dictionary) -> float:
     residuals = [np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-300) for a, b in pairs]
     worst = max(float(dictionary.drift(state, n)), *map(float, residuals))
     return worst if np.isfinite(residuals).all() else float("inf")
+
+
+def largest_prior_variance(kernel: Kernel, inputs: np.ndarray | None = None) -> float:
+    """Largest ``k(x, x)`` at the origin, at features of one, and at inputs (n, p); stationary kernels have but one."""
+    reference = np.outer([0.0, 1.0], np.ones(kernel.n_features))
+    points = reference if inputs is None else np.concatenate([reference, inputs])
+    return float(kernel.diagonal(points).max())
+
+
+def tolerance(kernel: Kernel, noise_variance: float, budget: int, inputs: np.ndarray) -> float:
+    """Largest drift of the factors of inputs (n, p) that needs no repair, by the condition of their covariance."""
+    condition = budget * largest_prior_variance(kernel, inputs) / noise_variance
+    return float(1e-10 + 10.0 * np.finfo(float).eps * condition)
 
 
 def checked_noise_variance(noise_variance: float, prior_variance: float) -> float:

@@ -26,7 +26,8 @@ import xarray as xr
 from sysid.netcdf import from_file, groups_from_file, groups_to_bytes, to_bytes
 from sysid.provenance import package_versions, provenance
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2: a model states its mean function and its origin
+OLDEST_VERSION = 1  # that can be read
 CONVENTIONS = "CF-1.11"
 TITLES = {
     "trajectory": "Trajectory of a dynamic system: signals over time",
@@ -35,6 +36,7 @@ TITLES = {
     "model": "Identified Gaussian process model",
     "benchmark": "Benchmark of system identification: measured signals for estimation, validation and test",
     "truth": "Answer to a benchmark of system identification: noise-free outputs, states and noise",
+    "validation": "Validation of an identified model: predictions, residuals and their tests",
     "study": "Comparison of criteria over tasks, settings and seeds",
 }
 OWN_ATTRIBUTES = {
@@ -190,6 +192,20 @@ def read_groups(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Data
     )
 
 
+def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset]:
+    """Read a file of `write` (under the name "") or of `write_groups`.
+
+    Raises
+    ------
+    ValueError, StoreError
+        As `read`.
+    """
+    single = _checked_read(
+        path, kind, lambda file: from_file(file, check=lambda found: _check_schema(found, file, kind))
+    )
+    return read_groups(path, kind=kind) if "group_names" in single.attrs else {"": single}
+
+
 def _checked_read(path: str | os.PathLike[str], kind: str, load: Callable[[Path], Content]) -> Content:
     _check_kind(kind)
     path = Path(path)
@@ -220,14 +236,15 @@ def _check_schema(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
     found, version = attributes["schema"], attributes["schema_version"]
     if found != kind:
         raise StoreError(f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}")
-    if version != SCHEMA_VERSION:
+    if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
         age, advice = (
             ("newer", "update sysid")
             if version > SCHEMA_VERSION
             else ("older", "write it anew with this sysid, or read it with the sysid that wrote it")
         )
         raise StoreError(
-            f"{path} has schema_version {version}, {age} than {SCHEMA_VERSION} which this sysid reads: " + advice
+            f"{path} has schema_version {version}, {age} than this sysid reads ({OLDEST_VERSION} to {SCHEMA_VERSION}): "
+            + advice
         )
 
 

@@ -2,39 +2,31 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
-from sysid.gp import Likelihood, log_marginal_likelihood
-from sysid.kernels import Kernel, SquaredExponential
+from sysid.kernels import Form, SquaredExponentialForm
+from sysid.marginal_likelihood import Hyperparameters, MarginalLikelihoodProblem
+from sysid.mean import MeanFunction
 from sysid.scaling import Scaling
-from sysid.search import Optimum, minimise
+from sysid.start import InitialSamples, Start
 from sysid.state import LEAST_NOISE
 
 if TYPE_CHECKING:
     from sysid.adaptation import Adaptation
 
-PRIORS = ("length_scale_prior_median", "length_scale_prior_std", "noise_prior_median", "noise_prior_std")
-
-
-class Hyperparameters(NamedTuple):
-    """What a training returns."""
-
-    kernel: Kernel
-    noise_variance: float  # target unit^2
-    log_likelihood: float  # of the training samples; nan if not computed
-    warnings: tuple[str, ...] = ()  # what a user should know about this estimate
+PRIORS = tuple(f"{name}_prior_{value}" for name in ("length_scale", "weight", "noise") for value in ("median", "std"))
+LEAST_BOUNDS = {"length_scale_bounds": 0.0, "variance_bounds": 0.0, "weight_bounds": 0.0, "noise_bounds": LEAST_NOISE}
 
 
 class Training(ABC):
     """Supplies hyper-parameters once the first `n_initial` samples are there."""
 
-    n_initial: int  # samples to collect before learning starts; 0 starts empty
+    n_initial: int | None  # samples to collect before learning starts; 0 starts empty, None takes all that there are
 
     @property
     @abstractmethod
@@ -44,6 +36,30 @@ class Training(ABC):
     @abstractmethod
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Hyper-parameters for samples (n_initial, p), (n_initial,)."""
+
+    def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
+        """Everything that a model starts from: what is known beforehand, and for the rest what the samples say.
+
+        Parameters
+        ----------
+        samples : InitialSamples
+            The first `n_initial`.
+        known : Start
+        mean : MeanFunction
+            Its kind; fitted to the samples if the training standardises.
+        budget : int
+            Largest number of points.
+        seed : int
+        """
+        x, y, fits = samples.regressors, samples.targets, self.standardise and len(samples.targets) > 0
+        scaling, chosen, hyperparameters = known.scaling, known.mean, known.hyperparameters
+        if scaling is None:
+            scaling = Scaling.fit(x) if fits else Scaling.identity(samples.narx.n_features)
+        if chosen is None:
+            chosen = mean.fitted(x, y) if fits else mean
+        if hyperparameters is None:
+            hyperparameters = self.train(scaling.transform(x), y - chosen(x), seed)
+        return Start(scaling, chosen, hyperparameters, known.points)
 
     def follow(self, seed: int) -> "Adaptation | None":
         """What re-estimates the hyper-parameters while the stream goes on; None: they stay."""
@@ -64,12 +80,15 @@ class Fixed(Training):
     length_scales: Sequence[float] | float  # feature units; one number serves all features
     noise_variance: float  # target unit^2
     n_initial: int = 0  # samples that start the dictionary before learning
+    kernel: Form = field(default_factory=SquaredExponentialForm)  # made of the variance and the length scales
 
     def __post_init__(self) -> None:
+        checked_form(self)
         if self.n_initial < 0:
             raise ValueError(f"Fixed: n_initial must be at least 0, got {self.n_initial}")
-        kernel = SquaredExponential(self.variance, np.atleast_1d(self.length_scales))  # refuses what is not positive
-        if not LEAST_NOISE * kernel.variance <= self.noise_variance < float("inf"):
+        variance, scales = float(self.variance), np.atleast_1d(np.asarray(self.length_scales, dtype=float))
+        self.kernel.kernel(variance, scales)  # refuses what is not positive
+        if not LEAST_NOISE * variance <= self.noise_variance < float("inf"):
             raise ValueError(
                 f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, got {self.noise_variance}"
             )
@@ -88,7 +107,8 @@ class Fixed(Training):
             raise ValueError(
                 f"Fixed: length_scales must have one number, or {inputs.shape[1]} (one per feature), got {scales.size}"
             )
-        return Hyperparameters(SquaredExponential(self.variance, scales), float(self.noise_variance), float("nan"))
+        kernel = self.kernel.kernel(float(self.variance), scales)
+        return Hyperparameters(kernel, float(self.noise_variance), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -96,8 +116,9 @@ class MaximumLikelihood(Training):
     """Maximum marginal likelihood by L-BFGS-B with the analytic gradient, from several seeded starts.
 
     Bounds are relative: length scales to the standard deviation of their feature, the signal variance to the
-    mean square of the target, the noise variance to the signal variance. Log-normal priors on length scales
-    and noise can be added (see `MaximumAPosteriori`); here they are off.
+    mean square of the target, the weight variances of a linear kernel to both, the noise variance to the signal
+    variance: that of the kernel at features of one. Log-normal priors on length scales, weight variances and
+    noise can be added (see `MaximumAPosteriori`); here they are off.
 
     Notes
     -----
@@ -115,8 +136,13 @@ class MaximumLikelihood(Training):
     noise_prior_median: float = 0.1  # mean square of the target
     noise_prior_std: float = inf  # of the logarithm; infinite: no prior
     max_iterations: int = 200  # of one optimisation
+    kernel: Form = field(default_factory=SquaredExponentialForm)
+    weight_bounds: tuple[float, float] = (1e-6, 1e6)  # mean square of the target / variance of the feature
+    weight_prior_median: float = 1.0  # mean square of the target / variance of the feature
+    weight_prior_std: float = inf  # of the logarithm; infinite: no prior
 
     def __post_init__(self) -> None:
+        checked_form(self)
         for name, least in (("n_initial", 2), ("restarts", 1), ("max_iterations", 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -125,7 +151,7 @@ class MaximumLikelihood(Training):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
                 raise ValueError(f"{self._name}: {name} must be a positive number (inf is one), got {value!r}")
-        for name, lowest in (("length_scale_bounds", 0.0), ("variance_bounds", 0.0), ("noise_bounds", LEAST_NOISE)):
+        for name, lowest in LEAST_BOUNDS.items():
             object.__setattr__(self, name, self._checked_bounds(name, lowest))
 
     @property
@@ -162,7 +188,7 @@ class MaximumLikelihood(Training):
 
 @dataclass(frozen=True)
 class MaximumAPosteriori(MaximumLikelihood):
-    """`MaximumLikelihood` with log-normal priors on the length scales and on the noise.
+    """`MaximumLikelihood` with log-normal priors on the length scales, on weight variances and on the noise.
 
     The first samples of a stream cover a small part of what it will visit, and say little about length
     scales far beyond their own spread: the likelihood alone puts many of them at a bound or far too short. The
@@ -172,107 +198,15 @@ class MaximumAPosteriori(MaximumLikelihood):
 
     length_scale_prior_std: float = 0.7  # of the logarithm; infinite: no prior
     noise_prior_std: float = 2.0  # of the logarithm; infinite: no prior
+    weight_prior_std: float = 4.0  # of the logarithm; infinite: no prior
 
 
-@dataclass(frozen=True, eq=False)
-class MarginalLikelihoodProblem:
-    """Minimise minus the log posterior over ``(log variance, log length scales, log noise/variance)``.
-
-    The likelihood is that of all samples, or, given the first `n_given` of them, that of the others::
-
-        log p(y_others | y_given) = log p(y) - log p(y_given)
-    """
-
-    settings: MaximumLikelihood
-    inputs: np.ndarray
-    targets: np.ndarray
-    typical: np.ndarray  # typical length per feature
-    spread: np.ndarray  # standard deviation per feature
-    target_variance: float
-    n_given: int = 0  # samples that only condition
-
-    @classmethod
-    def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> "MarginalLikelihoodProblem":
-        """Problem of inputs (n, p) and centred targets (n,), in their own scales."""
-        p = inputs.shape[1]
-        spread = Scaling.fit(inputs).scale  # 1 for a constant feature
-        distances = np.array([np.median(pdist(inputs[:, [d]])) for d in range(p)])
-        typical = np.where(distances > 1e-6 * spread, distances, spread) * np.sqrt(p)
-        variance = float(np.mean(targets**2))
-        return cls(settings, inputs, targets, typical, spread, variance if variance > 0 else 1.0)
-
-    @property
-    def bounds(self) -> np.ndarray:
-        """Lower and upper bounds (p + 2, 2) of the logarithms."""
-        scales = np.outer(self.spread, self.settings.length_scale_bounds)
-        variance = self.target_variance * np.array(self.settings.variance_bounds)
-        return np.log(np.vstack([variance, scales, self.settings.noise_bounds]))
-
-    def starts(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
-        """Starting points (p + 2,): typical distances, longer ones, and random draws about them."""
-        first = np.log(np.concatenate([[self.target_variance], self.typical, [0.01]]))
-        longer = first.copy()
-        longer[1:-1] += np.log(self.settings.length_scale_prior_median)
-        drawn = [first + generator.normal(scale=0.7, size=first.size) for _ in range(n)]
-        return [np.clip(start, *self.bounds.T) for start in [first, longer, *drawn][:n]]
-
-    def solve(self, start: np.ndarray, **limits: Any) -> Optimum:
-        """Minimise from one start; limits as of `sysid.search.minimise`."""
-        return minimise(self.cost, start, self.bounds, **limits)
-
-    def hyperparameters(self, x: np.ndarray) -> Hyperparameters:
-        """Hyper-parameters of the logarithms x (p + 2,)."""
-        kernel, noise = self.kernel_and_noise(x)
-        return Hyperparameters(kernel, noise, self.log_likelihood(x).value, self.warnings(x))
-
-    def kernel_and_noise(self, x: np.ndarray) -> tuple[SquaredExponential, float]:
-        """Kernel and noise variance of the logarithms x (p + 2,)."""
-        kernel = SquaredExponential(1.0, self.typical).with_log_hyperparameters(x[:-1])
-        return kernel, float(np.exp(x[0] + x[-1]))
-
-    def log_likelihood(self, x: np.ndarray) -> Likelihood:
-        """``log p(y) - log p(y_given)`` and its gradient (p + 2,).
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            If the covariance is not positive definite in double precision.
-        """
-        value, gradient = log_marginal_likelihood(*self.kernel_and_noise(x), self.inputs, self.targets)
-        if n := self.n_given:
-            given = log_marginal_likelihood(*self.kernel_and_noise(x), self.inputs[:n], self.targets[:n])
-            value, gradient = value - given.value, gradient - given.gradient
-        gradient = gradient.copy()
-        gradient[0] += gradient[-1]  # the noise is relative to the signal variance
-        return Likelihood(value, gradient)
-
-    def warnings(self, x: np.ndarray) -> tuple[str, ...]:
-        """Hyper-parameters that lie on a bound."""
-        scales = [f"length scale {d + 1}" for d in range(len(x) - 2)]
-        names = ["signal variance", *scales, "noise variance"]
-        found = []
-        for name, value, (low, high) in zip(names, x, self.bounds, strict=True):
-            if value <= low or value >= high:
-                found.append(f"{name} at its {'lower' if value <= low else 'upper'} bound")
-        return tuple(found)
-
-    def cost(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the log posterior and its gradient (p + 2,)."""
-        try:
-            value, gradient = self.log_likelihood(x)
-        except np.linalg.LinAlgError:
-            return 1e25, np.zeros_like(x)
-        penalty, slope = self.prior(x)
-        return penalty - value, slope - gradient
-
-    def prior(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the log of the log-normal priors, without constants."""
-        s = self.settings
-        scales = (x[1:-1] - np.log(s.length_scale_prior_median * self.typical)) / s.length_scale_prior_std
-        noise = (x[0] + x[-1] - np.log(s.noise_prior_median * self.target_variance)) / s.noise_prior_std
-        slope = np.concatenate([[0.0], scales / s.length_scale_prior_std, [0.0]])
-        slope[[0, -1]] += noise / s.noise_prior_std
-        return float(0.5 * (scales @ scales + noise * noise)), slope
+def checked_form(training: Fixed | MaximumLikelihood) -> None:
+    """Refuse a kernel setting that is not a form."""
+    if not isinstance(training.kernel, Form):
+        raise TypeError(
+            f"{type(training).__name__}: kernel must be a form, such as Matern52Form(), got {training.kernel!r}"
+        )
 
 
 __all__ = ["Fixed", "Hyperparameters", "MarginalLikelihoodProblem", "MaximumLikelihood", "Training"]

@@ -1,6 +1,7 @@
-"""One BLAS thread, as in the commands, set before NumPy is imported; local copies of published records."""
+"""Set before NumPy and numba are imported: one BLAS thread and a cache per worker; copies of published records."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,17 @@ collect_ignore = ["sysid/sparse_reference/gpflow_values.py"]  # made the referen
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+# numba numbers the compiled versions of a function without a lock: two processes that both compile may mix them up
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["NUMBA_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "numba" / worker)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: tests send Ctrl-C all the same
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers(config):
+    """No workers for tests that are named file by file: most files end before the workers have started."""
+    return 0 if all(Path(argument.partition("::")[0]).is_file() for argument in config.args) else None
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ here, with `sysid.recordings.part`, and convert whole records.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -16,6 +16,7 @@ from sysid.record import Array
 from sysid.recordings import ROLES, Recordings, make_record
 
 
+@runtime_checkable
 class InputOutput(Protocol):
     """What is read of a record of the package; u and y are (n,) or (n, channels)."""
 

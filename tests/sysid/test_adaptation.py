@@ -12,16 +12,18 @@ from sysid.acceptance import ExceedsMinimum
 from sysid.adaptation import EVALUATIONS_PER_UPDATE, Reason, contradicts
 from sysid.adaptive import Adaptive
 from sysid.criteria import MarginalLogLikelihood, MeanRelevance, PriorEntropy
-from sysid.identify import Identification, Settings, Start
+from sysid.identify import Identification, Settings
 from sysid.insertion import VarianceThreshold
+from sysid.mean import ZeroMean
 from sysid.model import Model
 from sysid.narx import Narx
 from sysid.scaling import Scaling
+from sysid.start import Start
 from sysid.training import Hyperparameters, MarginalLikelihoodProblem, MaximumAPosteriori, MaximumLikelihood
 
 NARX = Narx(outputs={"y": 1}, inputs={"u": 1})  # two features
 QUICK = {"n_initial": 12, "restarts": 1, "interval": 10, "window": 20, "sample_size": 15}
-WRONG = Start(Scaling.identity(2), 0.0, Hyperparameters(SquaredExponential(1.0, [1.0, 1.0]), 0.1, np.nan))
+WRONG = Start(Scaling.identity(2), ZeroMean(), Hyperparameters(SquaredExponential(1.0, [1.0, 1.0]), 0.1, np.nan))
 compiled = pytest.mark.skipif(not COMPILED, reason="a long stream, too slow when nothing is compiled")
 
 
@@ -276,7 +278,7 @@ def test_a_stream_in_which_nothing_is_wrong_is_left_alone(seed):
     rng = np.random.default_rng(seed)
     x, kernel = rng.uniform(-2, 2, (1000, 2)), SquaredExponential(1.0, [0.7, 1.2])
     y = np.linalg.cholesky(kernel(x, x) + 0.01 * np.eye(1000)) @ rng.normal(size=1000)
-    start = Start(Scaling.identity(2), 0.0, Hyperparameters(kernel, 0.01, np.nan))
+    start = Start(Scaling.identity(2), ZeroMean(), Hyperparameters(kernel, 0.01, np.nan))
     identification, _ = identified(x, y, budget=150, seed=seed, start=start, n_initial=50)
     assert len(identification.adaptation.estimates) <= 1
 

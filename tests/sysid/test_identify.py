@@ -10,12 +10,14 @@ from sysid import OnlineGP, SquaredExponential
 from sysid.acceptance import AcceptAll, ExceedsMinimum
 from sysid.adaptive import Adaptive
 from sysid.criteria import MeanRelevance
-from sysid.identify import Identification, Settings, Start, identify
+from sysid.identify import Identification, Settings, identify
 from sysid.insertion import ErrorThreshold
 from sysid.lag_window import LagWindow
+from sysid.mean import ConstantMean
 from sysid.narx import Narx, OnMissing
 from sysid.report import UpdateReport
 from sysid.scaling import Scaling
+from sysid.start import Start
 from sysid.training import Fixed, Hyperparameters, MaximumLikelihood, Training
 
 NARX = Narx(outputs={"y": 2}, inputs={"u": 1})
@@ -83,7 +85,7 @@ def test_training_sees_exactly_the_initial_samples():
     expected = QUICK.train(scaling.transform(x), t - t.mean(), 3)
     assert identification.hyperparameters == expected
     assert identification.model.scaling == scaling
-    assert identification.model.offset == t.mean()
+    assert identification.model.mean == ConstantMean(t.mean())
 
 
 def test_the_loop_is_the_online_gp_on_the_lag_data_set():
@@ -91,12 +93,12 @@ def test_the_loop_is_the_online_gp_on_the_lag_data_set():
     settings = Settings(training=QUICK, budget=15, **RULES)
     steps, identification, _ = run(NARX, settings, y, u)
     rows, model = NARX.regressors({"y": y, "u": u}), identification.model
-    z, t = model.scaling.transform(rows.regressor), rows.target - model.offset
+    z, t = model.scaling.transform(rows.regressor), rows.target - model.mean.value
     hyper = identification.hyperparameters
     gp = OnlineGP(hyper.kernel, noise_variance=hyper.noise_variance, budget=15, **RULES).fit(z[:12], t[:12])
     for step, point, target in zip(steps[12:], z[12:], t[12:], strict=True):
         report = gp.update(point, target)
-        np.testing.assert_equal(step.report, report._replace(mean=report.mean + model.offset))
+        np.testing.assert_equal(step.report, report._replace(mean=report.mean + model.mean.value))
     np.testing.assert_array_equal(gp.inputs, model.gp.inputs)
 
 
@@ -108,7 +110,7 @@ def test_initial_model_does_not_learn():
     assert initial.n_points == 12
     assert final.n_points == 30
     rows = NARX.regressors({"y": y, "u": u})
-    np.testing.assert_array_equal(initial.targets, rows.target[:12] - identification.model.offset)
+    np.testing.assert_array_equal(initial.targets, rows.target[:12] - identification.model.mean.value)
 
 
 def test_more_initial_samples_than_the_budget():
@@ -125,7 +127,7 @@ def test_empty_start():
     assert steps[0].report.variance == pytest.approx(1.0)
     assert [step.report.n_points for step in steps] == [min(k + 1, 10) for k in range(28)]
     assert identification.initial.gp.n_points == 0
-    assert identification.model.offset == 0.0
+    assert identification.model.mean.value == 0.0
     assert identification.model.scaling == Scaling.identity(3)
 
 
@@ -354,11 +356,11 @@ def test_what_is_known_beforehand_is_used():
     rows = NARX.regressors({"y": y, "u": u})
     scaling = Scaling(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))
     given = Hyperparameters(SquaredExponential(0.7, [1.0, 2.0, 3.0]), 0.03, 0.0)
-    start = Start(scaling, 0.25, given)
+    start = Start(scaling, ConstantMean(0.25), given)
     identification = Identification(NARX, Settings(training=QUICK, budget=20), start=start)
     identification.observe_many(rows.regressor, rows.target)
     for model in (identification.initial, identification.model):
-        assert (model.scaling, model.offset) == (scaling, 0.25)
+        assert (model.scaling, model.mean) == (scaling, ConstantMean(0.25))
         assert (model.gp.kernel, model.gp.noise_variance) == (given.kernel, 0.03)
     assert identification.hyperparameters == given
     np.testing.assert_array_equal(identification.initial.gp.inputs, scaling.transform(rows.regressor[:12]))
@@ -373,11 +375,11 @@ def test_what_is_not_known_follows_from_the_initial_samples():
     identification = Identification(NARX, Settings(training=QUICK, budget=20), start=Start(scaling=scaling))
     identification.observe_many(x, t)
     assert identification.model.scaling == scaling
-    assert identification.model.offset == t.mean()
+    assert identification.model.mean == ConstantMean(t.mean())
     assert identification.hyperparameters == QUICK.train(scaling.transform(x), t - t.mean(), 0)
     fixed = Settings(training=FIXED, budget=20)
-    assert Identification(NARX, fixed, start=Start(offset=0.5)).model.scaling == Scaling.identity(3)
-    assert Identification(NARX, fixed, start=Start(offset=0.5)).model.offset == 0.5
+    assert Identification(NARX, fixed, start=Start(mean=ConstantMean(0.5))).model.scaling == Scaling.identity(3)
+    assert Identification(NARX, fixed, start=Start(mean=ConstantMean(0.5))).model.mean.value == 0.5
 
 
 def test_an_estimate_gives_a_new_model_and_leaves_the_initial_one():

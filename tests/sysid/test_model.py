@@ -1,6 +1,7 @@
 """A model kept in a file: the same bits, the same future, and no other file taken for one."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from naive import CRITERIA, INSERTIONS, criterion_name, insertion_rule
 from sysid import OnlineGP, SquaredExponential, store
 from sysid.acceptance import AcceptAll, ExceedsMinimum
 from sysid.criteria import MeanRelevance
+from sysid.free_run import free_run
 from sysid.insertion import Always
+from sysid.mean import ConstantMean, ZeroMean
 from sysid.model import Model
 from sysid.narx import Narx
 from sysid.reference import Reference
@@ -37,7 +40,7 @@ def learned(n=40, budget=12, **rules):
     gp = OnlineGP(SquaredExponential(1.3, [1.0, 2.0, 3.0, 1.5]), noise_variance=0.01, budget=budget, **rules).fit(
         scaling.transform(x[:10]), y[:10] - offset
     )
-    model = Model(NARX, scaling, offset, gp)
+    model = Model(NARX, scaling, ConstantMean(offset), gp)
     for point, target in zip(*samples(n, seed=1), strict=True):
         model.update(point, target)
     return model
@@ -89,7 +92,7 @@ def test_a_model_that_is_not_full_goes_on(n, tmp_path):
 def test_an_empty_model_survives(tmp_path):
     kernel = SquaredExponential(1.3, [1.0] * 4)
     gp = OnlineGP(kernel, noise_variance=0.01, budget=5)
-    model = Model(NARX, Scaling.identity(4), 0.5, gp)
+    model = Model(NARX, Scaling.identity(4), ConstantMean(0.5), gp)
     again = reloaded(model, tmp_path)
     assert again.gp.n_points == 0
     assert again.predict(np.zeros((1, 4))).mean[0] == 0.5
@@ -101,12 +104,29 @@ def test_everything_else_survives(tmp_path):
     again = reloaded(model, tmp_path)
     assert again.narx == model.narx
     assert again.scaling == model.scaling
-    assert again.offset == model.offset
+    assert again.mean == model.mean
     assert again.gp.kernel == model.gp.kernel
     assert again.gp.noise_variance == model.gp.noise_variance
     assert again.gp.budget == model.gp.budget
     assert again.hyperparameters == model.hyperparameters
     np.testing.assert_array_equal(again.gp.age_order, model.gp.age_order)
+
+
+def test_limits_survive_and_bound_the_simulation_only(tmp_path):
+    model = replace(learned(), limits=(-np.inf, 20.0))
+    again = reloaded(model, tmp_path)
+    assert again.limits == (-np.inf, 20.0)
+    x, y = samples(20, seed=4)
+    np.testing.assert_array_equal(again.predict(x).mean, learned().predict(x).mean)
+    u, y_init = 3 * np.random.default_rng(0).normal(size=(50, 1)), y[:3, None]
+    bounded, free = (free_run(each, u, y_init).mean for each in (again, learned()))
+    assert free.max() > 300.0
+    assert bounded.max() == 20.0
+
+
+def test_limits_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match=r"limits must be two numbers, low < high .* got \(2.0, 1.0\)"):
+        replace(learned(), limits=(2.0, 1.0))
 
 
 def test_a_saved_model_saves_the_same_bits(tmp_path):
@@ -126,7 +146,7 @@ def test_constant_features_survive(tmp_path):
     x[:, 2] = 4.0
     scaling = Scaling.fit(x)
     gp = OnlineGP(SquaredExponential(1.0, [1.0] * 4), noise_variance=0.1, budget=10)
-    model = Model(NARX, scaling, 0.0, gp.fit(scaling.transform(x), y))
+    model = Model(NARX, scaling, ZeroMean(), gp.fit(scaling.transform(x), y))
     assert reloaded(model, tmp_path).scaling.constant == (2,)
 
 
@@ -140,7 +160,7 @@ def test_hyperparameters_are_in_the_units_of_the_data():
     gp = OnlineGP(kernel, noise_variance=described["noise_variance"], budget=12)
     gp.fit(model.scaling.inverse(model.gp.inputs), model.gp.targets)
     mean, variance = gp.predict(x)
-    np.testing.assert_allclose(model.predict(x).mean, mean + described["target_offset"], rtol=1e-9)
+    np.testing.assert_allclose(model.predict(x).mean, mean + described["mean"]["value"], rtol=1e-9)
     np.testing.assert_allclose(model.predict(x).variance, variance, rtol=1e-8, atol=1e-10)
     json.dumps(described, allow_nan=False)
 
@@ -215,6 +235,7 @@ def test_missing_attribute(name, tmp_path):
         Model.load(edited(tmp_path, change))
 
 
+NOT_FINITE = '{"class": "sysid.mean.constant.ConstantMean", "value": NaN}'
 WRONG = {
     "budget": [1, 5, -1, "many", float("inf"), float("nan")],
     "noise_variance": [-1.0, 0.0, float("nan"), "small"],
@@ -225,7 +246,9 @@ WRONG = {
     "narx": ["{}", "[1]", '{"outputs": {}}', '{"outputs": {"y": 2}, "hidden": 3}'],
     "counts": ["[]", "3", "{}", '{"points": "a"}'],
     "constant_features": ["[99]", "null", '["y"]'],
-    "target_offset": ["zero", float("nan")],
+    "mean": ["zero", "{}", NOT_FINITE, '{"class": "sysid.insertion.always.Always"}'],
+    "output_limits": [[1.0, 1.0], [2.0, 1.0], 3.0, "none", [float("nan"), 1.0]],
+    "origin": ["none", "[]", '{"sampling_time": -1}', '{"unknown": 1}'],
 }
 
 
@@ -234,6 +257,29 @@ def test_wrong_attribute(name, value, tmp_path):
     path = edited(tmp_path, lambda dataset: dataset.assign_attrs({name: value}))
     with pytest.raises(StoreError, match=r"model\.nc"):
         Model.load(path)
+
+
+SCALED = '{"class": "sysid.mean.constant.ConstantMean", "value": 7.0}'
+LIES = {
+    "feature_offset": lambda dataset: dataset.assign(feature_offset=dataset["feature_offset"] + 1e-9),
+    "feature_scale": lambda dataset: dataset.assign(feature_scale=2 * dataset["feature_scale"]),
+    "feature": lambda dataset: dataset.assign_coords(feature=["a", "b", "c", "d"]),
+    "mean": lambda dataset: dataset.assign_attrs(mean=SCALED),
+    "output_limits": lambda dataset: dataset.assign_attrs(output_limits=[0.0, 10.0]),
+    "budget": lambda dataset: dataset.assign_attrs(budget=50),
+    "narx": lambda dataset: dataset.assign_attrs(narx=json.dumps(NARX.to_dict() | {"predict": "value"})),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_what_fits_but_was_edited(name, tmp_path):
+    with pytest.raises(StoreError, match="edited after it was saved"):
+        Model.load(edited(tmp_path, LIES[name]))
+
+
+def test_more_attributes_of_a_file_do_not_matter(tmp_path):
+    path = edited(tmp_path, lambda dataset: dataset.assign_attrs(history="looked at"))
+    assert Model.load(path).gp.n_points == 12
 
 
 @pytest.mark.parametrize("name", ["inputs", "targets", "factor", "weights", "precision", "whitened"])

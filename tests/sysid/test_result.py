@@ -9,6 +9,7 @@ import xarray as xr
 from sysid import OnlineGP, SquaredExponential, store
 from sysid.adaptation import Estimate, Reason
 from sysid.identify import Step
+from sysid.mean import ZeroMean
 from sysid.model import Model, Prediction
 from sysid.narx import Narx, Target
 from sysid.online import UpdateReport
@@ -111,7 +112,7 @@ TWO = Narx(outputs={"zone": 1}, inputs={"power": 1})
 MODEL = Model(
     TWO,
     Scaling(np.array([20.0, 0.0]), np.array([2.0, 500.0])),
-    0.0,
+    ZeroMean(),
     OnlineGP(SquaredExponential(1.0, [1.0, 1.0]), noise_variance=0.1, budget=3),
 )
 ESTIMATES = [

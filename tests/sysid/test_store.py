@@ -648,14 +648,23 @@ def test_another_kind_is_refused(path):
         read(path, kind="model")
 
 
-@pytest.mark.parametrize(("shift", "message"), [(1, "newer than .*update sysid"), (-1, "older than .*write it anew")])
-def test_another_schema_version_is_refused(path, monkeypatch, shift, message):
-    now = store.SCHEMA_VERSION
-    monkeypatch.setattr(store, "SCHEMA_VERSION", now + shift)
+NEWER = (store.SCHEMA_VERSION + 1, "newer than .*update sysid")
+
+
+@pytest.mark.parametrize(("version", "message"), [NEWER, (0, "older than .*write it anew")])
+def test_another_schema_version_is_refused(path, monkeypatch, version, message):
+    monkeypatch.setattr(store, "SCHEMA_VERSION", version)
     write(example(5), path, kind="result")
     monkeypatch.undo()
-    with pytest.raises(StoreError, match=f"schema_version {now + shift}, {message}"):
+    with pytest.raises(StoreError, match=f"schema_version {version}, {message}"):
         read(path, kind="result")
+
+
+def test_files_of_the_first_version_are_read(path, monkeypatch):
+    monkeypatch.setattr(store, "SCHEMA_VERSION", 1)
+    write(example(5), path, kind="result")
+    monkeypatch.undo()
+    np.testing.assert_array_equal(read(path, kind="result")["count"], example(5)["count"])
 
 
 def test_a_read_file_is_closed_and_independent(path):

@@ -1,0 +1,248 @@
+"""The online Gaussian process as an estimator of scikit-learn, and as a model of river."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sysid.acceptance import Acceptance
+from sysid.arrays import vector
+from sysid.criteria import Criterion
+from sysid.estimators.learning import LEAST_SAMPLES, distinct, identification_of
+from sysid.identify import Identification
+from sysid.insertion import Insertion
+from sysid.kernels import Form
+from sysid.mean import MeanFunction
+from sysid.model import Model
+from sysid.narx import Narx
+from sysid.selection import Selection
+from sysid.training import Training
+
+Target = float | Mapping[Hashable, float]
+
+
+class OnlineGPRegressor(RegressorMixin, BaseEstimator):
+    """Regression with a Gaussian process that learns from a stream and keeps at most `budget` points.
+
+    The rows come in the order of time: the first ones (``training.n_initial``, or all of a smaller batch) give the
+    hyper-parameters, every later row is predicted and then learned from, by `sysid.identify.Identification`. Several
+    outputs have one Gaussian process each over the same features.
+
+    `partial_fit` and `learn_one` go on where the calls before ended. Until they have seen ``training.n_initial``
+    rows there is no Gaussian process yet: mean and standard deviation of the targets so far are predicted.
+
+    Parameters
+    ----------
+    budget : int
+        Largest number of stored points.
+    kernel : Form, optional
+        Kind of kernel that the training fills, such as `sysid.kernels.Matern52Form`; None: that of the training.
+    training : Training, optional
+        None: `sysid.training.MaximumAPosteriori`.
+    mean, insertion, acceptance, reduction, selection : optional
+        As in `sysid.identify.Settings`; None: its defaults. Thresholds are in the unit of the target.
+    standardise : bool
+        Whether the training standardises the features; `sysid.training.Fixed` never does.
+    random_state : int, RandomState or None
+        Seed of the training's random starts.
+
+    Attributes
+    ----------
+    models_ : tuple of Model
+        One per output, empty before there are enough rows; each can be saved and exported.
+    n_outputs_ : int
+    n_samples_seen_ : int
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> X = np.linspace(0, 6, 60)[:, None]
+    >>> model = OnlineGPRegressor(budget=20).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = model.predict([[1.5]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
+    True
+    """
+
+    _names: tuple[Hashable, ...]  # of the features
+    _target_names: tuple[Hashable, ...] | None  # None: the targets have no names
+    _target_shape: tuple[int, ...]
+
+    def __init__(
+        self,
+        *,
+        budget: int = 100,
+        kernel: Form | None = None,
+        training: Training | None = None,
+        mean: MeanFunction | None = None,
+        insertion: Insertion | None = None,
+        acceptance: Acceptance | None = None,
+        reduction: Criterion | None = None,
+        selection: Selection | None = None,
+        standardise: bool = True,
+        random_state: Any = 0,
+    ) -> None:
+        self.budget = budget
+        self.kernel = kernel
+        self.training = training
+        self.mean = mean
+        self.insertion = insertion
+        self.acceptance = acceptance
+        self.reduction = reduction
+        self.selection = selection
+        self.standardise = standardise
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Forget everything, then learn from rows X (n, p), y (n,) or (n, m); n >= 2."""
+        x, targets = validate_data(self, X, y, ensure_min_samples=LEAST_SAMPLES, **_CHECKS)
+        self._begin(targets, len(x))
+        return self._learn(x, targets)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from more rows X (n, p), y (n,) or (n, m)."""
+        is_first = not self.__sklearn_is_fitted__()
+        x, targets = validate_data(self, X, y, reset=is_first, **_CHECKS)
+        if is_first:
+            self._begin(targets)
+        if targets.shape[1:] != self._target_shape:
+            raise ValueError(
+                f"partial_fit: expected targets of shape {('n', *self._target_shape)} as before, got {targets.shape}"
+            )
+        return self._learn(x, targets)
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Mean (n,) or (n, m) of the targets at X (n, p); with `return_std` also the standard deviation.
+
+        The standard deviation is that of a measurement: what the model does not know, and the noise.
+        """
+        check_is_fitted(self)
+        x = validate_data(self, X, reset=False, dtype=np.float64)
+        mean, std = self._moments(x)
+        return (mean, std) if return_std else mean
+
+    def learn_one(self, x: Mapping[Hashable, float], y: Target) -> Self:
+        """Learn from one sample, as river's regressors do.
+
+        Parameters
+        ----------
+        x
+            Features by name; the same names in every call. After `fit` on an array they are ``x0``, ``x1``, ...
+        y
+            The target, or several by name.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A feature or target missing or new, a value that is not a finite number. Nothing has been learned then.
+        """
+        is_first = not self.__sklearn_is_fitted__()
+        names = tuple(x) if is_first else self._names
+        row = _values(x, names, "features")
+        target_names = (tuple(y) if isinstance(y, Mapping) else None) if is_first else self._target_names
+        target = _targets(y, target_names)
+        if is_first:
+            self.n_features_in_ = len(names)
+            if all(isinstance(name, str) for name in names):
+                self.feature_names_in_ = np.array(names, dtype=object)
+            self._begin(target[None], names=names)
+            self._target_names = target_names
+        return self._learn(row[None], target[None])
+
+    def predict_one(self, x: Mapping[Hashable, float]) -> Any:
+        """Prediction of one sample, a number or a dict of them; 0.0 before anything was learned."""
+        if not self.__sklearn_is_fitted__():
+            return 0.0
+        mean = self._moments(_values(x, self._names, "features")[None])[0][0]
+        if self._target_names is None:
+            return float(mean) if not self._target_shape else mean
+        return dict(zip(self._target_names, mean.tolist(), strict=True))
+
+    @property
+    def models_(self) -> tuple[Model, ...]:
+        """Models of the outputs; none before the first rows are there."""
+        return tuple(i.model for i in self._identifications if i.model is not None)
+
+    @property
+    def n_outputs_(self) -> int:
+        """Number of outputs."""
+        return len(self._identifications)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_identifications" in vars(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _begin(
+        self, targets: np.ndarray, n_samples: int | None = None, names: tuple[Hashable, ...] | None = None
+    ) -> None:
+        """Empty identifications for targets (n,) or (n, m) of features that are known."""
+        numbered = [f"x{j}" for j in range(self.n_features_in_)]
+        self._names = tuple(vars(self).get("feature_names_in_", numbered)) if names is None else names
+        self._target_names = None
+        self._target_shape = targets.shape[1:]
+        features: list[str] = []
+        for name in self._names:
+            features.append(distinct(str(name), features))
+        m = targets[0].size
+        outputs = [distinct("y" if m == 1 else f"y{i + 1}", features) for i in range(m)]
+        self._identifications = tuple(self._identification(name, features, n_samples) for name in outputs)
+        self._first_targets = np.empty((0, m))
+        self.n_samples_seen_ = 0
+
+    def _identification(self, output: str, features: list[str], n_samples: int | None) -> Identification:
+        narx = Narx({output: []}, {name: [0] for name in features}, predict="value")  # type: ignore[arg-type]
+        return identification_of(self, narx, n_samples)
+
+    def _learn(self, x: np.ndarray, targets: np.ndarray) -> Self:
+        columns = targets.reshape(len(x), -1)
+        for identification, column in zip(self._identifications, columns.T, strict=True):
+            identification.observe_many(x, column)
+        self.n_samples_seen_ += len(x)
+        collects = len(self.models_) < self.n_outputs_
+        self._first_targets = np.vstack([self._first_targets, columns]) if collects else np.empty((0, columns.shape[1]))
+        return self
+
+    def _moments(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of measurements at x (n, p), in the shape of the targets."""
+        shape = (len(x), *self._target_shape)
+        if len(self.models_) < self.n_outputs_:
+            first = self._first_targets
+            moments = (np.tile(value, (len(x), 1)) for value in (first.mean(axis=0), first.std(axis=0)))
+            return tuple(moment.reshape(shape) for moment in moments)  # type: ignore[return-value]
+        found = [(model.predict(x), model.gp.noise_variance) for model in self.models_]
+        mean = np.stack([prediction.mean for prediction, _ in found], axis=1)
+        variance = np.stack([prediction.variance + noise for prediction, noise in found], axis=1)
+        return mean.reshape(shape), np.sqrt(variance).reshape(shape)
+
+
+_CHECKS: dict[str, Any] = {"dtype": np.float64, "y_numeric": True, "multi_output": True}
+
+
+def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: str) -> np.ndarray:
+    """Values (p,) in the order of the names, which must be those given."""
+    if given.keys() != set(names) or not names:
+        missing, new = [n for n in names if n not in given], [n for n in given if n not in names]
+        raise ValueError(
+            f"expected the {kind} {list(names)} in every sample, got {list(given)}: missing {missing}, new {new}"
+        )
+    return vector([given[name] for name in names], len(names), kind)
+
+
+def _targets(y: Target, names: tuple[Hashable, ...] | None) -> np.ndarray:
+    """One target () or several (m,)."""
+    if isinstance(y, Mapping) != (names is not None):
+        raise TypeError(f"y: expected {'one number' if names is None else f'the targets {list(names)}'}, got {y!r}")
+    if isinstance(y, Mapping):
+        assert names is not None
+        return _values(y, names, "targets")
+    return vector([y], 1, "y")[0]
