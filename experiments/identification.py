@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,15 @@ from experiments.progress import Progress
 from experiments.recorded import recorded_source
 from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
+from experiments.validation.identified import NO_TRIAL, Trial, trial_of
+from experiments.validation.report import writers as report_writers
 from sysid import store
 from sysid.identify import Identification, Settings, Step, identify
 from sysid.lag_window import LagWindow
-from sysid.model import Prediction
+from sysid.model import Model, Prediction
 from sysid.narx import Narx
+from sysid.orders import Orders
+from sysid.origin import Origin
 from sysid.result import result_dataset, with_estimates
 
 log = logging.getLogger(__name__)
@@ -63,15 +67,22 @@ def run(config: DictConfig, folder: Path) -> float:
         identification = prepare(config, source)
         window = LagWindow(identification.narx)
         training = identification.settings.training
-        source.check(identification.narx, identification.narx.max_lag + training.n_initial + 1)
+        source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
     steps: list[Step] = []
     with clock("loop"):
         stopped = stream(source, identification, window, steps)
-    with deferred_interrupt():
-        with clock("validation"):
+    trial = NO_TRIAL
+    try:
+        with deferred_interrupt(), clock("validation"):
             evidence = gather(source, identification, window, steps, stopped)
-        summary = summarise(config, evidence, clock.seconds)
-        write(config, folder, evidence, summary)
+        if stopped is None:
+            with clock("free_run"):
+                trial = trial_of(config, source, identification.model)
+    except KeyboardInterrupt as reason:
+        stopped = reason
+    with deferred_interrupt():
+        summary = summarise(config, evidence, clock.seconds, trial)
+        write(config, folder, evidence, summary, trial)
         tell(summary, evidence, folder)
     if stopped is not None:
         raise_early_end(stopped, folder)
@@ -98,17 +109,20 @@ def check_values(config: DictConfig) -> None:
     """Refuse values of another type than the key says."""
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise ValueError(f"seed must be a whole number of >= 0, got {config.seed!r}")
-    if not isinstance(config.figures, bool):
-        raise ValueError(f"figures must be true or false, got {config.figures!r}")
+    for name in ("figures", "validate"):
+        if not isinstance(config[name], bool):
+            raise ValueError(f"{name} must be true or false, got {config[name]!r}")
 
 
 def prepare(config: DictConfig, source: Source) -> Identification:
     """Instantiate what learns."""
     settings = Settings(
         training=build(config, "training"),
+        mean=build(config, "mean"),
         insertion=build(config, "insertion"),
         acceptance=build(config, "acceptance"),
         reduction=build(config, "reduction"),
+        selection=build(config, "selection"),
         budget=config.budget,
         seed=config.seed,
     )
@@ -121,6 +135,8 @@ def narx_of(config: DictConfig, source: Source) -> Narx:
     if isinstance(narx, AutomaticNarx):
         narx, report = source.lags(narx)
         log.info("Lags chosen: %s", report)
+    if isinstance(narx, Orders):
+        narx = narx.narx(source.outputs, source.inputs)
     assert isinstance(narx, Narx)
     return narx
 
@@ -138,6 +154,7 @@ def stream(
                 for step in identify(samples, identification, window, **names, record=segment.record):
                     steps.append(step)
                     progress.step(step)
+            identification.finish()
             for _ in progress.counted(source.finish()):
                 pass
     except (KeyboardInterrupt, Exception) as reason:
@@ -159,6 +176,7 @@ def gather(
     rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
     after = np.zeros(0, dtype=int)
     if rows is not None and identification.model is not None:
+        identification.model = with_origin(identification.model, source, rows)
         after = np.flatnonzero(source.is_judged(rows["record"].values, rows["time"].values))
     validation = None if rows is None else rows.isel(sample=after)
     nothing = Prediction(np.zeros(0), np.zeros(0))
@@ -181,7 +199,13 @@ def gather(
     )
 
 
-def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any]) -> None:
+def with_origin(model: Model, source: Source, rows: xr.Dataset) -> Model:
+    """The model, with what the rows that it was identified from say about its signals."""
+    identified = ~source.is_validation(rows["record"].values, rows["time"].values)
+    return replace(model, origin=Origin.of(rows.isel(sample=np.flatnonzero(identified))))
+
+
+def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any], trial: Trial) -> None:
     """Write every file that can be written, the most valuable first; then report those that could not.
 
     Raises
@@ -189,7 +213,7 @@ def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[st
     sysid.store.StoreError
         If a file could not be written; the others are there.
     """
-    jobs = writers(config, folder, evidence, summary)
+    jobs = writers(config, folder, evidence, summary, trial)
     failures = []
     for job in jobs:
         try:
@@ -201,7 +225,7 @@ def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[st
 
 
 def writers(
-    config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any]
+    config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any], trial: Trial
 ) -> list[Callable[[], object]]:
     """One call per file."""
     attributes = {
@@ -233,6 +257,8 @@ def writers(
                 dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes
             )
         )
+    if trial.report is not None:
+        jobs += report_writers(trial.report, folder, attributes, figures=config.figures)
     if config.figures and "result" in datasets:
         jobs += figure_writers(folder, datasets["trajectory"], datasets["result"], model)
     return jobs

@@ -67,6 +67,10 @@ class RecordedSource(Source):
             self._n_seen += 1
             yield RecordedSample(*sample)
 
+    def recordings(self) -> Recordings:
+        """Estimation, validation and test records."""
+        return self._recordings
+
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Whether samples belong to a test record."""
         return record >= len(self._recordings.estimation)
@@ -106,7 +110,7 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     ValueError, OSError
         Whatever the source refuses; no record to identify from; parts of a simulation beside it.
     """
-    _refuse_simulation(config)
+    refuse_simulation(config)
     recordings: Recordings = build(config, "data").load()
     if not recordings.estimation:
         raise ValueError(
@@ -116,7 +120,7 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     return RecordedSource(recordings)
 
 
-def _refuse_simulation(config: DictConfig) -> None:
+def refuse_simulation(config: DictConfig) -> None:
     """Refuse what only a simulation has; nothing of it would act on a record."""
     groups = [group for group in ("system", "controller", "weather") if "_target_" in config[group]]
     values = {"excited": config.excited, "noise.std": config.noise.std, "noise.snr_db": config.noise.snr_db}

@@ -11,6 +11,7 @@ import xarray as xr
 from experiments.automatic import AutomaticNarx
 from sysid.identify import Measurement
 from sysid.narx import Narx
+from sysid.recordings import Recordings
 
 
 class Segment(NamedTuple):
@@ -51,6 +52,10 @@ class Source(ABC):
     @abstractmethod
     def records(self) -> Sequence[xr.Dataset]:
         """Records as far as they exist, one variable (time,) per signal."""
+
+    def recordings(self) -> Recordings | None:
+        """Everything that was recorded; None if the samples are simulated."""
+        return None
 
     @abstractmethod
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:

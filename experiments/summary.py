@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import xarray as xr
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from experiments.plain import plain
 from experiments.source import Source
+from experiments.validation.identified import Trial, tell_free_run
 from sysid.adaptation import Estimate
 from sysid.identify import Identification, Step
 from sysid.insertion import Always
@@ -49,7 +52,7 @@ class Evidence:
         return [] if adaptation is None else adaptation.estimates
 
 
-def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -> dict[str, Any]:
+def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float], trial: Trial) -> dict[str, Any]:
     """Summary as plain numbers, texts, lists and dicts; None where there is no number."""
     summary = {
         "system": evidence.source.title,
@@ -60,13 +63,15 @@ def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float]) -
         **_validation_scores(evidence),
         **_stream_counts(evidence),
         **_model_facts(evidence),
+        "free_run": None if trial.report is None else trial.report.content["free_run"],
     }
+    summary["training"] = evidence.identification.report
     training = evidence.identification.training_seconds
     summary["times"] = {**times, "loop": times["loop"] - training, "training": training}
     if evidence.identification.adaptation is not None:
         summary["times"]["adaptation"] = sum(estimate.seconds for estimate in evidence.estimates)  # part of the loop
-    summary["warnings"] = _warnings(summary, evidence)
-    return _plain(summary)
+    summary["warnings"] = _warnings(summary, evidence) + trial.notes
+    return plain(summary)
 
 
 def _target_name(evidence: Evidence) -> str:
@@ -117,7 +122,7 @@ def _model_facts(evidence: Evidence) -> dict[str, Any]:
     if model is None:
         return {"n_points": 0, "hyperparameters": None, "repairs": skipped, "constant_features": []}
     names = evidence.identification.narx.feature_names
-    constant = [names[i] for i in model.scaling.constant]
+    constant = [names[i] for i in model.constant_features]
     repairs = {**model.gp.repairs, **skipped, "constant_features": len(constant)}
     return {
         "n_points": model.gp.n_points,
@@ -138,7 +143,7 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
             "the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
         )
     found += evidence.source.warnings()
-    if idle := _without_effect(evidence.source):
+    if idle := without_effect(evidence.source.unused):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
@@ -171,12 +176,12 @@ def _training_notes(evidence: Evidence) -> tuple[str, ...]:
     return () if trained is None else trained.warnings
 
 
-def _without_effect(source: Source) -> list[str]:
-    """Overrides of the command line that this source does not use."""
+def without_effect(unused: Collection[str]) -> list[str]:
+    """Overrides of the command line that name unused keys."""
     if not HydraConfig.initialized():
         return []
     given = {override: override.lstrip("+~").split("=")[0] for override in HydraConfig.get().overrides.task}
-    return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in source.unused]
+    return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in unused]
 
 
 def _quality_warnings(summary: dict[str, Any], *, follows: bool = False) -> list[str]:
@@ -199,20 +204,9 @@ def _quality_warnings(summary: dict[str, Any], *, follows: bool = False) -> list
     return found
 
 
-def _plain(value: Any) -> Any:
-    """JSON knows no nan: it becomes None; NumPy numbers become Python's."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     """Log the summary in a few lines."""
-    times = summary["times"]
+    times, unit = summary["times"], _unit(summary)
     n = evidence.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
     log.info(
@@ -225,8 +219,14 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
         evidence.identification.settings.budget,
     )
     _tell_scores(summary)
+    if summary["free_run"] is not None:
+        tell_free_run(summary["free_run"])
     if "adaptation" in times:
         _tell_adaptation(summary, evidence)
+    for tried in (summary["training"] or {}).get("tried", []):
+        log.info(
+            "Tried %s: RMSE %s in free run on held-out parts", tried["route"], _shown(tried["held_out_rmse"], unit)
+        )
     log.info(
         "Training %.2f s; %s and identification of %s samples %.2f s (%.0f samples/s)",
         times["training"],
@@ -252,6 +252,11 @@ def _tell_adaptation(summary: dict[str, Any], evidence: Evidence) -> None:
         math.sqrt(initial.gp.noise_variance),
         f"{math.sqrt(final.gp.noise_variance):.3g} {_unit(summary)}".rstrip(),
     )
+
+
+def _shown(rmse: float | None, unit: str) -> str:
+    """Error of a free run with its unit."""
+    return "diverges" if rmse is None else f"{rmse:.4g} {unit}".rstrip()
 
 
 def _unit(summary: dict[str, Any]) -> str:

@@ -18,10 +18,11 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 LINES = [line for kind, text in BLOCKS if kind == "bash" for line in text.strip().splitlines()]
 COMMANDS = [line for line in LINES if line.startswith(".venv/bin/sysid-")]
 PUBLISHED = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concrete")
-SHORT = ["duration=289samples", "training.n_initial=20" if config.DISABLE_JIT else "training.n_initial=60"]
+SHORT = ["duration=289samples", "training.n_initial=60"]
 GENERATED = ["estimation=300", "validation=80", "test=150", "initialisation_window=10", "training.n_initial=20"]
 HOURS = 24 * 6
 INITIAL = "training.n_initial"  # as short as the run
+commands = pytest.mark.skipif(config.DISABLE_JIT, reason="a command says and writes the same without the compiler")
 
 
 def test_the_two_commands_are_there_and_ci_runs_the_second_literally():
@@ -68,6 +69,7 @@ def shortened(overrides, folder):
     return [*kept, *(item for item in short if item.split("=")[0] not in taken)]
 
 
+@commands
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_runs(command, tmp_path, files, request):
     program, *overrides = shlex.split(command)
@@ -79,8 +81,6 @@ def test_command_runs(command, tmp_path, files, request):
         short = [o for o in GENERATED if o.split("=")[0] not in given]
         overrides = [*overrides, *short, "figures=false", f"hydra.run.dir={folder}", f"output={folder}/made"]
     elif program == "reproduce":
-        if config.DISABLE_JIT:
-            pytest.skip("a command of many processes, each of which would start without its compiled cache")
         given = [o for o in overrides if not o.startswith("output=")]
         few = [] if any(o.startswith("tasks=") for o in given) else ["study=table_4", "tasks=[rastrigin]"]
         overrides = [*given, *few, "quick=true", "figures=false", f"output={folder}"]
@@ -110,6 +110,7 @@ def test_both_kinds_of_extension_are_shown():
     assert {"sysid-identify", "sysid-generate"} <= {Path(line.split()[1]).name for line in EXTENSIONS}
 
 
+@commands
 @pytest.mark.parametrize("line", EXTENSIONS)
 def test_extension_runs(line, tmp_path):
     files_of_the_readme(tmp_path)

@@ -11,6 +11,7 @@ from experiments.benchmark_folder.split import Split
 from experiments.build import build
 from experiments.plant import Plant
 from sysid.narx import Narx
+from sysid.orders import Orders
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ def lags_of(config: DictConfig, plant: Plant, split: Split) -> Lags:
         As `Narx`; where lags are to be chosen, none for the target.
     """
     given = build(config, "narx")
+    if isinstance(given, Orders):
+        given = given.narx(plant.outputs, plant.inputs)
     return Lags(*(_chosen(given, plant, split) if isinstance(given, AutomaticNarx) else _named(given, plant)))
 
 

@@ -92,5 +92,5 @@ def identification_seconds(whole: Loop) -> float:
     rows = narx.dataset(whole.source.records())
     online = slice(whole.identification.settings.training.n_initial, len(whole.steps))
     inputs = model.scaling.transform(rows["regressor"].values[online])
-    targets = rows["target"].values[online] - model.offset
+    targets = rows["target"].values[online] - model.mean(rows["regressor"].values[online])
     return time_once(Job(lambda: model.gp.update_many(inputs, targets)))

@@ -18,6 +18,7 @@ from experiments.benchmarks.machine import describe, machine
 from experiments.benchmarks.memory import memory
 from experiments.benchmarks.monte_carlo import monte_carlo
 from experiments.benchmarks.plan import Plan, benchmark_names
+from experiments.benchmarks.propagation import propagation
 from experiments.benchmarks.replacement import not_inserted, replacement, update
 from experiments.benchmarks.row import Row
 from experiments.benchmarks.simulation import simulation
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
         accuracy,
         simulation,
         monte_carlo,
+        propagation,
         store,
         loop,
         startup,

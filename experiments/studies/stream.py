@@ -8,12 +8,14 @@ import numpy as np
 from experiments.studies.tasks.task import TaskData
 from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
 from sysid.criteria import Criterion, MarginalLogLikelihood, MeanRelevance, PriorEntropy
-from sysid.identify import Identification, Settings, Start
+from sysid.identify import Identification, Settings
 from sysid.insertion import Insertion
+from sysid.mean import ZeroMean
 from sysid.narx import Narx, Target
 from sysid.online import OnlineGP
 from sysid.reference import Reference
 from sysid.scaling import Scaling
+from sysid.start import Start
 from sysid.training import Hyperparameters, MaximumAPosteriori, Training
 from sysid.validation import scores, standardised_mean_squared_error
 
@@ -106,7 +108,7 @@ def identification_of(
         seed=seed,
     )
     p = data.inputs.shape[1]
-    start = Start(scaling=Scaling.identity(p), offset=0.0, hyperparameters=hyperparameters)
+    start = Start(scaling=Scaling.identity(p), mean=ZeroMean(), hyperparameters=hyperparameters)
     identification = Identification(rows_without_lags(p), settings, start=start)
     identification.observe_many(data.initial_inputs, data.initial_targets)
     return identification

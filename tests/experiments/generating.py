@@ -9,12 +9,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from running import CONF, PLAIN
+from running import CONF
 
 COMMAND = (sys.executable, "-m", "experiments.generate")
-LENGTHS = (
-    {"estimation": 120, "validation": 40, "test": 60} if PLAIN else {"estimation": 300, "validation": 80, "test": 150}
-)
+LENGTHS = {"estimation": 300, "validation": 80, "test": 150}
 WINDOW = 10
 SHORT = (
     *(f"{role}={n}" for role, n in LENGTHS.items()),

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from running import PLAIN
 
 from experiments.benchmarks.extended import Problem, double_posterior, extended_posterior
 from experiments.benchmarks.material import narx_samples, online_gp
@@ -28,6 +28,7 @@ NAMES = [
     "accuracy",
     "simulation",
     "monte_carlo",
+    "propagation",
     "store",
     "loop",
     "startup",
@@ -35,9 +36,10 @@ NAMES = [
 
 
 def benchmark(*arguments):
-    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_DISABLE_JIT"}
+    if PLAIN:
+        pytest.skip("what is timed is compiled")
     command = [sys.executable, "-m", "experiments.benchmark", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2])
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +123,20 @@ def test_only_the_whole_ensemble_has_a_bound(content):
     assert [row["case"].partition(",")[0] for row in rows] == 2 * ["50 x 50"] + 3 * ["50 x 500"]
     one, both, threads = rows[2:]
     assert threads["value"] == pytest.approx(one["value"] / both["value"])
+
+
+def test_errors_of_free_runs_stand_beside_what_was_predicted_of_them(content):
+    rows = rows_of(content, "propagation")
+    assert len(rows) == 5
+    for row in rows:
+        details = row["details"]
+        assert details["diverged"] == 0
+        for steps in (10, 100):
+            assert 0 <= details[f"inside after {steps}"] <= 1
+            assert details[f"error after {steps}"] > 0
+            assert details[f"std after {steps}"] > 0
+    alone, independent, consistent = (row["details"]["std after 100"] for row in rows[:3])
+    assert alone < independent < consistent
 
 
 def test_stored_data_sets_have_the_size_of_their_numbers(content):

@@ -11,7 +11,7 @@ import yaml
 from hydra.errors import ConfigCompositionException
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
-from running import CONF, ROOT, configured
+from running import CONF, PLAIN, ROOT, configured
 
 import simulators
 import sysid
@@ -28,18 +28,30 @@ from sysid.acceptance import Acceptance
 from sysid.criteria import Criterion
 from sysid.data.source import DataSource
 from sysid.insertion import Insertion
+from sysid.kernels import Form
+from sysid.mean import MeanFunction
 from sysid.narx import Narx
+from sysid.orders import Orders
+from sysid.propagation import Propagation
+from sysid.selection import Selection
 from sysid.training import Training
+
+if PLAIN:
+    pytest.skip("configurations are composed alike without the compiler", allow_module_level=True)
 
 ROLES = {
     "system": System,
     "controller": Controller,
     "weather": Weather,
     "narx": Narx,
+    "kernel": Form,
     "training": Training,
+    "mean": MeanFunction,
     "insertion": Insertion,
     "reduction": Criterion,
+    "selection": Selection,
     "acceptance": Acceptance,
+    "propagation": Propagation,
     "excitation": Excitation,
     "noise": MeasurementNoise,
     "data": DataSource,
@@ -57,6 +69,8 @@ OPTIONS = [(path.parent.relative_to(CONF).as_posix(), path.stem) for path in FIL
 VALUES = {"operating_point"}
 #: options that are nothing without values of the user's
 UNFINISHED = {("narx", "lags")}
+#: options of the lags that become a `Narx` once the signals are known
+CHOSEN_LAGS = {"auto": AutomaticNarx, "orders": Orders}
 OF_IDENTIFY = [o for o in OPTIONS if o[0] in GROUPS and o[0] not in VALUES and o not in UNFINISHED]
 
 
@@ -103,7 +117,7 @@ def test_every_option_composes_and_instantiates(group, name):
     expected = {} if (group, name) in EMPTY else ROLES[group]
     found = instantiate(config[group], _convert_="all")
     if expected:
-        assert isinstance(found, AutomaticNarx if (group, name) == ("narx", "auto") else expected)
+        assert isinstance(found, CHOSEN_LAGS.get(name, expected) if group == "narx" else expected)
     else:
         assert found == {}
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

@@ -16,6 +16,7 @@ from simulators import Signal, System, simulate, simulate_many
 from sysid.store import read_groups
 
 START, N = 5, 20
+ALIKE = "files are written and read alike without the compiler"
 PATHS = 400 if PLAIN else 4000
 
 
@@ -131,6 +132,8 @@ def test_a_floor_that_diverges_is_not_a_number():
 @pytest.fixture(scope="module")
 def oscillator(tmp_path_factory):
     """Van der Pol, which is nonlinear enough for its mean to leave the noise-free run."""
+    if PLAIN:
+        pytest.skip(ALIKE)
     folder = tmp_path_factory.mktemp("floor") / "vdp"
     return generate(folder, "system=van_der_pol", "baseline=[mean]", "noise_paths=200", "test=200", "seed=4")
 
@@ -141,8 +144,7 @@ def test_the_free_run_is_the_mean_over_noise_paths(oscillator):
     floor = json.loads((oscillator / "scores.json").read_text())["free_run"]["noise_floor"]["displacement"]
     system, n = plant_of(configured("system=van_der_pol")).system, len(y) - WINDOW + 1
     start = np.array([truth[name].values[WINDOW - 1] for name in ("position", "velocity")])
-    size = 200 if PLAIN else 2000
-    many = simulate_many(system, n_samples=n, initial_states=np.tile(start, (size, 1)), seed=9).output[:, 1:, 0]
+    many = simulate_many(system, n_samples=n, initial_states=np.tile(start, (2000, 1)), seed=9).output[:, 1:, 0]
     expected, silent = (
         rms(y[WINDOW:] - many.mean(axis=0)),
         simulate(system, n_samples=n, initial_state=start, noise=False),
@@ -173,6 +175,7 @@ def test_too_few_paths_are_refused(key, tmp_path):
         generate(tmp_path / "vdp", "system=van_der_pol", key)
 
 
+@pytest.mark.skipif(PLAIN, reason=ALIKE)
 def test_in_closed_loop_the_card_warns(tmp_path):
     text = (generate(tmp_path / "house", "baseline=[mean]") / "CARD.md").read_text()
     assert "A model that inverts the controller can beat the noise floor of the free run" in text

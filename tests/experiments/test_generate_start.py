@@ -11,8 +11,11 @@ from experiments.benchmark_folder.start import Starts
 from simulators.systems.van_der_pol import VanDerPol
 from sysid.store import read_groups
 
+if PLAIN:
+    pytest.skip("files are written and read alike without the compiler", allow_module_level=True)
+
 RANGES = "initial_states={position: [-2,2], velocity: [-2,2]}"
-NUMBER = 4 if PLAIN else 20
+NUMBER = 20
 
 
 def starts(folder):
@@ -27,8 +30,7 @@ def test_the_set_of_the_paper_is_one_command(tmp_path):
 
     folder = tmp_path / "vdp"
     lengths = ["estimation=52", "test=52", f"realisations.estimation={NUMBER}", f"realisations.test={NUMBER}"]
-    learned = ["training.n_initial=30", "training.restarts=1", "budget=30"] if PLAIN else []
-    own = ["system=van_der_pol", RANGES, *lengths, "figures=false", "validation=60", f"output={folder}", *learned]
+    own = ["system=van_der_pol", RANGES, *lengths, "figures=false", "validation=60", f"output={folder}"]
     run(configured(*own), tmp_path)
     rows = read_groups(folder / "narx.nc", kind="narx")
     assert rows["estimation"].sizes["sample"] == rows["test"].sizes["sample"] == 50 * NUMBER
@@ -36,9 +38,8 @@ def test_the_set_of_the_paper_is_one_command(tmp_path):
     values = np.array(list(first.values()))
     assert len(np.unique(values)) == values.size == 2 * (2 * NUMBER + 1)
     assert (np.abs(values) <= 2).all()
-    if not PLAIN:
-        assert (values.min(axis=0) < -1.2).all()
-        assert (values.max(axis=0) > 1.2).all()
+    assert (values.min(axis=0) < -1.2).all()
+    assert (values.max(axis=0) > 1.2).all()
     found = json.loads((folder / "scores.json").read_text())
     assert found["initialisation_window"] == 5
     one_step = {model: values["displacement"]["rmse"] for model, values in found["one_step"].items()}

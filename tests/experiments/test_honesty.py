@@ -37,11 +37,11 @@ def test_ctrl_c_waits_for_the_end_of_the_block():
 def test_an_unexpected_error_keeps_its_type_and_the_results(monkeypatch, tmp_path):
     original, count = Identification.observe, []
 
-    def failing(self, regressor, target):
+    def failing(self, regressor, target, *, follows):
         count.append(1)
         if len(count) > 70:
             raise TypeError("a mistake in somebody's criterion")
-        return original(self, regressor, target)
+        return original(self, regressor, target, follows=follows)
 
     monkeypatch.setattr(Identification, "observe", failing)
     with pytest.raises(TypeError, match="somebody's criterion"):

@@ -20,10 +20,10 @@ def full_smse(folder):
     chosen = np.linspace(0, (initial | online).sum() - 1, FULL).astype(int)
     z, y = model.scaling.transform(rows["regressor"].values), rows["target"].values
     gp = OnlineGP(model.gp.kernel, noise_variance=model.gp.noise_variance, budget=FULL)
-    gp.fit(z[chosen], y[chosen] - model.offset)
+    gp.fit(z[chosen], y[chosen] - model.mean.value)
     mean = gp.kernel(z[after], gp.inputs[gp.age_order]) @ gp.state()["weights"]  # variances would cost most
     np.testing.assert_allclose(mean[:20], gp.predict(z[after][:20])[0], rtol=1e-6, atol=1e-8)
-    return np.mean((y[after] - mean - model.offset) ** 2) / np.var(y[after])
+    return np.mean((y[after] - mean - model.mean.value) ** 2) / np.var(y[after])
 
 
 @pytest.fixture(scope="module")

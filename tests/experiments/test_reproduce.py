@@ -23,9 +23,8 @@ from sysid.data.source import DataError
 from sysid.gp import log_marginal_likelihood
 from tests.experiments.reproducing import COMMAND, command, configured, environment, quick_plan, said
 
-processes = pytest.mark.skipif(
-    config.DISABLE_JIT, reason="processes are told to end and go on alike without the compiler"
-)
+ALIKE = "processes start, end and go on alike without the compiler"
+processes = pytest.mark.skipif(config.DISABLE_JIT, reason=ALIKE)
 TABLE_COLUMNS = (
     "dataset,setting,criterion,acceptance,reference,threshold,smse,smse_published,n_revised,n_revised_published,"
     "accepted_percent,accepted_percent_published,n_seeds"
@@ -36,6 +35,8 @@ TWO_TABLES = ("study=[table_2,table_4]", "tasks=[rastrigin,himmelblau]")
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """Folder of a quick run of two tables on two tasks."""
+    if config.DISABLE_JIT:
+        pytest.skip(ALIKE)
     folder = tmp_path_factory.mktemp("undisturbed")
     process = command(folder, *TWO_TABLES)
     assert process.returncode == 0, said(process)
@@ -83,7 +84,6 @@ def test_rows_of_the_tables_carry_ours_and_the_published_numbers(undisturbed):
     assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in mine)
 
 
-@processes
 def test_a_second_run_computes_nothing_again(undisturbed):
     folder, _ = undisturbed
     before = {name: path.stat().st_mtime_ns for name, path in parts(folder).items()}
@@ -108,7 +108,6 @@ def started(folder):
     )
 
 
-@processes
 def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
     process = started(tmp_path)
     try:
@@ -222,6 +221,7 @@ def test_quick_runs_take_two_seeds_at_most():
     assert [plan_of(configured("quick=true", f"seeds={n}")).seeds for n in (1, 2, 10)] == [1, 2, 2]
 
 
+@processes
 def test_a_folder_that_cannot_be_made_names_the_key(tmp_path):
     (tmp_path / "taken").write_text("a file")
     process = command(tmp_path, "output=taken")
@@ -243,6 +243,7 @@ def test_foreign_files_in_the_folder_do_not_matter(tmp_path):
     check_folder(quick_plan(tmp_path, "rastrigin"), ["table_2"])
 
 
+@processes
 def test_an_unknown_study_ends_in_one_line(tmp_path):
     process = command(tmp_path, "study=tabel_4")
     assert process.returncode == 1

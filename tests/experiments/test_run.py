@@ -72,7 +72,7 @@ def initial_gp(finished, result):
         reduction=model.gp.reduction,
     )
     inputs = model.scaling.transform(rows["regressor"].values[first])
-    return gp.fit(inputs, rows["target"].values[first] - model.offset)
+    return gp.fit(inputs, rows["target"].values[first] - model.mean.value)
 
 
 def test_folder_holds_exactly_the_promised_files(finished):
@@ -166,7 +166,7 @@ def test_smse_initial_is_that_of_the_model_before_the_stream(finished, result, s
     model, rows = Model.load(finished / "model.nc"), data_of(finished, "narx")
     _, _, after = phases(result)
     mean, _ = initial_gp.predict(model.scaling.transform(rows["regressor"].values[after]))
-    expected = smse(rows["target"].values[after], mean + model.offset)
+    expected = smse(rows["target"].values[after], mean + model.mean.value)
     assert summary["smse_initial"] == pytest.approx(expected, rel=1e-9)
 
 
@@ -178,7 +178,7 @@ def test_smse_stream_is_prequential(finished, result, summary, initial_gp):
     )
     first = np.flatnonzero(online)[:1]
     mean, variance = initial_gp.predict(model.scaling.transform(rows["regressor"].values[first]))
-    assert result["mean"].values[first] == pytest.approx(mean + model.offset, rel=1e-12)
+    assert result["mean"].values[first] == pytest.approx(mean + model.mean.value, rel=1e-12)
     assert result["variance"].values[first] == pytest.approx(variance, rel=1e-9)
 
 
@@ -216,7 +216,7 @@ def test_dictionary_of_the_model_follows_from_the_record(finished, result):
     samples = np.array([places[slot] for slot in range(len(places))])
     inputs = model.scaling.transform(rows["regressor"].values[samples])
     np.testing.assert_array_equal(model.gp.inputs, inputs)
-    np.testing.assert_array_equal(model.gp.targets, rows["target"].values[samples] - model.offset)
+    np.testing.assert_array_equal(model.gp.targets, rows["target"].values[samples] - model.mean.value)
 
 
 def test_stored_model_equals_a_gp_factorised_from_its_points(finished):
@@ -243,7 +243,7 @@ def test_hyperparameters_are_in_the_units_of_the_data(finished, summary):
         budget=model.gp.budget,
     ).fit(stored, model.gp.targets)
     mean, variance = own.predict(x)
-    np.testing.assert_allclose(model.predict(x).mean, mean + model.offset, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.predict(x).mean, mean + model.mean.value, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.predict(x).variance, variance, rtol=1e-5, atol=1e-8)
 
 
@@ -252,7 +252,7 @@ def test_hyperparameters_never_saw_more_than_the_initial_samples(finished):
     first = rows["regressor"].values[:N_INITIAL]
     np.testing.assert_allclose(model.scaling.offset, first.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(model.scaling.scale, first.std(axis=0), rtol=1e-12)
-    assert model.offset == pytest.approx(rows["target"].values[:N_INITIAL].mean(), rel=1e-12)
+    assert model.mean.value == pytest.approx(rows["target"].values[:N_INITIAL].mean(), rel=1e-12)
 
 
 def test_insertion_threshold_is_in_kelvin_whatever_is_scaled(result):

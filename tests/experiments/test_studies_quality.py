@@ -1,6 +1,7 @@
 """What the tables must show, on the tasks that are not random: repeated by `pytest -m slow`."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import xarray as xr
 
 from experiments.studies.baselines.floor import floors_of
 from experiments.studies.catalogue import STUDIES
-from experiments.studies.execution import compute_and_keep
+from experiments.studies.execution import Execution, compute_and_keep
 from experiments.studies.part import read_part
 from experiments.studies.plan import Plan
 from experiments.studies.report import write_study
@@ -26,13 +27,14 @@ def tables(shared_data, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SYSID_DATA", str(shared_data))
         plan = Plan(tmp_path_factory.mktemp("tables"), RECORDS, seeds=3)
-        units = [Unit(work, task) for work in ("preparation", "calibration") for task in RECORDS]
-        units += [unit for name in ("table_2", "table_3", "table_4") for unit in STUDIES[name].units(plan)]
-        assert not any(compute_and_keep(unit, plan) for unit in units)
-        names = {unit.study for unit in units} & set(STUDIES)
+        units = {name: STUDIES[name].units(plan) for name in ("table_2", "table_3", "table_4")}
+        before = [[Unit(work, task) for task in RECORDS] for work in ("preparation", "calibration")]
+        execution = Execution(plan, os.cpu_count() or 1)
+        execution.run([*before, [unit for some in units.values() for unit in some]])
+        assert not execution.gaps
         return {
-            name: STUDIES[name].combine({unit: read_part(unit, plan) for unit in units if unit.study == name}, plan)
-            for name in names
+            name: STUDIES[name].combine({unit: read_part(unit, plan) for unit in some}, plan)
+            for name, some in units.items()
         }
 
 

@@ -15,8 +15,11 @@ from sysid.criteria.mean_relevance import MeanRelevance
 from sysid.identify import Identification, Settings
 from sysid.insertion.always import Always
 from sysid.insertion.rule import Insertion
+from sysid.lag_data import consecutive
+from sysid.mean import ConstantMean, MeanFunction
 from sysid.model import Model
 from sysid.narx import Narx
+from sysid.selection import Backward, Selection
 from sysid.training import MaximumAPosteriori, Training
 
 
@@ -40,7 +43,7 @@ class OnlineGp(Contestant):
     ----------
     budget : int
         Points of the dictionary.
-    training, insertion, acceptance, reduction
+    training, mean, insertion, acceptance, reduction, selection
         As in `sysid.identify.Settings`.
     """
 
@@ -48,13 +51,15 @@ class OnlineGp(Contestant):
 
     budget: int = 100  # points
     training: Training = field(default_factory=MaximumAPosteriori)
+    mean: MeanFunction = field(default_factory=ConstantMean)
     insertion: Insertion = field(default_factory=Always)
     acceptance: Acceptance = field(default_factory=AcceptAll)
     reduction: Criterion = field(default_factory=MeanRelevance)
+    selection: Selection = field(default_factory=Backward)
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
         """Identify from the stream of lag data, record by record."""
-        rows, needed = narx.dataset(records), self.training.n_initial
+        rows, needed = narx.dataset(records), self.training.n_initial or 0
         if rows.sizes["sample"] < needed:
             raise ValueError(
                 f"baseline.online_gp: training.n_initial={needed} needs as many rows, the estimation records give "
@@ -62,14 +67,16 @@ class OnlineGp(Contestant):
             )
         settings = Settings(
             training=self.training,
+            mean=self.mean,
             insertion=self.insertion,
             acceptance=self.acceptance,
             reduction=self.reduction,
+            selection=self.selection,
             budget=self.budget,
             seed=seed,
         )
         identification = Identification(narx, settings)
-        for regressor, target in zip(rows["regressor"].values, rows["target"].values, strict=True):
-            identification.observe(regressor, float(target))
+        identification.observe_many(rows["regressor"].values, rows["target"].values, follows=consecutive(rows))
+        identification.finish()
         assert identification.model is not None
         return Identified(narx, identification.model)

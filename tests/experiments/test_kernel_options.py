@@ -1,0 +1,38 @@
+"""Every kernel that can be chosen identifies a system, and its model tells its hyper-parameters."""
+
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+from running import CONF, SHORT, configured, execute, summary_of
+
+from sysid.kernels import Matern52Form
+from sysid.model import Model
+
+KERNELS = sorted(path.stem for path in (CONF / "kernel").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("training", ["maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"])
+def test_every_training_takes_the_kernel_that_is_chosen(training):
+    config = configured("kernel=matern_52", f"training={training}")
+    assert instantiate(config.training, _convert_="all").kernel == Matern52Form()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_runs(kernel, tmp_path):
+    few = ("training.restarts=1", "training.max_iterations=15", "identified=0.4", "duration=2d", "budget=24")
+    folder = execute(tmp_path, *SHORT, *few, "training.n_initial=20", f"kernel={kernel}")
+    summary, model = summary_of(folder), Model.load(folder / "model.nc")
+    assert np.isfinite(summary["smse"])
+    assert summary["hyperparameters"]["kernel"] == model.hyperparameters["kernel"]
+    words = kernel.replace("linear_plus_", "sum linear ").replace("linear_times_", "product linear ")
+    described = str(summary["hyperparameters"]["kernel"]).lower()
+    assert all(word in described for word in words.replace("_", "").split())
+    assert all(name in described for name in model.narx.feature_names)
+
+
+def test_fixed_training_of_another_kernel(tmp_path):
+    short = [o for o in SHORT if not o.startswith("training")]
+    folder = execute(tmp_path, *short, "training=fixed", "kernel=linear", "duration=1d", "budget=10")
+    told = summary_of(folder)["hyperparameters"]["kernel"]
+    assert told["offset_variance"] == 10.0
+    assert set(told["weight_variances"].values()) == {10.0 / 100.0**2}

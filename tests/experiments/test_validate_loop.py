@@ -1,0 +1,272 @@
+"""The loop of a controller around an identified model, and models that are validated when they are identified."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from running import execute, summary_of
+from validating import LAGS, QUICK, csv_file, model, saved, signals, stored, validate
+
+from experiments import identification
+from experiments.launch import Stopped
+from experiments.validation.compatibility import check_loop
+from experiments.validation.loop import close_loop
+from experiments.validation.loop_comparison import _about
+from simulators.controllers.controller import Controller
+from simulators.controllers.pi import PI
+from sysid.dynamics import Dynamics
+from sysid.joint import JointModel
+from sysid.model import Model
+from sysid.validation import Z_95
+
+WINDOW, N = 4, 25
+TANKS = ("system=cascaded_tanks", "controller=level_pi", "noise.std=0.01", "controller.schedule.hold=40")
+
+
+@dataclass(frozen=True)
+class Feedback(Controller):
+    """Integral control to 0.3."""
+
+    output: str = "y"
+    input: str = "u"
+
+    @property
+    def outputs_read(self):
+        return (self.output,)
+
+    @property
+    def inputs_driven(self):
+        return (self.input,)
+
+    def initial_state(self):
+        return (0.0,)
+
+    def control(self, time, output, state):
+        error = 0.3 + 0.1 * np.sin(time) - output[0]
+        total = state[0] + 0.2 * error
+        return (0.5 * error + total,), (total,)
+
+
+def naive_loop(one, controller, time, y, u, window, offset=0.0):
+    """One loop by hand, with lists."""
+    y, u, memory = list(y[:window]), [], controller.initial_state()
+    for k in range(len(time)):
+        if k >= window:
+            y.append(y[k - 1] + one.predict([[y[k - 1], y[k - 2], u[k - 1]]]).mean.item() + offset)
+        command, memory = controller.control(time[k], [y[k]], memory)
+        u.append(command[0])
+    return np.array(y), np.array(u)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """Dynamics of a model, and signals of a plant; its inputs before the window are those of the controller."""
+    time, data = 0.5 * np.arange(N), signals(N, 3)
+    return Dynamics(model()), time, data["y"][:, None], data["u"][:, None]
+
+
+def test_the_loop_around_the_mean_is_that_of_a_loop_by_hand(loop):
+    dynamics, time, y, u = loop
+    controller = Feedback(0.5)
+    settings = {"controller": controller, "time": time, "outputs": y, "inputs": u, "window": WINDOW}
+    paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean, **settings)
+    outputs, inputs = naive_loop(dynamics.models[0], controller, time, y[:, 0], u[:, 0], WINDOW)
+    np.testing.assert_allclose(paths.outputs[0, :, 0], outputs, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(paths.inputs[0, :, 0], inputs, rtol=1e-10, atol=1e-12)
+
+
+def test_every_path_has_a_controller_of_its_own(loop):
+    dynamics, time, y, u = loop
+    offsets, controller = np.array([0.0, 0.05, -0.02]), Feedback(0.5)
+    settings = {"controller": controller, "time": time, "outputs": y, "inputs": u, "window": WINDOW}
+    paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings, n_paths=3)
+    for path, offset in enumerate(offsets):
+        outputs, inputs = naive_loop(dynamics.models[0], controller, time, y[:, 0], u[:, 0], WINDOW, offset)
+        np.testing.assert_allclose(paths.outputs[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(paths.inputs[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
+
+
+def test_a_path_that_diverges_ends_and_the_others_go_on(loop):
+    dynamics, time, y, u = loop
+    settings = {"controller": Feedback(0.5), "time": time, "outputs": y, "inputs": u, "window": WINDOW}
+    push = np.array([0.0, 1e6])[:, None]
+    paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + push, **settings, n_paths=2)
+    assert np.isfinite(paths.outputs[0]).all()
+    assert np.isfinite(paths.inputs[0]).all()
+    assert paths.outputs[1, WINDOW, 0] > 1e5
+    assert np.isnan(paths.outputs[1, WINDOW + 1 :]).all()
+    assert np.isnan(paths.inputs[1, WINDOW:]).all()
+
+
+@pytest.mark.parametrize("window", [1, N])
+def test_the_window_of_a_loop_holds_all_lags_and_leaves_something(loop, window):
+    dynamics, time, y, u = loop
+    settings = {"controller": Feedback(0.5), "time": time, "outputs": y, "inputs": u, "window": window}
+    with pytest.raises(ValueError, match="window from 2"):
+        close_loop(dynamics, lambda x: dynamics.targets(x).mean, **settings)
+
+
+def test_bands_of_loops_hold_so_many_of_them():
+    rng = np.random.default_rng(0)
+    drawn, mean = 0.3 + rng.normal(size=(4000, 2, 1)), np.zeros((2, 1))
+    half = Z_95 * np.sqrt(_about(mean, drawn))
+    assert np.mean(np.abs(drawn) <= half, axis=0) == pytest.approx(0.95, abs=1e-3)
+    drawn[:100] = np.nan
+    assert np.nanmean(np.abs(_about(mean, drawn))) < 2
+    drawn[:300] = np.nan
+    assert np.isinf(_about(mean, drawn)).all()
+    assert np.isnan(_about(np.full((2, 1), np.nan), drawn)).all()
+
+
+@pytest.mark.parametrize(
+    ("controller", "lags", "words"),
+    [
+        (PI(output="w", input="u"), LAGS, ["reads the output 'w'", "['y']"]),
+        (PI(output="y", input="w"), LAGS, ["drives the input 'w'", "['u']"]),
+        (PI(output="y", input="u"), {"outputs": {"y": 1}, "inputs": {"u": [0, 1]}}, ["lag 0 of 'u'"]),
+    ],
+    ids=["output", "input", "lag"],
+)
+def test_a_controller_that_does_not_fit_the_model(controller, lags, words):
+    with pytest.raises(ValueError, match=r".+") as caught:
+        check_loop(JointModel.of(model(lags=lags)), controller)
+    for word in (*words, "PI"):
+        assert word in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def tanks(tmp_path_factory):
+    """Model of the simulated tanks, and a validation in the loop of their controller."""
+    folder = tmp_path_factory.mktemp("tanks")
+    learned = ("duration=160samples", "training.n_initial=30", "training.restarts=1", "budget=30", "figures=false")
+    execute(folder / "identified", *TANKS, *learned)
+    checked = (f"model={folder}/identified/model.nc", *TANKS, "duration=60samples", "horizons=[1]", "windows=[5]")
+    content = validate(folder / "validated", *checked, "propagation.n_samples=6", "propagation.n_features=20")
+    return folder, checked, content
+
+
+def test_the_controller_closes_its_loop_around_the_model(tanks):
+    folder, _, content = tanks
+    group = stored(folder / "validated")["closed_loop"]
+    one = Model.load(folder / "identified" / "model.nc")
+    assert one.narx.feature_names[0] == "level[k-1]"
+    found = content["closed_loop"]
+    assert found.keys() == {"n_paths", "outputs", "inputs"}
+    assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})
+    error = (group["measured"] - group["mean"]).values[:, 0]
+    assert found["outputs"]["level"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-12)
+    assert (found["outputs"]["level"]["n"], found["n_paths"]) == (55, 6)
+    assert group.sizes["time"] == 55
+    assert not np.array_equal(group["applied"], group["commanded"])
+    assert (group["variance"].values[5:] > 0).all()
+    assert {path.stem for path in (folder / "validated").glob("*.png")} == {"validation", "closed_loop"}
+
+
+def test_an_input_that_answers_to_the_output_is_tested_from_lag_1(tanks):
+    *_, content = tanks
+    found = content["residuals"]["one_step"]
+    assert {test["n_lags"] for test in found["tests"] if test["name"] == "input"} == {found["n_lags"]}
+
+
+@pytest.mark.parametrize(("read", "driven"), [("mean", "commanded"), ("measured", "applied")])
+def test_both_loops_obey_the_controller(read, driven, tanks):
+    """Commands follow from the level of their own loop alone: recomputed with the PI law from the stored level."""
+    folder, *_ = tanks
+    group = stored(folder / "validated")["closed_loop"]
+    level, command, time = group[read].values[:, 0], group[driven].values[:, 0], group["time"].values
+    set_point = np.where(time // 40 % 2 == 0, 4.0, 6.0)
+    error = set_point - level
+    integral = command - 0.3 * error
+    inside = (command > 0) & (command < 10)
+    steps = inside[:-1] & inside[1:]
+    assert steps.sum() > 10
+    np.testing.assert_allclose(np.diff(integral)[steps], (0.001 * 4.0 * error[:-1])[steps], rtol=1e-6, atol=1e-9)
+
+
+def test_a_simulation_that_the_model_may_have_seen_is_told(tanks, tmp_path):
+    _, checked, content = tanks
+    assert not any("seed" in words for words in content["warnings"])
+    again = validate(tmp_path, *checked, *QUICK, "seed=0")
+    assert any("has the seed 0 of the identification" in words for words in again["warnings"])
+    assert again["closed_loop"]["n_paths"] == 0
+    assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
+
+
+def test_a_simulation_in_open_loop_has_no_loop(tanks, tmp_path):
+    _, checked, _ = tanks
+    open_loop = [override for override in checked if not override.startswith("controller")]
+    content = validate(tmp_path, *open_loop, *QUICK)
+    assert content["closed_loop"] is None
+    found = content["residuals"]["one_step"]
+    assert {test["n_lags"] for test in found["tests"] if test["name"] == "input"} == {found["n_lags"] + 1}
+    assert content["free_run"]["n"] == 55
+
+
+RECORD = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.units={y:V}", "narx=lags")
+SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
+OWN_LAGS = ("+narx.outputs.y=2", "+narx.inputs.u=[1]")
+
+
+@pytest.fixture
+def record(tmp_path):
+    files = (csv_file(tmp_path / "estimation.csv", n=60, seed=2), csv_file(tmp_path / "test.csv", n=30, seed=5))
+    return (*RECORD, *SMALL, *OWN_LAGS, *(f"data.{path.stem}={path}" for path in files))
+
+
+def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path):
+    folder = execute(tmp_path / "run", *record)
+    one, summary = Model.load(folder / "model.nc"), summary_of(folder)
+    content = json.loads((folder / "validation.json").read_text())
+    data, y = signals(30, 5), list(signals(30, 5)["y"][:2])
+    for k in range(2, 30):
+        y.append(y[k - 1] + one.predict([[y[k - 1], y[k - 2], data["u"][k - 1]]]).mean.item())
+    rmse = np.sqrt(np.mean((np.array(y) - data["y"])[2:] ** 2))
+    assert content["free_run"]["rmse"] == pytest.approx(rmse, rel=1e-9)
+    assert summary["free_run"] == content["free_run"]
+    assert content["one_step"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-9)
+    assert set(content["warnings"]) <= set(summary["warnings"])
+    assert stored(folder).keys() >= {"one_step_window_2", "free_run_window_2", "residual_tests_one_step"}
+
+
+def test_the_model_says_what_it_was_identified_from(record, tmp_path):
+    origin = Model.load(execute(tmp_path / "run", *record) / "model.nc").origin
+    y = signals(60, 2)["y"][2:]
+    assert (origin.sampling_time, origin.n_samples, dict(origin.units)) == (0.5, 58, {"y": "V"})
+    assert origin.output_mean == pytest.approx(y.mean(), rel=1e-12)
+    assert origin.output_variance == pytest.approx(y.var(), rel=1e-12)
+    assert origin.output_range == pytest.approx((y.min(), y.max()))
+
+
+@pytest.mark.parametrize("without", ["validate=false", "data.test=[]"])
+def test_without_a_test_nothing_is_validated(without, record, tmp_path):
+    folder = execute(tmp_path / "run", *record, without)
+    assert summary_of(folder)["free_run"] is None
+    assert not list(folder.glob("validation*"))
+    assert not any("validated" in words for words in summary_of(folder)["warnings"])
+
+
+def test_what_cannot_be_simulated_is_told_and_the_rest_is_there(record, tmp_path):
+    """Two outputs in the regressors, one of them predicted."""
+    folder = execute(tmp_path / "run", *record, "data.outputs=[y,z]", "+narx.outputs.z=1", "narx.target=y")
+    assert any("not validated in free run" in words for words in summary_of(folder)["warnings"])
+    assert summary_of(folder)["free_run"] is None
+    assert (folder / "model.nc").exists()
+
+
+def test_an_interrupt_while_validating_keeps_the_identification(record, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(identification, "trial_of", interrupted)
+    with pytest.raises(Stopped) as caught:
+        execute(tmp_path / "run", *record)
+    assert caught.value.exit_code == 130
+    assert summary_of(tmp_path / "run")["partial"] is False
+    assert Model.load(tmp_path / "run" / "model.nc").gp.n_points == 15
+    assert not list((tmp_path / "run").glob("validation*"))
+
+
+def test_saved_models_of_the_fixture_predict_as_before(tmp_path):
+    one, x = model(), np.array([[0.1, 0.2, -0.3]])
+    np.testing.assert_array_equal(JointModel.load(saved(tmp_path / "m.nc", one)).models[0].predict(x), one.predict(x))

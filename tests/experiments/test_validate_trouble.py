@@ -1,0 +1,287 @@
+"""Input that does not fit the model: a clear word and nothing written; numbers that deserve a warning: a clear word."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from running import ROOT, said
+from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
+
+from experiments.validation.options import Options
+from experiments.validation.region import departures
+from experiments.validation.warning import _shortest
+from sysid import OnlineGP, SquaredExponential
+from sysid.mean import ConstantMean
+from sysid.model import Model
+from sysid.store import read, write
+from sysid.validation import Validation
+
+
+@pytest.fixture
+def case(tmp_path):
+    """A model file, a record, and the overrides that fit."""
+    path, record = saved(tmp_path / "model.nc"), csv_file(tmp_path / "test.csv")
+    return path, record, [*recorded(path, record), *QUICK]
+
+
+def refused(folder, *overrides):
+    """Message of the error that stops a run; nothing has been written."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        validate(folder, *overrides)
+    assert list(folder.iterdir()) == []
+    assert isinstance(caught.value, ValueError | TypeError | OSError), caught.value
+    return f"{caught.value} {caught.value.__cause__ or ''}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model=null"], ["name the file of the model", "model="]),
+        (["model=no.nc"], ["no file no.nc"]),
+        (["model={record}"], ["test.csv", "NetCDF"]),
+        (["windows=[50]"], ["50 samples", "more than the window of 50", "windows"]),
+        (["windows=[5,70]"], ["50 samples", "more than the window of 70"]),
+        (["windows=[0]"], ["windows", "at least 1", "0"]),
+        (["windows=[]"], ["windows", "at least one"]),
+        (["windows=[5,5]"], ["windows", "each once"]),
+        (["windows=[2.5]"], ["windows", "whole numbers"]),
+        (["horizons=[50]"], ["50 samples", "horizon of 50"]),
+        (["horizons=[0]"], ["horizons", "at least 1"]),
+        (["horizons=[true]"], ["horizons", "whole numbers"]),
+        (["horizons=far"], ["horizons", "far"]),
+        (["part=training"], ["part", "test", "training"]),
+        (["part=estimation"], ["no estimation record", "part=test"]),
+        (["data.dt=0.25"], ["every 0.25 s", "every 0.5 s"]),
+        (["data.units={y:mV,u:A}"], ["'y'", "'mV'", "'V'"]),
+        (["data.outputs=[z]"], ["needs the outputs ['y']", "['z']"]),
+        (["data.inputs=[]"], ["needs the inputs ['u']"]),
+        (["data.inputs=[y]", "data.outputs=[u]"], ["needs the outputs ['y']", "role"]),
+        (["data.outputs=[y,z]"], ["does not know the signals ['z']", "left_out=[z]"]),
+        (["left_out=[z]"], ["left_out", "['z']", "is no signal"]),
+        (["left_out=3"], ["left_out", "list", "3"]),
+        (["data.inputs=[w]"], ["w", "column"]),
+        (["data.test=[]"], ["data.test=<file>"]),
+        (["seed=-1"], ["seed", ">= 0"]),
+        (["figures=maybe"], ["figures", "true or false"]),
+        (["propagation=pathwise", "propagation.n_samples=1"], ["n_samples", "at least 2"]),
+        (["data=simulated", "system=none"], ["nothing to validate on", "data=", "system="]),
+        (["controller=pi"], ["controller", "only act on a simulation"]),
+        (["data=function"], ["table without time"]),
+    ],
+    ids=lambda value: ",".join(value) if "=" in value[0] else "",
+)
+def test_what_does_not_fit_is_named_and_nothing_is_written(overrides, words, case, tmp_path):
+    _, record, fitting = case
+    if overrides[0].startswith("data="):
+        fitting = [o for o in fitting if not o.startswith("data")]
+    if overrides[0].startswith(("data.inputs", "data.outputs")):
+        fitting = [o for o in fitting if not o.startswith("data.units")]
+    message = refused(
+        tmp_path / "run", *fitting, *(o.format(record=record) if "{record}" in o else o for o in overrides)
+    )
+    for word in words:
+        assert word in message, message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["y", "u"])
+def test_values_that_are_not_finite(name, value, case, tmp_path):
+    values = signals(50, 1)[name].copy()
+    values[20] = value
+    csv_file(tmp_path / "test.csv", **{name: values})
+    message = refused(tmp_path / "run", *case[2])
+    assert name in message
+    assert "test.csv" in message
+
+
+def test_a_model_file_cut_short(case, tmp_path):
+    path, _, fitting = case
+    content = path.read_bytes()
+    for kept in (len(content) // 2, len(content) - 7, 0):
+        path.write_bytes(content[:kept])
+        assert "model.nc" in refused(tmp_path / "run", *fitting)
+
+
+def test_a_model_file_with_a_flipped_byte_among_its_points(case, tmp_path):
+    path, _, fitting = case
+    content = bytearray(path.read_bytes())
+    place = bytes(content).index(read(path, kind="model")["inputs"].values.tobytes())
+    content[place + 5] ^= 1
+    path.write_bytes(bytes(content))
+    assert "model.nc" in refused(tmp_path / "run", *fitting)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda data: data.assign_attrs(narx=data.attrs["narx"].replace('"u": [1]', '"u": [1, 2]')), "features"),
+        (lambda data: data.assign_attrs(narx=data.attrs["narx"].replace('"y"', '"q"', 1)), "q"),
+        (lambda data: data.assign_attrs(kernel="builtins.list"), "kernel"),
+        (lambda data: data.drop_vars("weights"), "weights"),
+        (lambda data: {k: v for k, v in data.attrs.items() if k != "origin"}, "origin"),
+    ],
+    ids=["lags", "names", "kernel", "array", "origin"],
+)
+def test_an_edited_model_file(change, word, case, tmp_path):
+    path, _, fitting = case
+    data = read(path, kind="model")
+    changed = change(data)
+    if isinstance(changed, dict):
+        kept, changed = changed, data.copy()
+        changed.attrs = kept
+    write(changed, path, kind="model")
+    assert "model.nc" in refused(tmp_path / "run", *fitting)
+
+
+def test_another_file_of_the_toolbox_is_no_model(case, tmp_path):
+    path, _, fitting = case
+    write(read(path, kind="model"), path, kind="study")
+    message = refused(tmp_path / "run", *fitting)
+    assert "'study'" in message
+    assert "'model'" in message
+
+
+def test_a_static_model(tmp_path):
+    static = model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value")
+    path = saved(tmp_path / "model.nc", static)
+    message = refused(tmp_path / "run", *recorded(path, csv_file(tmp_path / "test.csv")), *QUICK)
+    assert "static" in message
+
+
+def test_a_model_of_one_of_two_outputs_cannot_be_simulated(tmp_path):
+    lags = {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}
+    path = tmp_path / "model.nc"
+    model("y", lags).save(path)
+    data = recorded(path, csv_file(tmp_path / "test.csv"), outputs=("y", "z"))
+    message = refused(tmp_path / "run", *data, *QUICK)
+    assert "one model for each" in message
+
+
+def test_options_check_themselves():
+    assert Options(horizons=[10, 2]).horizons == (1, 2, 10)
+    assert [case.window for case in Options(horizons=(), windows=(5, 50)).cases(7)] == [5, 5, 50, 50]
+    assert [case.horizon for case in Options(horizons=()).cases(7)] == [1, None]
+    with pytest.raises(ValueError, match="horizons"):
+        Options(horizons=[-1])
+
+
+def grown(one, gain):
+    """The same model with a mean that pushes the output away or shifts it."""
+    return Model(one.narx, one.scaling, gain, one.gp, one.origin)
+
+
+def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
+    path, _, fitting = case
+    saved(path, grown(model(), ConstantMean(400.0)))
+    content = validate(tmp_path / "run", *fitting)
+    (found,) = [one for one in content["divergences"] if one["horizon"] == "free_run"]
+    assert content["free_run"]["rmse"] is None
+    assert content["free_run"]["n"] == 48
+    assert content["free_run"]["n_diverged"] == 50 - found["sample"]
+    assert (found["output"], found["time"]) == ("y", DT * found["sample"])
+    warning = next(words for words in content["warnings"] if "diverges" in words)
+    assert f"{found['time']:g} s" in warning
+    assert f"{found['value']:.4g} V" in warning
+    assert "skipped" in content["residuals"]["free_run"]
+    measured = stored(tmp_path / "run")["free_run_window_2"]
+    assert np.isnan(measured["mean"].values[-1, 0])
+    assert content["one_step"]["rmse"] > 100
+
+
+def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
+    path, _, fitting = case
+    good = validate(tmp_path / "good", *fitting)
+    assert not any("far worse" in words for words in good["warnings"])
+    one = model()
+    one.gp.fit(one.gp.inputs, np.zeros(one.gp.n_points))
+    saved(path, grown(one, ConstantMean(0.05)))  # drifts by 0.05 V at every step
+    csv_file(tmp_path / "test.csv", y=0.01 * np.sin(np.arange(50.0)))
+    content = validate(tmp_path / "run", *fitting)
+    assert content["free_run"]["rmse"] > 3 * content["one_step"]["rmse"]
+    (words,) = [words for words in content["warnings"] if "far worse" in words]
+    assert f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V" in words
+
+
+def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
+    _, record, fitting = case
+    csv_file(record, u=5 * signals(50, 1)["u"])
+    content = validate(tmp_path / "run", *fitting)
+    (words,) = [words for words in content["warnings"] if "dictionary" in words and "1 step" in words]
+    assert "u[k-1] reaches" in words
+    assert " A, the stored points" in words
+
+
+def test_regressors_are_outside_where_a_feature_or_everything_is_new():
+    one = model()
+    points = one.scaling.inverse(one.gp.inputs)
+    inside = departures(one, points)
+    assert (inside.n, inside.n_regressors, inside.farthest) == (0, len(points), None)
+    far = points.copy()
+    far[3, 2] = points[:, 2].max() + 0.06 * np.ptp(points[:, 2])
+    far[4, 0] = points[:, 0].min() - 0.04 * np.ptp(points[:, 0])
+    far[5] = np.nan
+    found = departures(one, far)
+    assert (found.n, found.n_regressors) == (1, len(points) - 1)
+    assert found.farthest.feature == "u[k-1]"
+    assert found.farthest.farthest == far[3, 2]
+    assert found.farthest.high == pytest.approx(points[:, 2].max())
+    assert found.share == 1 / found.n_regressors
+
+
+def test_regressors_are_outside_between_points_that_say_nothing_about_them():
+    one = model()
+    points, targets = one.gp.inputs, one.gp.targets
+    narrow = OnlineGP(SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14).fit(points, targets)
+    far = one.scaling.inverse(points.mean(axis=0, keepdims=True))
+    found = departures(Model(one.narx, one.scaling, one.mean, narrow, one.origin), far)
+    assert (found.n, found.farthest) == (1, None)
+    assert departures(one, far).n == 0
+
+
+@pytest.mark.parametrize(
+    ("coverage", "expected"),
+    [
+        ((0.5, 0.9, 0.95), None),
+        ((0.42, 0.81, 0.86), None),
+        ((0.5, 0.9, 0.84), (95, 84.0)),
+        ((0.3, 0.85, 0.9), (50, 30.0)),
+    ],
+)
+def test_a_band_falls_short_by_more_than_a_tenth(coverage, expected):
+    found = _shortest(Validation(*[0.0] * 7, *coverage, n=10, window=2))
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_bands_that_do_not_cover_are_told(case, tmp_path):
+    _, record, fitting = case
+    noisy = signals(50, 1)["y"] + 0.2 * np.random.default_rng(0).normal(size=50)
+    csv_file(record, y=noisy)
+    content = validate(tmp_path / "run", *fitting)
+    assert content["one_step"]["coverage_95"] < 0.8
+    (words,) = [words for words in content["warnings"] if "do not cover" in words]
+    assert "1 step" in words
+    assert "free run" in words
+    assert "process_noise" not in words  # mean_only has none
+    told = validate(tmp_path / "taylor", *fitting, "propagation=taylor")["warnings"]
+    assert any("do not cover" in words and "propagation.process_noise=true" in words for words in told)
+
+
+def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
+    _, _, fitting = case
+    content = validate(tmp_path / "run", *fitting, "windows=[1]")
+    assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
+    assert content["free_run"]["n_filled"] == 1
+
+
+def test_a_mistake_ends_in_a_line_and_exit_code_1(case, tmp_path):
+    command = [sys.executable, "-m", "experiments.validate", f"hydra.run.dir={tmp_path / 'run'}"]
+    for overrides, words in (
+        ([*case[2], "model=no.nc"], ["Error: no file no.nc"]),
+        ([*case[2], "+windwos=[5]"], ["unknown configuration key 'windwos'", "did you mean 'windows'"]),
+    ):
+        process = subprocess.run([*command, *overrides], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert process.returncode == 1
+        assert "Traceback" not in said(process)
+        for word in words:
+            assert word in said(process)

@@ -1,0 +1,96 @@
+"""Small models in files, records in CSV files, and how the tests run a validation."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from hydra import compose, initialize_config_dir
+from running import CONF
+
+from sysid import OnlineGP, SquaredExponential, store
+from sysid.joint import JointModel
+from sysid.mean import LinearMean
+from sysid.model import Model
+from sysid.narx import Narx
+from sysid.origin import Origin
+from sysid.recordings import make_record
+from sysid.scaling import Scaling
+
+DT = 0.5  # s
+UNITS = {"y": "V", "z": "degC", "u": "A"}
+LAGS = {"outputs": {"y": 2}, "inputs": {"u": [1]}}
+QUICK = ("propagation=mean_only", "figures=false", "horizons=[1]")
+
+
+def signals(n, seed, size=1.0):
+    """Two coupled outputs and their input, rounded as a file holds them."""
+    rng = np.random.default_rng(seed)
+    u = size * np.repeat(rng.uniform(-1, 1, n // 2 + 1), 2)[:n]
+    y, z = 0.01 * rng.normal(size=(2, n))
+    for k in range(2, n):
+        y[k] += 0.6 * y[k - 1] - 0.1 * y[k - 2] + np.tanh(u[k - 1])
+        z[k] += 0.5 * z[k - 1] + 0.4 * y[k - 1]
+    return {name: np.round(values, 6) for name, values in (("y", y), ("z", z), ("u", u))}
+
+
+def csv_file(path, n=50, seed=1, **changed):
+    """Record as a CSV file; `changed` replaces or adds signals, None leaves one out."""
+    columns = {k: v for k, v in (signals(n, seed) | changed).items() if v is not None}
+    rows = np.column_stack(list(columns.values())).tolist()
+    lines = [",".join(columns), *(",".join(map(repr, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def model(target="y", lags=LAGS, predict="change", n_points=14, **origin):
+    """Model of one output, from a record of its own."""
+    record = make_record(signals(60, 7), name="estimation", sampling_time=DT, units=UNITS)
+    rows = Narx(**lags, target=target, predict=predict).dataset(record)
+    x, y = rows["regressor"].values, rows["target"].values
+    scaling, mean = Scaling.fit(x), LinearMean().fitted(x, y)
+    kernel = SquaredExponential(0.05, (2.0,) * x.shape[1])
+    gp = OnlineGP(kernel, noise_variance=2e-4, budget=n_points)
+    gp.fit(scaling.transform(x[:n_points]), (y - mean(x))[:n_points])
+    known = Origin(**origin) if origin else Origin.of(rows)
+    return Model(Narx(**lags, target=target, predict=predict), scaling, mean, gp, known)
+
+
+def saved(path, *models):
+    """File of models."""
+    JointModel(models or (model(),)).save(path)
+    return path
+
+
+def configured(*overrides):
+    """Configuration as the command composes it."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("validate", overrides=list(overrides))
+
+
+def recorded(path, *tests, outputs=("y",)):
+    """Overrides for a model and test files of one output, with the units of the model."""
+    units = ",".join(f"{name}:{UNITS[name]}" for name in (*outputs, "u"))
+    return (
+        f"model={path}",
+        "data=csv",
+        f"data.test=[{','.join(map(str, tests))}]",
+        "data.inputs=[u]",
+        f"data.outputs=[{','.join(outputs)}]",
+        f"data.dt={DT}",
+        f"data.units={{{units}}}",
+    )
+
+
+def validate(folder, *overrides):
+    """Run in this process into a new folder; returns the content of validation.json."""
+    from experiments.validation.run import run
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    run(configured(*overrides), folder)
+    return json.loads((folder / "validation.json").read_text())
+
+
+def stored(folder):
+    """Groups of validation.nc."""
+    return store.read_groups(Path(folder) / "validation.nc", kind="validation")
