@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,11 +55,45 @@ def files(tmp_path):
     hours = np.arange(HOURS)
     rows = [f"{hour + 1},{5 + 4 * np.sin(2 * np.pi * hour / 24):.3f}" for hour in hours]
     (tmp_path / "year.csv").write_text("\n".join(["hour,temp_air_C", *rows]) + "\n")
-    for name in ("train", "test"):
-        u = np.random.default_rng(len(name)).normal(size=400)
-        y = np.convolve(np.tanh(u), 0.8 ** np.arange(10))[:400]
-        rows = [f"{a!r},{b!r}" for a, b in zip(u.tolist(), y.tolist(), strict=True)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["u,y", *rows]) + "\n")
+    record_files(tmp_path)
+
+
+def record_files(folder):
+    """Records of an input u and outputs y and v."""
+    for seed, name in enumerate(("train", "test", "a", "b")):
+        u = np.random.default_rng(seed).normal(size=400)
+        y, v = (np.convolve(np.tanh(u), pole ** np.arange(10))[:400] for pole in (0.8, 0.5))
+        np.savetxt(folder / f"{name}.csv", np.column_stack([u, y, v]), delimiter=",", header="u,y,v", comments="")
+
+
+#: by what a validation has: the identification of the model that it reads
+IDENTIFIED = {
+    "data=cascaded_tanks": ["data=cascaded_tanks"],
+    "data=csv": ["data=csv", "data.estimation=train.csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.02"],
+    "system=building": [],
+    "output=model.py": [],
+}
+
+
+@pytest.fixture(scope="module")
+def model_of(tmp_path_factory, request):
+    """Path of a model that fits the overrides of a validation or an export."""
+    made = {}
+
+    def model(overrides):
+        kind = next(kind for kind in IDENTIFIED if kind in overrides)
+        key = tuple(IDENTIFIED[kind])
+        if key not in made:
+            folder = tmp_path_factory.mktemp("model")
+            record_files(folder)
+            places = {"SYSID_DATA": str(request.getfixturevalue("shared_data"))} if "tanks" in kind else {}
+            arguments = ["-m", "experiments.identify", *shortened(list(key), folder / "run"), "validate=false"]
+            result = call(arguments, folder, PYTHONPATH=str(ROOT), **places)
+            assert result.returncode == 0, result.stdout + result.stderr
+            made[key] = folder / "run" / "model.nc"
+        return made[key]
+
+    return model
 
 
 def shortened(overrides, folder):
@@ -71,7 +106,7 @@ def shortened(overrides, folder):
 
 @commands
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_runs(command, tmp_path, files, request):
+def test_command_runs(command, tmp_path, files, model_of, request):
     program, *overrides = shlex.split(command)
     program, folder = program.rpartition("-")[2], tmp_path / "run"
     if program == "benchmark":
@@ -84,12 +119,20 @@ def test_command_runs(command, tmp_path, files, request):
         given = [o for o in overrides if not o.startswith("output=")]
         few = [] if any(o.startswith("tasks=") for o in given) else ["study=table_4", "tasks=[rastrigin]"]
         overrides = [*given, *few, "quick=true", "figures=false", f"output={folder}"]
+    elif program in ("validate", "export"):
+        shutil.copy(model_of(overrides), tmp_path / "model.nc")
+        quick = ["propagation=taylor", "figures=false", "duration=2d"] if program == "validate" else []
+        kept = [o for o in overrides if not o.startswith("duration=")]
+        overrides = [*kept, *quick, f"hydra.run.dir={folder}"]
     else:
         overrides = shortened(overrides, folder)
     needed = program == "reproduce" or any(f"data={name}" in overrides for name in PUBLISHED)  # no test downloads
     places = {"SYSID_DATA": str(request.getfixturevalue("shared_data"))} if needed else {}
     result = call(["-m", f"experiments.{program}", *overrides], tmp_path, PYTHONPATH=str(ROOT), **places)
     assert result.returncode == 0, result.stdout + result.stderr
+    if program == "export":
+        assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0
+        return
     assert any(folder.rglob("*.csv" if program == "reproduce" else "*.json"))
 
 
@@ -134,13 +177,15 @@ def test_python_examples_run(tmp_path, capsys, monkeypatch):
     """All Python blocks that are not files, in one namespace and an empty folder."""
     monkeypatch.chdir(tmp_path)
     code = [text for kind, text in BLOCKS if kind == "python" and not text.startswith("# mine/")]
-    assert len(code) == 5
+    assert len(code) == 6
     if config.DISABLE_JIT:
         code = [text.replace("2000", "200") for text in code]
     namespace = {}
     for text in code:
         exec(compile(text, "README.md", "exec"), namespace)
-    points, inserted, first_variance = capsys.readouterr().out.split()
+    first, simulated = capsys.readouterr().out.splitlines()
+    points, inserted, first_variance = first.split()
+    assert float(re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)[1]) > 90
     assert int(points) == (37 if config.DISABLE_JIT else 60)
     assert 0 < float(inserted) < 0.6
     assert float(first_variance) == pytest.approx(1.0)
@@ -152,7 +197,9 @@ def test_python_examples_run(tmp_path, capsys, monkeypatch):
     assert abs(namespace["report"].mean) < 5
     assert {"displacement", "displacement_noise_free", "force"} <= set(namespace["dataset"])
     assert namespace["ensemble"].output.shape == (20, 52, 1)
-    assert {path.name for path in (tmp_path / "own").iterdir()} == {"model.nc", "ensemble.nc"}
+    assert {path.name for path in (tmp_path / "own").iterdir()} == {
+        *("model.nc", "ensemble.nc", "narx_model.nc", "narx_model.py")
+    }
 
 
 def test_nothing_is_left_to_fill_in():

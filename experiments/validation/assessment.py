@@ -15,6 +15,8 @@ from sysid.forecast import Divergence, Forecast, RecordForecast, check_records, 
 from sysid.joint import JointModel
 from sysid.narx import Target
 from sysid.propagation import MeanOnly, Propagation
+from sysid.propagation import Moments as Propagated
+from sysid.propagation.about_path import variance_about
 from sysid.validation import Moments, Validation, validate
 
 Array: TypeAlias = NDArray[np.float64]
@@ -189,8 +191,7 @@ def _predicted(joint: JointModel, material: Material, case: Case, propagation: P
 
 
 def _about_path(path: RecordForecast, spread: RecordForecast) -> RecordForecast:
-    variance = spread.variance + (spread.mean - path.mean) ** 2
-    return replace(path, variance=np.where(np.isnan(variance) & np.isfinite(path.mean), np.inf, variance))
+    return replace(path, variance=variance_about(path.mean, Propagated(spread.mean, spread.variance)))
 
 
 def _later(shorter: Predicted, case: Case, max_lag: int) -> Predicted | None:

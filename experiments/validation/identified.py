@@ -36,7 +36,7 @@ class Trial:
 NO_TRIAL = Trial()
 
 
-def trial_of(config: DictConfig, source: Source, model: Model | None) -> Trial:
+def trial_of(config: DictConfig, source: Source, model: Model | JointModel | None) -> Trial:
     """One step and free run on the test records of a source; nothing for simulations, tables, or without a test.
 
     What does not fit is told and not raised: the identification has succeeded.
@@ -62,4 +62,5 @@ def tell_free_run(found: dict[str, Any]) -> None:
         return
     fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
     covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
-    log.info("%s: RMSE %.4g %s, fit %s, 95 %% band covers %s", start, found["rmse"], found["unit"], fit, covered)
+    error = f"{found['rmse']:.4g} {found['unit']}".removesuffix(" 1").rstrip()
+    log.info("%s: RMSE %s, fit %s, 95 %% band covers %s", start, error, fit, covered)

@@ -29,7 +29,7 @@ from sysid.model import Model
 from sysid.narx import Narx
 from sysid.orders import Order
 from sysid.origin import Origin
-from sysid.propagation import MeanOnly, Propagation, Taylor
+from sysid.propagation import AboutPath, MeanOnly, Pathwise, Propagation
 from sysid.selection import Selection
 from sysid.training import Training
 from sysid.validation import validate
@@ -64,7 +64,7 @@ class NarxGPRegressor(RegressorMixin, BaseEstimator):
     scoring_horizon : int, optional
         Samples ahead that `score` predicts; None: free run.
     propagation : Propagation, optional
-        What becomes of the uncertainty over several samples; None: `sysid.propagation.Taylor`.
+        How uncertainty grows over several samples, about the fed-back mean; None: `sysid.propagation.Pathwise`.
     budget, kernel, training, mean, insertion, acceptance, reduction, selection, standardise, random_state
         As for `OnlineGPRegressor`; with ``training.n_initial`` rows or fewer, all of them train.
 
@@ -252,7 +252,7 @@ class NarxGPRegressor(RegressorMixin, BaseEstimator):
         return run_ahead(self.model_, records, horizon, self._propagation(with_std)), signals.outputs
 
     def _propagation(self, with_std: bool) -> Propagation:
-        return self.propagation or (Taylor() if with_std else MeanOnly())
+        return AboutPath(self.propagation or Pathwise()) if with_std else MeanOnly()
 
     def _used(self, inputs: np.ndarray) -> np.ndarray:
         """Inputs of the model, in its order; an input without lags is none of them."""

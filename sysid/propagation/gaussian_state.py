@@ -88,7 +88,7 @@ def _fed_back(dynamics: Dynamics, covariance: Array, targets: UncertainTargets) 
         both = cross[:, newest]
         own = own + covariance[:, newest, newest] + both + both.transpose(0, 2, 1)
         cross = cross + covariance[:, :, newest]
-    return cross, own
+    return cross, 0.5 * (own + own.transpose(0, 2, 1))  # rounding must not feed an antisymmetric part back
 
 
 def _shifted(covariance: Array, cross: Array, own: Array) -> Array:

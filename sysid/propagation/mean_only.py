@@ -49,7 +49,7 @@ def _compiled(dynamics: Dynamics, mean_map: MeanMap, past: Array, exogenous: Arr
 
 
 def _interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:
-    paths = Paths(dynamics, past, exogenous, 1)
+    paths = Paths(dynamics, past, exogenous, 1, None)
     for t in range(paths.n_steps):
         targets = dynamics.targets(paths.regressors(t))
         values = paths.to_value(t, targets.mean)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysid.dynamics import Dynamics
-from sysid.propagation.paths import Paths, checked_count, of_conditionals
+from sysid.propagation.paths import Paths, checked_count, checked_coverage
 from sysid.propagation.propagation import Array, Moments, Propagation
 
 
@@ -22,19 +22,21 @@ class MonteCarlo(Propagation):
 
     n_samples: int = 200  # trajectories per start
     process_noise: bool = False  # whether the noise of the model is fed back
+    coverage: float | None = 0.95  # of the band that the variance stands for; None: the variance of all draws
 
     def __post_init__(self) -> None:
         checked_count("MonteCarlo", "n_samples", self.n_samples, 2)
+        checked_coverage("MonteCarlo", self.coverage)
 
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
         """See `Propagation.propagate`."""
-        paths = Paths(dynamics, past, exogenous, self.n_samples)
+        paths = Paths(dynamics, past, exogenous, self.n_samples, self.coverage)
         noise = dynamics.noise_variance * self.process_noise
         for t in range(paths.n_steps):
             targets = dynamics.targets(paths.regressors(t))
             mean, variance = paths.to_value(t, targets.mean), targets.variance.reshape(paths.shape)
             paths.push(t, mean + np.sqrt(variance + noise) * generator.standard_normal(paths.shape))
-            paths.note(t, *of_conditionals(mean, variance))
+            paths.note(t, *paths.of_conditionals(mean, variance))
         return paths.moments()
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from sysid.dynamics import Dynamics
 from sysid.propagation.propagation import Moments
@@ -22,15 +23,20 @@ class Paths:
         As for `Propagation.propagate`.
     n_paths : int
         P.
+    coverage : float or None
+        Part of the paths whose spread counts (`of_draws`). A start is over when more than the others have left the
+        bounds; without it, when one has.
     """
 
-    def __init__(self, dynamics: Dynamics, past: Array, exogenous: Array, n_paths: int) -> None:
+    def __init__(self, dynamics: Dynamics, past: Array, exogenous: Array, n_paths: int, coverage: float | None) -> None:
         n_starts, self.n_steps, _ = exogenous.shape
         self.dynamics, self.exogenous = dynamics, exogenous
         self.shape = (n_starts, n_paths, dynamics.n_outputs)
         self.values = np.empty((n_starts, n_paths, dynamics.n_lags + self.n_steps, dynamics.n_outputs))
         self.values[:, :, : dynamics.n_lags] = past[:, None]
         self.bounds = dynamics.bounds(past)
+        self.coverage = coverage
+        self._lost = np.zeros((n_starts, n_paths), dtype=bool)
         self._has_left = np.zeros(n_starts, dtype=bool)
         self._moments = Moments(*np.full((2, n_starts, self.n_steps, dynamics.n_outputs), np.nan))
 
@@ -46,14 +52,25 @@ class Paths:
         return self.dynamics.to_value(targets.reshape(self.shape), previous)
 
     def push(self, t: int, values: Array) -> None:
-        """Feed the outputs (b, P, m) of step t back; a start of which a path has left the bounds is over."""
+        """Feed the outputs (b, P, m) of step t back; a start of which too many paths have left the bounds is over."""
         inside = np.all(self.bounds.contain(values), axis=2)
-        leaves = ~np.all(inside, axis=1) & ~self._has_left
+        self._lost |= ~inside
+        allowed = 0.0 if self.coverage is None else 1.0 - self.coverage
+        leaves = (self._lost.mean(axis=1) > allowed + 1e-12) & ~self._has_left
         for b in np.flatnonzero(leaves):
             self._moments.mean[b, t] = values[b, np.argmin(inside[b])]
         self._has_left |= leaves
         held = self.values[:, :, self.dynamics.n_lags + t - 1]
         self.values[:, :, self.dynamics.n_lags + t] = np.where(inside[:, :, None], values, held)
+
+    def of_draws(self, values: Array) -> tuple[Array, Array]:
+        """Centre and variance (b, m) of outputs (b, P, m); paths that have left count as infinitely far away."""
+        return of_draws(np.where(self._lost[:, :, None], np.nan, values), self.coverage)
+
+    def of_conditionals(self, mean: Array, variance: Array) -> tuple[Array, Array]:
+        """Centre and variance (b, m) of a mixture of distributions with these moments (b, P, m)."""
+        centre, spread = self.of_draws(mean)
+        return centre, (variance.mean(axis=1) if self.coverage is None else np.median(variance, axis=1)) + spread
 
     def note(self, t: int, mean: Array, variance: Array) -> None:
         """Keep the moments (b, m) of step t of all starts that are not over; call it after `push`."""
@@ -65,16 +82,27 @@ class Paths:
         return self._moments
 
 
-def of_draws(values: Array) -> tuple[Array, Array]:
-    """Mean and unbiased variance (b, m) over draws (b, P, m); the variance of a single draw is 0."""
+def of_draws(values: Array, coverage: float | None) -> tuple[Array, Array]:
+    """Centre and variance (b, m) over draws (b, P, m), nan where a draw is lost.
+
+    With a coverage c: the median, and the variance of the normal distribution about it whose central band of
+    probability c holds the part c of the draws; a few draws that go far away, or are lost, do not set it. None: mean
+    and unbiased variance (that of a single draw is 0).
+    """
     n = values.shape[1]
-    return values.mean(axis=1), values.var(axis=1, ddof=1) if n > 1 else np.zeros(values[:, 0].shape)
+    if coverage is None:
+        return values.mean(axis=1), values.var(axis=1, ddof=1) if n > 1 else np.zeros(values[:, 0].shape)
+    known = np.where(np.isnan(values), np.inf, values)
+    centre = np.quantile(known, 0.5, axis=1, method="lower")
+    distance = np.where(np.isnan(values), np.inf, np.abs(known - np.where(np.isfinite(centre), centre, 0.0)[:, None]))
+    half = np.quantile(distance, coverage, axis=1, method="higher")
+    return centre, np.asarray((half / ndtri(0.5 + 0.5 * coverage)) ** 2)
 
 
-def of_conditionals(mean: Array, variance: Array) -> tuple[Array, Array]:
-    """Mean and variance (b, m) of a mixture of distributions with these moments (b, P, m)."""
-    centre, spread = of_draws(mean)
-    return centre, variance.mean(axis=1) + spread
+def checked_coverage(owner: str, value: float | None) -> None:
+    """Refuse a coverage that is not between 0 and 1."""
+    if value is not None and not 0 < value < 1:
+        raise ValueError(f"{owner}: coverage must be None or a number above 0 and below 1, got {value!r}")
 
 
 def checked_count(owner: str, name: str, value: int, least: int) -> None:

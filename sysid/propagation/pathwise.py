@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from sysid.dynamics import Dynamics
 from sysid.model import Model
-from sysid.propagation.paths import Paths, checked_count, of_draws
+from sysid.propagation.paths import Paths, checked_count, checked_coverage
 from sysid.propagation.prior_draw import Draws, draw
 from sysid.propagation.propagation import Array, Moments, Propagation
 
@@ -32,9 +32,11 @@ class Pathwise(Propagation):
     n_samples: int = 200  # functions, and trajectories per start
     n_features: int = 100  # cosines that a function is made of
     process_noise: bool = False  # whether the noise of the model is fed back
+    coverage: float | None = 0.95  # of the band that the variance stands for; None: the variance of all draws
 
     def __post_init__(self) -> None:
         checked_count("Pathwise", "n_samples", self.n_samples, 2)
+        checked_coverage("Pathwise", self.coverage)
         checked_count("Pathwise", "n_features", self.n_features, 1)
 
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
@@ -46,18 +48,17 @@ class Pathwise(Propagation):
             A kernel whose functions cannot be drawn.
         """
         functions = self.functions(dynamics, generator)
-        paths = Paths(dynamics, past, exogenous, self.n_samples)
+        paths = Paths(dynamics, past, exogenous, self.n_samples, self.coverage)
         noise = np.sqrt(dynamics.noise_variance) * self.process_noise
         for t in range(paths.n_steps):
             x = paths.regressors(t)
             values = paths.to_value(t, functions(x))
+            paths.push(t, values + noise * generator.standard_normal(paths.shape))
             if t == 0:
                 targets = dynamics.targets(x[:: self.n_samples])
-                moments = dynamics.to_value(targets.mean, past[:, -1]), targets.variance
+                paths.note(t, dynamics.to_value(targets.mean, past[:, -1]), targets.variance)
             else:
-                moments = of_draws(values)
-            paths.push(t, values + noise * generator.standard_normal(paths.shape))
-            paths.note(t, *moments)
+                paths.note(t, *paths.of_draws(values))
         return paths.moments()
 
     def functions(self, dynamics: Dynamics, generator: np.random.Generator) -> Callable[[Array], Array]:

@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 
 from sysid.dynamics import Dynamics
 from sysid.model import Model
-from sysid.propagation.paths import Paths, checked_count, of_conditionals
+from sysid.propagation.paths import Paths, checked_count, checked_coverage
 from sysid.propagation.propagation import Array, Moments, Propagation
 
 KNOWN = 1e-12  # of the prior variance: a value whose conditional variance is smaller is certain
@@ -28,9 +28,11 @@ class SequentialConditioning(Propagation):
 
     n_samples: int = 200  # trajectories per start
     process_noise: bool = False  # whether the noise of the model is fed back
+    coverage: float | None = 0.95  # of the band that the variance stands for; None: the variance of all draws
 
     def __post_init__(self) -> None:
         checked_count("SequentialConditioning", "n_samples", self.n_samples, 2)
+        checked_coverage("SequentialConditioning", self.coverage)
 
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
         """See `Propagation.propagate`.
@@ -45,7 +47,7 @@ class SequentialConditioning(Propagation):
                 f"SequentialConditioning: {exogenous.shape[1]} steps of {self.n_samples} trajectories need "
                 f"{8 * size / 2**30:.0f} GiB; use fewer trajectories, a shorter horizon, or Pathwise"
             )
-        paths = Paths(dynamics, past, exogenous, self.n_samples)
+        paths = Paths(dynamics, past, exogenous, self.n_samples, self.coverage)
         n_rows = len(past) * self.n_samples
         drawn = [_Drawn(model, n_rows, paths.n_steps, generator) for model in dynamics.models]
         noise = np.sqrt(dynamics.noise_variance) * self.process_noise
@@ -54,9 +56,9 @@ class SequentialConditioning(Propagation):
             mean, variance, values = (
                 np.stack(part, axis=1) for part in zip(*(one.step(t, x) for one in drawn), strict=True)
             )
-            conditional = of_conditionals(paths.to_value(t, mean), variance.reshape(paths.shape))
+            conditional = paths.to_value(t, mean), variance.reshape(paths.shape)
             paths.push(t, paths.to_value(t, values) + noise * generator.standard_normal(paths.shape))
-            paths.note(t, *conditional)
+            paths.note(t, *paths.of_conditionals(*conditional))
         return paths.moments()
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:

@@ -184,6 +184,11 @@ def plain(value):
         return value.value
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
+        return {"_target_": name} | {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     return value
 
 

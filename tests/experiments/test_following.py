@@ -90,11 +90,11 @@ def test_a_stream_that_ends_early_is_kept(tmp_path, monkeypatch):
 
     original, calls = Identification.observe, []
 
-    def observe(self, regressor, target):
+    def observe(self, regressor, target, *, follows):
         calls.append(1)
         if len(calls) > N_INITIAL + 45:
             raise KeyboardInterrupt
-        return original(self, regressor, target)
+        return original(self, regressor, target, follows=follows)
 
     monkeypatch.setattr(Identification, "observe", observe)
     with pytest.raises(Stopped):

@@ -135,7 +135,7 @@ def test_nothing_that_varies_is_rank_zero():
 
 @pytest.mark.parametrize("ridge", [-1.0, math.inf, math.nan])
 def test_a_wrong_ridge_is_named(ridge):
-    with pytest.raises(ValueError, match=r"LinearArx.fit\(ridge=.*expected a finite number >= 0"):
+    with pytest.raises(ValueError, match=r"linear_fit\(ridge=.*expected a finite number >= 0"):
         LinearArx.fit(NARX, known_system(), ridge=ridge)
 
 

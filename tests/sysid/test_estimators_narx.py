@@ -22,7 +22,7 @@ from sysid.identify import Identification, Settings
 from sysid.joint import JointModel
 from sysid.kernels import LinearForm
 from sysid.narx import Narx
-from sysid.propagation import MeanOnly, Taylor
+from sysid.propagation import MeanOnly, Pathwise, Taylor
 from sysid.training import MaximumLikelihood
 from sysid.validation import validate
 
@@ -175,12 +175,17 @@ def test_the_standard_deviation_is_that_of_a_measurement():
 
 
 def test_the_propagation_is_chosen():
-    default, first_order, crude = (
-        quick(propagation=rule).fit(U, Y[:, 0]).simulate(NEW_U, NEW_Y[:2, 0], return_std=True)[1]
-        for rule in (None, Taylor(), MeanOnly())
+    rules = (None, Pathwise(), Taylor(), MeanOnly())
+    means, spreads = zip(
+        *(quick(propagation=rule).fit(U, Y[:, 0]).simulate(NEW_U, NEW_Y[:2, 0], return_std=True) for rule in rules),
+        strict=True,
     )
-    np.testing.assert_array_equal(default, first_order)
-    assert (default[4:] > crude[4:]).all()
+    default, drawn, first_order, crude = spreads
+    np.testing.assert_array_equal(default, drawn)
+    assert default[4:].mean() > crude[4:].mean()
+    assert (first_order[4:] > crude[4:]).all()
+    for mean in means[1:]:
+        np.testing.assert_array_equal(mean, means[0])
 
 
 @pytest.mark.parametrize("horizon", [None, 1, 4])

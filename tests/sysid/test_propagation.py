@@ -7,7 +7,7 @@ import pytest
 from identified import ONE, identified, mixed, naive_draws, naive_posterior, one_model, signals, unstable
 
 from sysid import OnlineGP, SquaredExponential
-from sysid.dynamics import Dynamics
+from sysid.dynamics import Dynamics, exogenous_rows
 from sysid.free_run import free_run
 from sysid.joint import JointModel
 from sysid.kernels import Kernel, Linear, Matern32, Matern52, Product, Sum
@@ -23,6 +23,7 @@ from sysid.propagation import (
     SequentialConditioning,
     Taylor,
 )
+from sysid.propagation.paths import Paths, of_draws
 from sysid.propagation.prior_draw import Draws, can_draw, draw
 from sysid.scaling import Scaling
 
@@ -159,8 +160,8 @@ def test_combinations_of_features_are_fed_back():
         np.testing.assert_allclose(one.variance, other.variance, rtol=1e-6)
     joint = mixed(joint)
     drawn = naive_draws(joint, started(), inputs(7)[:, 0], 4000, seed=2)
-    exact = free_run(joint, inputs(7), started(), propagation=SequentialConditioning(600))
-    for rule in (MomentMatching(), Pathwise(1500, 10)):
+    exact = free_run(joint, inputs(7), started(), propagation=SequentialConditioning(600, coverage=None))
+    for rule in (MomentMatching(), Pathwise(1500, 10, coverage=None)):
         run = free_run(joint, inputs(7), started(), propagation=rule)
         variance = exact.variance if isinstance(rule, Pathwise) else drawn.var(axis=0)
         np.testing.assert_allclose(np.log(run.variance / variance), 0.0, atol=0.35)
@@ -172,7 +173,7 @@ def test_combinations_of_features_are_fed_back():
 def test_independent_draws_equal_naive_ones(predict, noise):
     joint = identified(predict, noise_variance=1e-2)
     drawn = naive_draws(joint, started(), inputs(9)[:, 0], 3_000, seed=2, feed_noise=noise)
-    run = free_run(joint, inputs(9), started(), propagation=MonteCarlo(300, process_noise=noise), seed=4)
+    run = free_run(joint, inputs(9), started(), propagation=MonteCarlo(300, process_noise=noise, coverage=None), seed=4)
     spread = drawn.std(axis=0)
     np.testing.assert_allclose(run.mean, drawn.mean(axis=0), atol=0.25 * spread.max())
     np.testing.assert_allclose(run.variance, drawn.var(axis=0), rtol=0.35)
@@ -184,7 +185,9 @@ def test_independent_draws_equal_naive_ones(predict, noise):
 def test_many_independent_draws_equal_naive_ones(noise):
     joint = identified("change", noise_variance=1e-2)
     drawn = naive_draws(joint, started(), inputs(14)[:, 0], 40_000, seed=2, feed_noise=noise)
-    run = free_run(joint, inputs(14), started(), propagation=MonteCarlo(20_000, process_noise=noise), seed=4)
+    run = free_run(
+        joint, inputs(14), started(), propagation=MonteCarlo(20_000, process_noise=noise, coverage=None), seed=4
+    )
     np.testing.assert_allclose(run.mean, drawn.mean(axis=0), atol=0.03 * drawn.std(axis=0).max())
     np.testing.assert_allclose(run.variance, drawn.var(axis=0), rtol=0.06)
 
@@ -207,14 +210,16 @@ def integrator(noise_variance=1e-4):
     return Model(narx, Scaling(np.zeros(2), np.array([1.0, 2.0])), ZeroMean(), gp)
 
 
-@pytest.mark.parametrize("propagation", [Pathwise(300, 50), SequentialConditioning(300)], ids=name_of)
+@pytest.mark.parametrize(
+    "propagation", [Pathwise(300, 50, coverage=None), SequentialConditioning(300, coverage=None)], ids=name_of
+)
 def test_one_function_per_trajectory_adds_up_where_independent_draws_average_out(propagation):
     """At a constant input each step adds the same unknown: variance n^2 s2 after n steps, not n s2."""
     model = integrator()
     u, y = np.full((13, 1), 3.2), np.zeros((3, 1))
     one = model.predict([[0.0, 3.2]])
     steps = np.arange(1, 11)[:, None]
-    independent = free_run(model, u, y, propagation=MonteCarlo(300))
+    independent = free_run(model, u, y, propagation=MonteCarlo(300, coverage=None))
     np.testing.assert_allclose(independent.variance, steps * one.variance, rtol=0.3)
     consistent = free_run(model, u, y, propagation=propagation)
     np.testing.assert_allclose(consistent.variance, steps**2 * one.variance, rtol=0.3)
@@ -276,8 +281,8 @@ TAME = [SE, KERNELS[2], Sum([Linear(0.01, [0.01, 0.01, 0.01]), SE])]  # their tr
 def test_drawn_functions_agree_with_conditioning_step_by_step(kernel):
     model = one_model(Narx(**ONE), 8, kernel, noise_variance=1e-2)
     u, y = inputs(9), started(1)
-    pathwise = free_run(model, u, y, propagation=Pathwise(1500, 10), seed=1)
-    exact = free_run(model, u, y, propagation=SequentialConditioning(500), seed=2)
+    pathwise = free_run(model, u, y, propagation=Pathwise(1500, 10, coverage=None), seed=1)
+    exact = free_run(model, u, y, propagation=SequentialConditioning(500, coverage=None), seed=2)
     np.testing.assert_allclose(pathwise.mean, exact.mean, atol=0.25 * np.sqrt(exact.variance.max()))
     np.testing.assert_allclose(np.log(pathwise.variance / exact.variance)[1:], 0.0, atol=0.35)
 
@@ -286,8 +291,8 @@ def test_drawn_functions_agree_with_conditioning_step_by_step(kernel):
 def test_many_drawn_functions_agree_with_conditioning_step_by_step():
     joint = identified("change", noise_variance=1e-2)
     u, y = inputs(24), started()
-    pathwise = free_run(joint, u, y, propagation=Pathwise(4000, 100), seed=1)
-    exact = free_run(joint, u, y, propagation=SequentialConditioning(2000), seed=2)
+    pathwise = free_run(joint, u, y, propagation=Pathwise(4000, 100, coverage=None), seed=1)
+    exact = free_run(joint, u, y, propagation=SequentialConditioning(2000, coverage=None), seed=2)
     np.testing.assert_allclose(pathwise.mean, exact.mean, atol=0.1 * np.sqrt(exact.variance.max()))
     np.testing.assert_allclose(np.log(pathwise.variance / exact.variance), 0.0, atol=0.2)
 
@@ -297,7 +302,7 @@ def test_drawn_functions_of_a_static_model_have_the_moments_of_its_posterior():
     narx = Narx(outputs={"a": []}, inputs={"u": [0, 1, 2]}, predict="value")
     model = one_model(narx, 8, SE, noise_variance=1e-2)
     u = inputs(12)
-    run = free_run(model, u, np.empty((0, 1)), propagation=Pathwise(3000, 20))
+    run = free_run(model, u, np.empty((0, 1)), propagation=Pathwise(3000, 20, coverage=None))
     rows = np.stack([u[np.maximum(np.arange(12) - lag, 0), 0] for lag in (0, 1, 2)], axis=1)
     expected = model.predict(rows)
     np.testing.assert_allclose(run.mean[:, 0], expected.mean, atol=0.1 * np.sqrt(expected.variance.max()))
@@ -422,3 +427,63 @@ def test_counts_are_checked():
                 kind(wrong)
     with pytest.raises(ValueError, match="use fewer trajectories, a shorter horizon, or Pathwise"):
         free_run(one_model(Narx(**ONE), 8, SE), np.zeros((9000, 1)), started(1), propagation=SequentialConditioning())
+
+
+def test_rounding_does_not_make_a_long_run_of_two_outputs_diverge():
+    """The antisymmetric part that rounding leaves in the covariance of the outputs would grow at every step."""
+    joint = identified("change")
+    u = np.tile(inputs(40), (12, 1))
+    run = free_run(joint, u, started(), propagation=Taylor())
+    dynamics, path = Dynamics(joint), free_run(joint, u, started())
+    past = np.concatenate([started(), path.mean])
+    state, spread = np.zeros((4, 4)), []
+    for k in range(4, len(u)):
+        last = past[k - 2 : k].reshape(1, 2, 2)
+        x = dynamics.regressors(last, exogenous_rows(dynamics.narx, u, np.array([k])))
+        slope = np.zeros((2, 4))
+        slope[:, dynamics.state_index] = dynamics.gradient(x)[0][:, dynamics.feedback]
+        slope[:, 2:] += np.eye(2)  # the targets are changes
+        move = np.vstack([np.eye(4)[2:], slope])
+        state = move @ state @ move.T
+        state[2:, 2:] += np.diag(dynamics.targets(x).variance[0])
+        state = (state + state.T) / 2
+        spread.append(np.diag(state)[2:])
+    np.testing.assert_allclose(run.mean, path.mean, rtol=1e-9)
+    np.testing.assert_allclose(run.variance, spread, rtol=1e-6)
+
+
+def test_few_draws_that_run_away_do_not_set_the_band():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 2000, 1))
+    centre, variance = of_draws(values, 0.95)
+    assert variance[0, 0] == pytest.approx(1.0, rel=0.1)
+    values[0, :40] = [[1e6]] * 20 + [[np.nan]] * 20
+    again, robust = of_draws(values, 0.95)
+    assert again[0, 0] == pytest.approx(centre[0, 0], abs=0.1)
+    assert robust[0, 0] == pytest.approx(1.5, rel=0.2)
+    assert of_draws(values[:, :20], None)[1][0, 0] == 0.0
+    values[0, :200] = np.nan
+    assert of_draws(values, 0.95)[1][0, 0] == np.inf
+
+
+@pytest.mark.parametrize("coverage", [0.95, None])
+def test_a_start_is_over_when_more_paths_have_left_than_the_band_leaves_out(coverage):
+    model = unstable(1.0, (0.0, 1.0))
+    paths = Paths(Dynamics(model), np.zeros((2, 1, 1)), np.zeros((2, 3, model.narx.n_features)), 40, coverage)
+    values = np.zeros((2, 40, 1))
+    values[0, :2] = 1e9
+    paths.push(0, values)
+    paths.note(0, *paths.of_draws(values))
+    over = np.isnan(paths.moments().variance[:, 0, 0])
+    assert over.tolist() == [coverage is None, False]
+    values[0, :3] = 1e9
+    paths.push(1, values)
+    paths.note(1, *paths.of_draws(values))
+    assert np.isnan(paths.moments().variance[:, 1, 0]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("rule", [Pathwise, MonteCarlo, SequentialConditioning])
+@pytest.mark.parametrize("coverage", [0.0, 1.0, -0.5])
+def test_a_coverage_that_is_no_probability_is_refused(rule, coverage):
+    with pytest.raises(ValueError, match="coverage must be None or a number above 0 and below 1"):
+        rule(coverage=coverage)
