@@ -39,8 +39,13 @@ def run(config: DictConfig, folder: Path) -> float:
     scores = []
     for target in targets:
         log.info("Output %s", target)
-        (folder / target).mkdir()
-        scores.append(identification.run(_of(config, target, validate=False), folder / target))
+        own = folder / target
+        own.mkdir()
+        try:
+            scores.append(identification.run(_of(config, target, validate=False), own))
+        finally:
+            if not any(own.iterdir()):  # refused before anything was computed
+                own.rmdir()
     joint = JointModel(tuple(Model.load(folder / target / "model.nc") for target in targets))
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
     joint.save(folder / "model.nc", attributes=attributes)

@@ -21,6 +21,10 @@ COMMANDS = [line for line in LINES if line.startswith(".venv/bin/sysid-")]
 PUBLISHED = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concrete")
 SHORT = ["duration=289samples", "training.n_initial=60"]
 GENERATED = ["estimation=300", "validation=80", "test=150", "initialisation_window=10", "training.n_initial=20"]
+SIMULATED = [
+    *("training.n_initial=300", "training.folds=2", "training.routes.0.evaluations=4"),
+    *("training.routes.1.search_points=20", "training.routes.1.stages=1", "propagation=mean_only"),
+]
 HOURS = 24 * 6
 INITIAL = "training.n_initial"  # as short as the run
 commands = pytest.mark.skipif(config.DISABLE_JIT, reason="a command says and writes the same without the compiler")
@@ -98,7 +102,13 @@ def model_of(tmp_path_factory, request):
 
 def shortened(overrides, folder):
     """The overrides of a command, and what makes the run short where they do not say otherwise."""
-    short = [*SHORT, "budget=20", "figures=false", f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}"]
+    short = [
+        *(SIMULATED if "training=free_run" in overrides else SHORT),
+        "budget=20",
+        "figures=false",
+        f"hydra.run.dir={folder}",
+        f"hydra.sweep.dir={folder}",
+    ]
     taken = {o.split("=")[0] for o in overrides} - {"duration", INITIAL}
     kept = [item for item in overrides if not item.startswith(INITIAL)]
     return [*kept, *(item for item in short if item.split("=")[0] not in taken)]

@@ -57,7 +57,8 @@ def _free_run(run: Axes, error: Axes, assessment: Assessment, output: str) -> No
     keep_in_sight(error, measured[one.sample] - mean)
     score, unit_of_error = assessment.scores[assessment.free_run][output], assessment.error_unit(output)
     where = f"; the longest of {len(found.records)} records" if len(found.records) > 1 else ""
-    said = f"RMSE {score.rmse:.4g} {unit_of_error}, fit {score.fit_percent:.1f} %"
+    error_size = f"{score.rmse:.4g} {unit_of_error}".removesuffix(" 1")
+    said = f"RMSE {error_size}, fit {score.fit_percent:.1f} %" if np.isfinite(score.rmse) else "it diverges"
     covered = f"the 95 % band covers {100 * score.coverage_95:.1f} %"
     run.set_title(f"{output}, free run: {said}, {covered}{where}", loc="left", fontsize="medium")
     run.set_ylabel(f"{output} [{unit}]")

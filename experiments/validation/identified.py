@@ -46,6 +46,9 @@ def trial_of(config: DictConfig, source: Source, model: Model | JointModel | Non
         return NO_TRIAL
     if not (recordings.test or recordings.validation):
         return NO_TRIAL
+    if isinstance(model, Model) and len(model.narx.output_names) > 1:
+        others = [name for name in model.narx.output_names if name != model.narx.target]
+        return Trial(reason=f"{others} are outputs among the regressors without a model; take narx.target=all")
     try:
         joint, material = JointModel.of(model), recorded_material(recordings, None)
         options = Options(horizons=(1,), seed=config.seed, figures=config.figures)

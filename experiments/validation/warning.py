@@ -6,6 +6,7 @@ from math import isfinite
 from experiments.validation.assessment import Assessment
 from experiments.validation.options import Case
 from experiments.validation.region import Departures, departures
+from sysid.forecast import Divergence
 from sysid.validation import Validation
 
 FAR_WORSE = 3.0  # times the error of one step
@@ -31,16 +32,14 @@ def warnings_of(assessment: Assessment) -> list[str]:
 def _divergences(assessment: Assessment) -> Iterator[str]:
     for case, found in assessment.forecasts.items():
         for where in found.diverged:
-            name = assessment.material.records[where.record].attrs["name"]
             yield (
-                f"{_prediction(case)} of record {name!r} diverges at {where.time:g} {_clock(assessment)}: "
+                f"{_which(assessment, case, where)} diverges at {where.time:g} {_clock(assessment)}: "
                 f"{where.output} leaves its bounds with {_number(where.value, assessment.unit(where.output))}; "
                 "what comes after counts as infinitely wrong"
             )
         for where in assessment.unbounded[case]:
-            name = assessment.material.records[where.record].attrs["name"]
             yield (
-                f"{_prediction(case)} of record {name!r}: what is not known of the model is enough to let it diverge, "
+                f"{_which(assessment, case, where)}: what is not known of the model is enough to let it diverge, "
                 f"at {where.time:g} {_clock(assessment)}; from there on its band has no bounds"
             )
     if assessment.loop is not None and assessment.loop.n_lost:
@@ -129,6 +128,11 @@ def _unknown(assessment: Assessment) -> Iterator[str]:
         if any(known) and not all(known):
             who, other = ("model", "data") if known[0] else ("data", "model")
             yield f"the {who} states the unit of {name}, {known[0] or known[1]}, the {other} does not: not compared"
+
+
+def _which(assessment: Assessment, case: Case, where: Divergence) -> str:
+    name = assessment.material.records[where.record].attrs["name"]
+    return f"{_prediction(case)} of record {name!r} after a window of {case.window}"
 
 
 def _prediction(case: Case) -> str:
