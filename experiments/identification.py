@@ -24,6 +24,7 @@ from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
 from experiments.validation.identified import NO_TRIAL, Trial, trial_of
 from experiments.validation.report import writers as report_writers
+from experiments.written import write_every
 from sysid import store
 from sysid.identify import Identification, Settings, Step, identify
 from sysid.lag_window import LagWindow
@@ -213,15 +214,7 @@ def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[st
     sysid.store.StoreError
         If a file could not be written; the others are there.
     """
-    jobs = writers(config, folder, evidence, summary, trial)
-    failures = []
-    for job in jobs:
-        try:
-            job()
-        except store.StoreError as error:
-            failures.append(str(error))
-    if failures:
-        raise store.StoreError("; ".join(failures))
+    write_every(writers(config, folder, evidence, summary, trial))
 
 
 def writers(

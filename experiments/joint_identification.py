@@ -8,7 +8,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from experiments import identification
 from experiments.source import Source
 from experiments.validation.identified import tell_free_run, trial_of
-from experiments.validation.report import writers
+from experiments.validation.report import write
 from sysid.joint import JointModel
 from sysid.model import Model
 from sysid.narx import Narx
@@ -51,8 +51,7 @@ def run(config: DictConfig, folder: Path) -> float:
     joint.save(folder / "model.nc", attributes=attributes)
     trial = trial_of(config, source, joint)
     if trial.report is not None:
-        for write in writers(trial.report, folder, attributes, figures=config.figures):
-            write()
+        write(trial.report, folder, attributes, figures=config.figures)
         for target, found in trial.report.content["free_run"].items():
             log.info("Output %s", target)
             tell_free_run(found)

@@ -13,6 +13,7 @@ from experiments.validation.dataset import groups_of
 from experiments.validation.residuals import Residuals, residuals_of
 from experiments.validation.table import table
 from experiments.validation.warning import warnings_of
+from experiments.written import write_every
 from sysid import store
 
 log = logging.getLogger(__name__)
@@ -45,14 +46,7 @@ def write(report: Report, folder: Path, attributes: Mapping[str, Any], *, figure
     sysid.store.StoreError
         If a file could not be written; the others are there.
     """
-    failures = []
-    for job in writers(report, folder, attributes, figures=figures):
-        try:
-            job()
-        except store.StoreError as error:
-            failures.append(str(error))
-    if failures:
-        raise store.StoreError("; ".join(failures))
+    write_every(writers(report, folder, attributes, figures=figures))
 
 
 def writers(
