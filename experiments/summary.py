@@ -143,12 +143,14 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
             "the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
         )
     found += evidence.source.warnings()
-    if idle := without_effect(evidence.source.unused):
+    training = evidence.identification.settings.training
+    if idle := without_effect(evidence.source.unused | training.replaces):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
-        found += _quality_warnings(summary, follows=evidence.identification.adaptation is not None)
+        can_follow = evidence.identification.adaptation is None and not training.replaces
+        found += _quality_warnings(summary, can_follow=can_follow)
     found += [f"training: {note}" for note in _training_notes(evidence)]
     if summary["constant_features"]:
         found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
@@ -184,12 +186,12 @@ def without_effect(unused: Collection[str]) -> list[str]:
     return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in unused]
 
 
-def _quality_warnings(summary: dict[str, Any], *, follows: bool = False) -> list[str]:
+def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> list[str]:
     found = []
     smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
     if not math.isfinite(smse):
         return ["the target is constant in the validation part: its SMSE is not defined"]
-    advice = "" if follows else "; training=adaptive lets the hyper-parameters follow the stream"
+    advice = "; training=adaptive lets the hyper-parameters follow the stream" if can_follow else ""
     reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
     if not smse < 0.95 * value:
         found.append(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ LEAST_BOUNDS = {"length_scale_bounds": 0.0, "variance_bounds": 0.0, "weight_boun
 
 class Training(ABC):
     """Supplies hyper-parameters once the first `n_initial` samples are there."""
+
+    #: settings of an identification that it brings itself: those of the same name have no effect
+    replaces: ClassVar[frozenset[str]] = frozenset()
 
     n_initial: int | None  # samples to collect before learning starts; 0 starts empty, None takes all that there are
 

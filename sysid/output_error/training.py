@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class FreeRun(Training):
     The bands are calibrated for the simulation by the held-out error (`sysid.output_error.calibration`): kernel
     variance and noise are not those of a one-step likelihood.
     """
+
+    replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "mean", "selection"})
 
     n_initial: int | None = None  # samples; None: all that there are
     routes: Sequence[Route] = field(

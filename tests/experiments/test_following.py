@@ -81,7 +81,7 @@ def test_without_it_nothing_is_said(tmp_path, caplog):
 def test_advice_names_what_is_not_yet_done():
     bad = {"smse": 1.2, "smse_no_change": 1.0, "coverage_95": 0.5}
     assert all("training=adaptive" in line for line in _quality_warnings(bad))
-    assert not any("training=adaptive" in line for line in _quality_warnings(bad, follows=True))
+    assert not any("training=adaptive" in line for line in _quality_warnings(bad, can_follow=False))
 
 
 def test_a_stream_that_ends_early_is_kept(tmp_path, monkeypatch):

@@ -440,6 +440,16 @@ def test_overrides_without_effect_are_told(overrides, idle, tmp_path):
     assert any(note == f"without effect on {idle}" for note in notes)
 
 
+def test_what_a_training_brings_itself_is_told(tmp_path):
+    quick = ("training.folds=2", "training.routes.0.evaluations=3", "training.routes.1.stages=1")
+    short = ("training.n_initial=100", "duration=260samples", "training.routes.1.search_points=10", "figures=false")
+    given = ("system=van_der_pol", "training=free_run", "mean=linear", "budget=10", *quick, *short)
+    process = command(tmp_path / "run", *given)
+    assert process.returncode == 0, said(process)
+    assert "Note: without effect on VanDerPol: mean=linear" in process.stdout
+    assert "training=adaptive" not in process.stdout
+
+
 def test_too_few_substeps_are_told(tmp_path):
     """One substep of the building does not diverge while the valve saturates, and is wrong."""
     summaries = {
