@@ -36,6 +36,8 @@ def run(config: DictConfig, folder: Path) -> float:
     source = identification.source_of(config)
     targets = list(source.outputs) if named == ALL else [str(name) for name in named]
     _check(config, source, targets)
+    if len(targets) == 1:
+        return identification.run(_of(config, targets[0], validate=True), folder)
     scores = []
     for target in targets:
         log.info("Output %s", target)

@@ -211,15 +211,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     times, unit = summary["times"], _unit(summary)
     n = evidence.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
-    log.info(
-        "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
-        summary["target"],
-        summary["n_seen"],
-        summary["n_inserted"],
-        summary["n_revised"],
-        summary["n_points"],
-        evidence.identification.settings.budget,
-    )
+    _tell_stream(summary, evidence.identification.settings.budget)
     _tell_scores(summary)
     if summary["free_run"] is not None:
         tell_free_run(summary["free_run"])
@@ -265,6 +257,24 @@ def _unit(summary: dict[str, Any]) -> str:
     return "" if summary["target_unit"] == "1" else str(summary["target_unit"])
 
 
+def _tell_stream(summary: dict[str, Any], budget: int) -> None:
+    """Log what became of the samples that were learned from one by one."""
+    if summary["training"] is not None and not summary["n_seen"]:
+        log.info(
+            "%s: trained on all samples at once, %s of %s points kept", summary["target"], summary["n_points"], budget
+        )
+        return
+    log.info(
+        "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
+        summary["target"],
+        summary["n_seen"],
+        summary["n_inserted"],
+        summary["n_revised"],
+        summary["n_points"],
+        budget,
+    )
+
+
 def _tell_scores(summary: dict[str, Any]) -> None:
     """Log how good the predictions are, as far as there are any."""
     unit = _unit(summary)
@@ -279,10 +289,10 @@ def _tell_scores(summary: dict[str, Any]) -> None:
             "" if summary["smse_no_change"] is None else f", no change {summary['smse_no_change']:.3g}",
         )
         log.info(
-            "RMSE %s, 95 %% band covers %.1f %%, SMSE in the stream %.3g",
+            "RMSE %s, 95 %% band covers %.1f %%%s",
             f"{summary['rmse']:.4g} {unit}".rstrip(),
             100 * summary["coverage_95"],
-            summary["smse_stream"] if summary["smse_stream"] is not None else math.nan,
+            "" if summary["smse_stream"] is None else f", SMSE in the stream {summary['smse_stream']:.3g}",
         )
     if not summary["n_validation"] and summary["smse_stream"] is not None:
         log.info("SMSE in the stream %.3g; no samples after it to judge the final model by", summary["smse_stream"])

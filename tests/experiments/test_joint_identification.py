@@ -66,6 +66,13 @@ def test_one_output_is_identified_as_ever(settings, folder):
     assert not (folder / "b").exists()
 
 
+def test_all_of_one_output_is_that_output(settings, folder):
+    one = [item for item in settings if not item.startswith("data.outputs")]
+    run(configured(*one, "data.outputs=[b]", "narx.target=all"), folder)
+    assert Model.load(folder / "model.nc").narx.target == "b"
+    assert json.loads((folder / "validation.json").read_text())["free_run"]["n"] > 0
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
