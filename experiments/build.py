@@ -32,6 +32,17 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
     return {str(name): _instance(entry, f"{group}.{name}") for name, entry in config[group].items()}
 
 
+def build_one(description: Any, option: str) -> Any:
+    """Object that an option describes by its ``_target_``.
+
+    Raises
+    ------
+    ValueError
+        As `build`, with the name of the option.
+    """
+    return _instance(description, option)
+
+
 def _instance(description: Any, where: str) -> Any:
     try:
         return instantiate(description, _convert_="all")

@@ -1,38 +1,38 @@
 """One identification from end to end: simulate, identify online, validate, store, draw, tell."""
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
+from experiments.cache.cache import Cache, cache_of, counts_of
+from experiments.cache.key import learning_code
+from experiments.cache.replay import replayed_source
+from experiments.cache.trained import CachedTraining
+from experiments.finding import Finding, content_of, write
 from experiments.interrupt import deferred_interrupt
+from experiments.job_file import is_multirun, outputs_of
 from experiments.launch import Stopped
 from experiments.live import live_source
 from experiments.progress import Progress
 from experiments.recorded import recorded_source
 from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
-from experiments.validation.identified import NO_TRIAL, Trial, trial_of
-from experiments.validation.report import writers as report_writers
-from experiments.written import write_every
-from sysid import store
+from experiments.validation.identified import NO_TRIAL, trial_of
 from sysid.identify import Identification, Settings, Step, identify
 from sysid.lag_window import LagWindow
 from sysid.model import Model, Prediction
 from sysid.narx import Narx
 from sysid.orders import Orders
 from sysid.origin import Origin
-from sysid.result import result_dataset, with_estimates
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +61,23 @@ def run(config: DictConfig, folder: Path) -> float:
     Stopped
         After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked partial.
     """
+    return identified(config, folder, lambda finding: write(config, folder, finding, content_of(finding)))
+
+
+def identified(config: DictConfig, folder: Path, keep: Callable[[Finding], None]) -> float:
+    """Identify and validate, and hand what was found to `keep`; returns the SMSE of the validation part.
+
+    Raises
+    ------
+    Stopped
+        As `run`; what was found so far has been kept.
+    """
     clock = Clock()
     with clock("setup"):
         check_values(config)
-        source = source_of(config)
-        identification = prepare(config, source)
+        cache = cache_of(config)
+        source = source_of(config, cache)
+        identification = prepare(config, source, cache)
         window = LagWindow(identification.narx)
         training = identification.settings.training
         source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
@@ -82,8 +94,8 @@ def run(config: DictConfig, folder: Path) -> float:
     except KeyboardInterrupt as reason:
         stopped = reason
     with deferred_interrupt():
-        summary = summarise(config, evidence, clock.seconds, trial)
-        write(config, folder, evidence, summary, trial)
+        summary = summarise(config, evidence, clock.seconds | counts_of(cache), trial)
+        keep(Finding(evidence, summary, trial))
         tell(summary, evidence, folder)
     if stopped is not None:
         raise_early_end(stopped, folder)
@@ -101,9 +113,11 @@ def raise_early_end(reason: BaseException, folder: Path) -> None:
     raise reason
 
 
-def source_of(config: DictConfig) -> Source:
-    """Source of the samples: the configured records, or without any the simulation."""
-    return recorded_source(config) if "_target_" in config.data else live_source(config)
+def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
+    """Source of the samples: the configured records, or without any the simulation, which a cache may know."""
+    if "_target_" in config.data:
+        return recorded_source(config)
+    return live_source(config) if cache is None else replayed_source(config, cache)
 
 
 def check_values(config: DictConfig) -> None:
@@ -113,12 +127,14 @@ def check_values(config: DictConfig) -> None:
     for name in ("figures", "validate"):
         if not isinstance(config[name], bool):
             raise ValueError(f"{name} must be true or false, got {config[name]!r}")
+    outputs_of(config, multirun=is_multirun())
 
 
-def prepare(config: DictConfig, source: Source) -> Identification:
-    """Instantiate what learns."""
+def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> Identification:
+    """Instantiate what learns; a cache may know what the training finds."""
+    training = build(config, "training")
     settings = Settings(
-        training=build(config, "training"),
+        training=training if cache is None else CachedTraining(training, cache, learning_code(config)),
         mean=build(config, "mean"),
         insertion=build(config, "insertion"),
         acceptance=build(config, "acceptance"),
@@ -191,7 +207,6 @@ def gather(
         identification=identification,
         window=window,
         steps=steps,
-        trajectory=source.trajectory(),
         rows=rows,
         validation=validation,
         predicted=predicted["final"],
@@ -204,66 +219,3 @@ def with_origin(model: Model, source: Source, rows: xr.Dataset) -> Model:
     """The model, with what the rows that it was identified from say about its signals."""
     identified = ~source.is_validation(rows["record"].values, rows["time"].values)
     return replace(model, origin=Origin.of(rows.isel(sample=np.flatnonzero(identified))))
-
-
-def write(config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any], trial: Trial) -> None:
-    """Write every file that can be written, the most valuable first; then report those that could not.
-
-    Raises
-    ------
-    sysid.store.StoreError
-        If a file could not be written; the others are there.
-    """
-    write_every(writers(config, folder, evidence, summary, trial))
-
-
-def writers(
-    config: DictConfig, folder: Path, evidence: Evidence, summary: dict[str, Any], trial: Trial
-) -> list[Callable[[], object]]:
-    """One call per file."""
-    attributes = {
-        "configuration": OmegaConf.to_yaml(config, resolve=True),
-        "seed": int(config.seed),
-        "partial": int(evidence.stopped is not None),
-        "timings": json.dumps(summary["times"]),
-    }
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    jobs: list[Callable[[], object]] = [lambda: store.write_bytes(text.encode(), folder / "summary.json")]
-    model = evidence.identification.model
-    if model is not None and evidence.rows is not None:
-        units = {
-            "target_unit": str(evidence.rows["target"].attrs.get("units", "")),
-            "feature_units": json.dumps([str(unit) for unit in evidence.rows["unit"].values]),
-        }
-        jobs.append(lambda: model.save(folder / "model.nc", attributes=attributes | units))
-    datasets: dict[str, xr.Dataset] = {"trajectory": evidence.trajectory}
-    if evidence.rows is not None and evidence.validation is not None:
-        datasets["result"] = result_dataset(
-            evidence.steps, evidence.validation, evidence.predicted, evidence.identification.narx.predict
-        )
-        if (adaptation := evidence.identification.adaptation) is not None and model is not None:
-            datasets["result"] = with_estimates(datasets["result"], adaptation.estimates, model)
-        datasets["narx"] = evidence.rows
-    for kind, dataset in datasets.items():
-        jobs.append(
-            lambda kind=kind, dataset=dataset: store.write(  # type: ignore[misc]
-                dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes
-            )
-        )
-    if trial.report is not None:
-        jobs += report_writers(trial.report, folder, attributes, figures=config.figures)
-    if config.figures and "result" in datasets:
-        jobs += figure_writers(folder, datasets["trajectory"], datasets["result"], model)
-    return jobs
-
-
-def figure_writers(folder: Path, trajectory: xr.Dataset, result: xr.Dataset, model: Any) -> list[Callable[[], object]]:
-    """One call per figure; matplotlib is imported only here."""
-    from experiments import figures
-
-    noise_variance = model.gp.noise_variance if model is not None else 0.0
-    drawings = figures.drawings(trajectory, result, noise_variance)
-    return [
-        lambda name=name, draw=draw: store.write_bytes(figures.png(draw()), folder / f"{name}.png")  # type: ignore[misc]
-        for name, draw in drawings.items()
-    ]

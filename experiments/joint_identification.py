@@ -1,13 +1,19 @@
 """Identification of one output, or of several: a model for each over the same regressors, kept in one file."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from experiments import identification
+from experiments import finding, identification, job_file
+from experiments.cache.cache import cache_of
+from experiments.finding import Finding, content_of
+from experiments.interrupt import deferred_interrupt
+from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of
 from experiments.source import Source
-from experiments.validation.identified import tell_free_run, trial_of
+from experiments.validation.identified import Trial, tell_free_run, trial_of
 from experiments.validation.report import write
 from sysid.joint import JointModel
 from sysid.model import Model
@@ -21,7 +27,7 @@ def run(config: DictConfig, folder: Path) -> float:
     """Identify the outputs that ``narx.target`` names; returns the (largest) SMSE of the validation part.
 
     With a list, or ``all``, every output is identified from the same stream into a folder of its name; the joint
-    model, and its validation in free run if there is a test record, lie in `folder`.
+    model, and its validation in free run if there is a test record, lie in `folder`. Lean outputs are one file.
 
     Raises
     ------
@@ -33,34 +39,89 @@ def run(config: DictConfig, folder: Path) -> float:
     named = config.narx.get("target", "")
     if named != ALL and not isinstance(named, ListConfig):
         return identification.run(config, folder)
-    source = identification.source_of(config)
+    identification.check_values(config)
+    source = identification.source_of(config, cache_of(config))
     targets = list(source.outputs) if named == ALL else [str(name) for name in named]
     _check(config, source, targets)
     if len(targets) == 1:
         return identification.run(_of(config, targets[0], validate=True), folder)
-    scores = []
-    for target in targets:
-        log.info("Output %s", target)
-        own = folder / target
-        own.mkdir()
-        try:
-            scores.append(identification.run(_of(config, target, validate=False), own))
-        finally:
-            if not any(own.iterdir()):  # refused before anything was computed
-                own.rmdir()
-    joint = JointModel(tuple(Model.load(folder / target / "model.nc") for target in targets))
+    contents: dict[str, Content] = {}
+    try:
+        score = max([_identified(config, target, folder, contents) for target in targets])
+    except BaseException:
+        with deferred_interrupt():
+            _write_job(config, folder, contents, partial=True)
+        raise
+    _conclude(config, source, folder, contents)
+    return score
+
+
+def _identified(config: DictConfig, target: str, folder: Path, contents: dict[str, Content]) -> float:
+    """Identify one output; with full outputs its files lie in a folder of its name."""
+    log.info("Output %s", target)
+    single = _of(config, target, validate=False)
+    if _is_lean(config):
+        return identification.identified(single, folder, lambda found: _collect(target, found, contents))
+    own = folder / target
+    own.mkdir()
+
+    def keep(found: Finding) -> None:
+        _collect(target, found, contents)
+        finding.write(single, own, found, contents[target], in_job=False)
+
+    try:
+        return identification.identified(single, own, keep)
+    finally:
+        if not any(own.iterdir()):  # refused before anything was computed
+            own.rmdir()
+
+
+def _collect(target: str, found: Finding, contents: dict[str, Content]) -> None:
+    contents[target] = content_of(found)
+
+
+def _conclude(config: DictConfig, source: Source, folder: Path, contents: Mapping[str, Content]) -> None:
+    """Join the models, validate them in free run, write both and tell."""
+    datasets = [content.model for content in contents.values() if content.model is not None]
+    joint = JointModel(tuple(Model.from_dataset(dataset) for dataset in datasets))
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
-    joint.save(folder / "model.nc", attributes=attributes)
+    lean = _is_lean(config)
+    if not lean:
+        joint.save(folder / "model.nc", attributes=attributes)
     trial = trial_of(config, source, joint)
+    with deferred_interrupt():
+        _write_job(config, folder, _with_trial(contents, trial), partial=False)
     if trial.report is not None:
-        write(trial.report, folder, attributes, figures=config.figures)
-        for target, found in trial.report.content["free_run"].items():
+        if not lean:
+            write(trial.report, folder, attributes, figures=config.figures)
+        for target, measures in trial.report.content["free_run"].items():
             log.info("Output %s", target)
-            tell_free_run(found)
+            tell_free_run(measures)
     for note in trial.notes:
         log.warning("Note: %s", note)
-    log.info("Joint model of %s: %s", ", ".join(targets), folder / "model.nc")
-    return max(scores)
+    log.info("Joint model of %s: %s", ", ".join(contents), folder / (job_file.FILE if lean else "model.nc"))
+
+
+def _with_trial(contents: Mapping[str, Content], trial: Trial) -> dict[str, Content]:
+    """The contents, whose summaries say what the free run of the joint model found about their output."""
+    found: dict[str, Any] = {} if trial.report is None else trial.report.content["free_run"]
+    return {
+        target: content._replace(
+            summary=content.summary
+            | {"free_run": found.get(target), "warnings": [*content.summary["warnings"], *trial.notes]}
+        )
+        for target, content in contents.items()
+    }
+
+
+def _write_job(config: DictConfig, folder: Path, contents: Mapping[str, Content], *, partial: bool) -> None:
+    """Write what was found to the file of the job, if there is to be one."""
+    if contents and (_is_lean(config) or is_multirun()):
+        job_file.write(contents, folder / job_file.FILE, attributes_of(config, partial=partial))
+
+
+def _is_lean(config: DictConfig) -> bool:
+    return outputs_of(config, multirun=is_multirun()) is Outputs.lean
 
 
 def _of(config: DictConfig, target: str, *, validate: bool) -> DictConfig:

@@ -1,17 +1,21 @@
 """From a composed configuration to a running experiment: checks, quiet logs, readable errors, exit codes."""
 
 import difflib
+import hashlib
 import importlib
+import json
 import logging
 import sys
 import tempfile
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -65,6 +69,35 @@ def launch(module: str, config: DictConfig) -> float | None:
         raise SystemExit(1) from None
 
 
+def sweep_name(command: str, overrides: Sequence[str]) -> str:
+    """Name of the folder of a sweep: the same command finds the same folder, whatever runs it.
+
+    Parameters
+    ----------
+    command : str
+    overrides : sequence of str
+        Of the command line, those of Hydra left out; their order does not count, the version of the code does.
+    """
+    from experiments.code_version import code_digest
+
+    lines = [str(line) for line in _as_written(overrides)]
+    named = [line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))]
+    content = json.dumps([command, sorted(lines), code_digest()])
+    return f"{named[-1] if named else command}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+def _as_written(overrides: Sequence[str]) -> Sequence[Any]:
+    """Overrides with their interpolations as they are: many can be looked up in a job only."""
+    if not isinstance(overrides, ListConfig):
+        return overrides
+    written = OmegaConf.to_container(overrides, resolve=False)
+    assert isinstance(written, list)
+    return written
+
+
+OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
+
+
 class RunFolder(Callback):
     """Hydra callback: a folder of the run that cannot be made ends in one line, before anything is computed."""
 
@@ -97,17 +130,23 @@ def check_keys(config: DictConfig, name: str) -> None:
     ValueError
         With the nearest valid name.
     """
+    known = _known_keys(name)
+    for key in config:
+        if known and key not in known and key != "hydra":
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"unknown configuration key {key!r}, expected one of {', '.join(known)}{hint}")
+
+
+@cache
+def _known_keys(name: str) -> list[str]:
+    """Keys of a command of the package; none for a primary configuration of the user's own."""
     if not (CONF / f"{name}.yaml").is_file():
-        return  # a primary configuration of the user's own
+        return []
     primary = OmegaConf.load(CONF / f"{name}.yaml")
     groups = [
         str(next(iter(entry))).split("@")[0].removeprefix("optional ")
         for entry in primary.defaults
-        if entry != "_self_"
+        if entry != "_self_" and "override " not in str(next(iter(entry)))
     ]
-    known = sorted({str(key) for key in primary} - {"defaults", "hydra"} | set(groups))
-    for key in config:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"unknown configuration key {key!r}, expected one of {', '.join(known)}{hint}")
+    return sorted({str(key) for key in primary} - {"defaults", "hydra"} | set(groups))

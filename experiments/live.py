@@ -1,8 +1,8 @@
 """A simulated plant as a live source of samples."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
@@ -10,9 +10,10 @@ from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.plant import Plant, plant_of
+from experiments.simulation import LiveSimulation, Simulation
 from experiments.source import Segment, Source
-from simulators import Sample, Trajectory, collect
 from simulators.accuracy import substep_error
+from sysid.identify import Measurement
 from sysid.narx import Narx
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
@@ -20,21 +21,18 @@ WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard d
 
 @dataclass
 class LiveSource(Source):
-    """Samples of one simulation, computed when they are asked for and kept."""
+    """Samples of one simulation."""
 
     plant: Plant
     n_samples: int
     n_identified: int
     seed: int
     duration: str  # as it was written
-    samples: Iterator[Sample] = field(init=False)
-    seen: list[Sample] = field(default_factory=list)
-    _collected: Trajectory | None = field(init=False, default=None)
+    simulation: Simulation
 
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
         self.outputs, self.inputs = self.plant.outputs, self.plant.inputs
-        self.samples = self.plant.samples(self.n_samples, self.seed)
 
     @property
     def unused(self) -> frozenset[str]:
@@ -44,7 +42,7 @@ class LiveSource(Source):
     @property
     def n_seen(self) -> int:
         """Samples simulated so far."""
-        return len(self.seen)
+        return self.simulation.n_seen
 
     @property
     def end_of_identification(self) -> float:
@@ -53,34 +51,20 @@ class LiveSource(Source):
 
     def segments(self) -> Iterator[Segment]:
         """The first part of the one record."""
-        yield Segment(0, self._advance(self.n_identified))
+        yield Segment(0, self.simulation.until(self.n_identified))
 
-    def finish(self) -> Iterator[Sample]:
+    def finish(self) -> Iterator[Measurement]:
         """Simulate the rest."""
-        return self._advance(self.n_samples)
-
-    def _advance(self, n_samples: int) -> Iterator[Sample]:
-        """Yield the next samples until `n_samples` have been seen in all."""
-        while len(self.seen) < n_samples:
-            sample = next(self.samples)
-            self.seen.append(sample)
-            yield sample
+        return self.simulation.until(self.n_samples)
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Whether samples come after the identified part."""
         return time > self.end_of_identification
 
-    def _record(self) -> Trajectory:
-        """All samples seen so far, collected once until the next one comes."""
-        if self._collected is None or len(self._collected.time) < len(self.seen):
-            plant = self.plant
-            self._collected = collect(self.seen, plant.system, seed=self.seed, interpolation=plant.interpolation)
-        return self._collected
-
     def records(self) -> Sequence[xr.Dataset]:
         """All samples seen so far, with what the controller aims at."""
         plant = self.plant
-        dataset = self._record().to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
+        dataset = self.simulation.record().to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
         aims = plant.controller.references(dataset["time"].values)
         if not aims:
             return [dataset]
@@ -96,17 +80,17 @@ class LiveSource(Source):
 
     def warnings(self) -> list[str]:
         """Runge-Kutta steps that are too large, tanks that ran over."""
-        if len(self.seen) < 2:
+        if self.n_seen < 2:
             return []
         system = self.plant.system
-        found, record = [], self._record()
+        found, record = [], self.simulation.record()
         if (error := substep_error(record)) > WORST_STEP:
             found.append(
                 f"{system.substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
                 "standard deviations of its change over a sample; raise system.substeps"
             )
         if record.n_clipped:
-            total = system.substeps * (len(self.seen) - 1)
+            total = system.substeps * (self.n_seen - 1)
             found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
         return found
 
@@ -125,8 +109,15 @@ class LiveSource(Source):
             )
 
 
-def live_source(config: DictConfig) -> LiveSource:
+def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = LiveSimulation) -> LiveSource:
     """Simulation of the configured plant.
+
+    Parameters
+    ----------
+    config
+        Composed from conf/identify.yaml.
+    simulation
+        Makes the simulation of a plant from its number of samples and the seed.
 
     Raises
     ------
@@ -138,4 +129,5 @@ def live_source(config: DictConfig) -> LiveSource:
     if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
         raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
     n_identified = int(config.identified * (n_samples - 1)) + 1
-    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration))
+    made = simulation(plant, n_samples, config.seed)
+    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made)

@@ -6,20 +6,22 @@ from typing import Any
 
 from tqdm import tqdm
 
+from experiments.job_file import is_multirun
 from sysid.identify import Step
 
 EVERY = 250  # samples between two updates of the numbers behind the bar
 
 
 class Progress:
-    """Bar with samples per second, size of the dictionary and running SMSE; silent off a terminal.
+    """Bar with samples per second, size of the dictionary and running SMSE; silent off a terminal and in a sweep.
 
     The running SMSE is prequential: squared errors of the predictions so far over the variance of the
     targets so far.
     """
 
     def __init__(self, n_samples: int) -> None:
-        self._bar = tqdm(total=n_samples, unit=" samples", disable=None, desc="identifying", mininterval=0.2)
+        silent = True if is_multirun() else None  # None: unless it is a terminal
+        self._bar = tqdm(total=n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
         self._n = 0
         self._sum = self._squares = self._errors = 0.0
 

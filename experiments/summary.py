@@ -33,7 +33,6 @@ class Evidence:
     identification: Identification
     window: LagWindow
     steps: list[Step]
-    trajectory: xr.Dataset
     rows: xr.Dataset | None  # lag data set of the whole trajectory
     validation: xr.Dataset | None  # its rows after the identified part
     predicted: Prediction  # of the final model for the validation rows
@@ -52,8 +51,11 @@ class Evidence:
         return [] if adaptation is None else adaptation.estimates
 
 
-def summarise(config: DictConfig, evidence: Evidence, times: dict[str, float], trial: Trial) -> dict[str, Any]:
-    """Summary as plain numbers, texts, lists and dicts; None where there is no number."""
+def summarise(config: DictConfig, evidence: Evidence, times: dict[str, Any], trial: Trial) -> dict[str, Any]:
+    """Summary as plain numbers, texts, lists and dicts; None where there is no number.
+
+    Whatever differs from one run to the next of the same code and settings stands in its `times`.
+    """
     summary = {
         "system": evidence.source.title,
         "target": _target_name(evidence),

@@ -11,6 +11,7 @@ import numpy as np
 
 from sysid import store
 from sysid.model import Model
+from sysid.model_file import read_models
 from sysid.origin import Origin
 
 
@@ -85,7 +86,7 @@ class JointModel:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> JointModel:
-        """Models of a file of `save` or of `Model.save`; they predict bit for bit as those that were saved.
+        """Models of a file of `save`, of `Model.save` or of a job; they predict bit for bit as those that were saved.
 
         Raises
         ------
@@ -93,7 +94,7 @@ class JointModel:
             Missing, damaged or foreign file, or one whose content does not fit together.
         """
         try:
-            return cls(tuple(Model.restored(dataset, path) for dataset in store.read_any(path, kind="model").values()))
+            return cls(tuple(Model.restored(dataset, path) for dataset in read_models(path).values()))
         except ValueError as error:
             raise store.StoreError(f"{path} cannot be simulated: {error}") from error
 

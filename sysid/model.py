@@ -21,6 +21,7 @@ from sysid.feature_map import FeatureMap
 from sysid.insertion import Insertion
 from sysid.kernels import Kernel
 from sysid.mean import ConstantMean, MeanFunction
+from sysid.model_file import read_models
 from sysid.narx import Narx
 from sysid.online import OnlineGP
 from sysid.origin import Origin
@@ -203,14 +204,17 @@ class Model:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Model":
-        """Model of a file; it predicts, and learns on, bit for bit as the one that was saved.
+        """Model of a file of `save` or of a job; it predicts, and learns on, bit for bit as the one that was saved.
 
         Raises
         ------
         sysid.store.StoreError
-            Missing, damaged or foreign file, or one whose content does not fit together.
+            Missing, damaged or foreign file, one of several models, or one whose content does not fit together.
         """
-        return cls.restored(store.read(path, kind="model"), path)
+        found = read_models(path)
+        if "" not in found:
+            raise store.StoreError(f"{path} holds models of {list(found)}: read it with sysid.joint.JointModel.load")
+        return cls.restored(found[""], path)
 
     @classmethod
     def restored(cls, dataset: xr.Dataset, path: str | PathLike[str]) -> "Model":

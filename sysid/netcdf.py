@@ -67,6 +67,23 @@ def groups_from_file(path: Path, *, names: Callable[[Mapping[str, Any]], list[st
     return {name: _load(path, name, lambda attributes: None) for name in chosen}
 
 
+def attributes_from_file(path: Path, *, names: Callable[[Mapping[str, Any]], list[str]]) -> dict[str, dict[str, Any]]:
+    """Attributes of the file (under the name "") and of the groups that `names` chooses; no data is read.
+
+    Raises
+    ------
+    OSError, RuntimeError, ValueError and others
+        As `from_file`.
+    """
+    with netCDF4.Dataset(path) as file:
+        own = _attributes(file)
+        return {"": own} | {name: _attributes(file[name]) for name in names(own)}
+
+
+def _attributes(place: netCDF4.Dataset) -> dict[str, Any]:
+    return {name: place.getncattr(name) for name in place.ncattrs()}
+
+
 def _load(path: Path, group: str | None, check: Callable[[Mapping[str, Any]], None]) -> xr.Dataset:
     with xr.open_dataset(path, group=group, **READING) as opened:
         check(opened.attrs)

@@ -32,6 +32,15 @@ MEANINGS = {
 }
 
 
+def squared_unit(unit: str) -> str:
+    """Unit of the square of a quantity in this unit.
+
+    >>> squared_unit("K"), squared_unit("1")
+    ('K2', '1')
+    """
+    return unit if unit in ("", "1") else f"{unit}2"
+
+
 def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Prediction, target: Target) -> xr.Dataset:
     """Record of every sample; schema "result" of the store.
 
@@ -54,41 +63,52 @@ def result_dataset(steps: Sequence[Step], validation: xr.Dataset, predicted: Pre
     """
     n = validation.sizes["sample"]
     unit = str(validation["target"].attrs.get("units", "1"))
-    tail = [NO_REPORT._replace(mean=m, variance=v) for m, v in zip(*predicted, strict=True)]
-    reports = [step.report or NO_REPORT for step in steps] + tail
-    values = list(zip(*reports, strict=True)) if reports else [()] * len(UpdateReport._fields)
-    columns = {
-        name: np.array(column, dtype=RECORD[name]) for name, column in zip(UpdateReport._fields, values, strict=True)
-    }
-    columns["n_points"][: len(steps)] = [step.n_points for step in steps]
-    if n and steps:
-        columns["n_points"][-n:] = steps[-1].n_points
-    phase = [INITIAL if step.report is None else ONLINE for step in steps] + [VALIDATION] * n
-    squared = unit if unit in ("", "1") else f"{unit}2"
-    units: dict[str, dict[str, str]] = {"mean": {"units": unit}, "variance": {"units": squared}}
+    columns = _columns(steps, n, predicted)
+    units: dict[str, dict[str, str]] = {"mean": {"units": unit}, "variance": {"units": squared_unit(unit)}}
     units |= {name: {} for name in columns if name.startswith(("acceptance_", "reduction_"))}
     variables: dict[str, Any] = {
         name: ("sample", column, {"long_name": MEANINGS[name], **units.get(name, {"units": "1"})})
         for name, column in columns.items()
     }
-    time = [step.time for step in steps] + validation["time"].values.tolist()
-    for name in ("target", "previous"):
-        signal = [getattr(step, name) for step in steps] + validation[name].values.tolist()
-        variables[name] = ("sample", np.array(signal, dtype=float), validation[name].attrs)
+    time, target_values, previous, reports, _, records = (
+        zip(*steps, strict=True) if steps else ((),) * len(Step._fields)
+    )
+    for name, signal in (("target", target_values), ("previous", previous)):
+        variables[name] = ("sample", _joined(signal, validation[name].values, float), validation[name].attrs)
     unchanged = target.of(variables["previous"][1], variables["previous"][1])
     meaning = {"long_name": "target if nothing changed", "units": unit}
     variables["unchanged"] = ("sample", unchanged, meaning)
+    phase = [INITIAL if report is None else ONLINE for report in reports]
     flags = {
         "long_name": "phase of the run",
         "flag_values": np.array([INITIAL, ONLINE, VALIDATION], dtype=np.int8),
         "flag_meanings": "initial online validation",
     }
-    variables["phase"] = ("sample", np.array(phase, dtype=np.int8), flags)
+    variables["phase"] = ("sample", _joined(phase, np.full(n, VALIDATION), np.int8), flags)
     clock = {"units": "s"} | validation["time"].attrs | {"long_name": "time since the start"}
-    seconds = ("sample", np.array(time, dtype=float), clock)
-    numbers = [step.record for step in steps] + validation["record"].values.tolist()
-    record = ("sample", np.array(numbers, dtype=np.int64), {"long_name": "number of the record"})
-    return xr.Dataset(variables, coords={"time": seconds, "record": record})
+    seconds = ("sample", _joined(time, validation["time"].values, float), clock)
+    numbers = ("sample", _joined(records, validation["record"].values, np.int64), {"long_name": "number of the record"})
+    return xr.Dataset(variables, coords={"time": seconds, "record": numbers})
+
+
+def _columns(steps: Sequence[Step], n: int, predicted: Prediction) -> dict[str, np.ndarray]:
+    """Fields of the reports on the steps, then on n validation samples, of which only the prediction exists."""
+    reports = [step.report or NO_REPORT for step in steps]
+    values = list(zip(*reports, strict=True)) if reports else [()] * len(UpdateReport._fields)
+    tail: dict[str, Any] = NO_REPORT._asdict() | predicted._asdict()
+    columns = {
+        name: _joined(column, np.broadcast_to(tail[name], n), RECORD[name])
+        for name, column in zip(UpdateReport._fields, values, strict=True)
+    }
+    columns["n_points"][: len(steps)] = [step.n_points for step in steps]
+    if n and steps:
+        columns["n_points"][-n:] = steps[-1].n_points
+    return columns
+
+
+def _joined(steps: Sequence[float], validation: np.ndarray, dtype: Any) -> np.ndarray:
+    """Values of the steps, then those of the validation samples."""
+    return np.concatenate([np.array(steps, dtype=dtype), validation.astype(dtype)])
 
 
 def with_estimates(result: xr.Dataset, estimates: Sequence[Estimate], model: Model) -> xr.Dataset:

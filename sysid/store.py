@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import xarray as xr
 
-from sysid.netcdf import from_file, groups_from_file, groups_to_bytes, to_bytes
+from sysid.atomic import StoreError, write_bytes
+from sysid.netcdf import attributes_from_file, from_file, groups_from_file, groups_to_bytes, to_bytes
 from sysid.provenance import package_versions, provenance
 
 SCHEMA_VERSION = 2  # 2: a model states its mean function and its origin
@@ -38,6 +37,8 @@ TITLES = {
     "truth": "Answer to a benchmark of system identification: noise-free outputs, states and noise",
     "validation": "Validation of an identified model: predictions, residuals and their tests",
     "study": "Comparison of criteria over tasks, settings and seeds",
+    "job": "Result of one identification: summary, record and model",
+    "sweep": "Results of a sweep: metrics over the swept parameters",
 }
 OWN_ATTRIBUTES = {
     "schema",
@@ -51,10 +52,6 @@ OWN_ATTRIBUTES = {
 
 
 Content = TypeVar("Content")
-
-
-class StoreError(OSError):
-    """A file could not be written, or is not what the reader expects."""
 
 
 def write(
@@ -126,28 +123,6 @@ def write_groups(
     return write_bytes(groups_to_bytes(own, chosen), path)
 
 
-def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
-    """Write a file that appears under its name complete or not at all, and return its path.
-
-    Raises
-    ------
-    StoreError
-        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        _write_and_flush(content, temporary)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if not isinstance(error, OSError):
-            raise
-        raise StoreError(_failure(path, len(content), error)) from error
-    return path
-
-
 def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
     """Read a file of `write` into memory, and check that it is what the caller expects.
 
@@ -174,8 +149,15 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
     return _checked_read(path, kind, lambda file: from_file(file, check=lambda found: _check_single(found, file, kind)))
 
 
-def read_groups(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset]:
-    """Read all groups of a file of `write_groups` into memory, in the order in which they were given.
+def read_groups(path: str | os.PathLike[str], *, kind: str, under: str = "") -> dict[str, xr.Dataset]:
+    """Read the groups of a file of `write_groups` into memory, in the order in which they were given.
+
+    Parameters
+    ----------
+    path, kind
+        As in `read`.
+    under
+        Only the group of this name, or those within it; empty: all.
 
     Returns
     -------
@@ -188,7 +170,25 @@ def read_groups(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Data
         As `read`; also for a file of `write`, which has no groups.
     """
     return _checked_read(
-        path, kind, lambda file: groups_from_file(file, names=lambda found: _group_names(found, file, kind))
+        path, kind, lambda file: groups_from_file(file, names=lambda found: _group_names(found, file, kind, under))
+    )
+
+
+def read_attributes(path: str | os.PathLike[str], *, kind: str, under: str = "") -> dict[str, dict[str, Any]]:
+    """Read the attributes of groups, and of the file (under the name ""), without any data: a millisecond.
+
+    Parameters
+    ----------
+    path, kind, under
+        As in `read_groups`.
+
+    Raises
+    ------
+    ValueError, StoreError
+        As `read_groups`.
+    """
+    return _checked_read(
+        path, kind, lambda file: attributes_from_file(file, names=lambda found: _group_names(found, file, kind, under))
     )
 
 
@@ -204,6 +204,14 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
         path, kind, lambda file: from_file(file, check=lambda found: _check_schema(found, file, kind))
     )
     return read_groups(path, kind=kind) if "group_names" in single.attrs else {"": single}
+
+
+def header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and others explain."""
+    try:
+        return attributes_from_file(Path(path), names=lambda found: [])[""]
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        return {}
 
 
 def _checked_read(path: str | os.PathLike[str], kind: str, load: Callable[[Path], Content]) -> Content:
@@ -254,11 +262,12 @@ def _check_single(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
         raise StoreError(f"{path} holds the groups {attributes['group_names']}: read it with sysid.store.read_groups")
 
 
-def _group_names(attributes: Mapping[str, Any], path: Path, kind: str) -> list[str]:
+def _group_names(attributes: Mapping[str, Any], path: Path, kind: str, under: str) -> list[str]:
     _check_schema(attributes, path, kind)
     if "group_names" not in attributes:
         raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
-    return list(json.loads(attributes["group_names"]))
+    names = list(json.loads(attributes["group_names"]))
+    return [name for name in names if not under or f"{name}/".startswith(f"{under}/")]
 
 
 def _file_attributes(
@@ -278,20 +287,3 @@ def _inherited(attributes: Mapping[str, Any]) -> dict[str, Any]:
     if kept.get("title") in TITLES.values():
         del kept["title"]
     return kept
-
-
-def _write_and_flush(content: bytes, path: Path) -> None:
-    with open(path, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _failure(path: Path, size: int, error: OSError) -> str:
-    if not path.parent.is_dir():
-        advice = f"the folder {path.parent} does not exist: create it or choose another one"
-    elif path.is_dir():
-        advice = "the name belongs to a folder: choose another name"
-    else:
-        advice = "free space on the disk, or choose a folder that you may write to"
-    return f"could not write {path} ({size} bytes): {error.strerror or error}; {advice}; nothing was changed"

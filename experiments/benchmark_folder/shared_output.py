@@ -5,7 +5,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 
 class SharedOutput(Callback):
@@ -13,7 +13,9 @@ class SharedOutput(Callback):
 
     def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
         """Read the overrides as they were given, before they are split into runs."""
-        for item in OverridesParser.create().parse_overrides(list(config.hydra.overrides.task)):
+        written = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
+        assert isinstance(written, list)
+        for item in OverridesParser.create().parse_overrides([str(line) for line in written]):
             if item.key_or_group == "output" and not item.is_sweep_override() and "${" not in str(item.input_line):
                 print(
                     f"Error: every run of this sweep would write to {item.input_line}: use "

@@ -19,6 +19,8 @@ class Plan:
     stretch: int  # samples that `solve_ivp` integrates
     trajectories: int  # of the ensemble
     duration: str  # of the closed loop
+    sweep_thresholds: tuple[float, ...]  # K, of the jobs of a sweep
+    sweep_seeds: int  # for each of them
     seed: int
     cold: bool  # whether the start with an empty compile cache is measured
 
@@ -42,6 +44,8 @@ class Plan:
             stretch=_integer("stretch", config.stretch, 1),
             trajectories=_integer("trajectories", config.trajectories, 1),
             duration=str(config.duration),
+            sweep_thresholds=tuple(float(value) for value in config.sweep_thresholds),
+            sweep_seeds=_integer("sweep_seeds", config.sweep_seeds, 1),
             seed=_integer("seed", config.seed, 0),
             cold=not config.quick,
         )
@@ -62,6 +66,8 @@ QUICK: dict[str, Any] = {
     "stretch": 20,
     "trajectories": 50,
     "duration": "10d",
+    "sweep_thresholds": (0.1, 0.2),
+    "sweep_seeds": 1,
 }
 
 

@@ -24,6 +24,7 @@ from experiments.benchmarks.row import Row
 from experiments.benchmarks.simulation import simulation
 from experiments.benchmarks.startup import startup
 from experiments.benchmarks.store import store
+from experiments.benchmarks.sweep import sweep, thresholds
 from experiments.benchmarks.textbook import textbook
 from sysid.store import write_bytes
 
@@ -45,6 +46,8 @@ BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
         store,
         loop,
         startup,
+        sweep,
+        thresholds,
     )
 }
 

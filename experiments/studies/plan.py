@@ -9,6 +9,7 @@ from typing import Any
 
 import simulators
 import sysid
+from experiments.code_version import source_digest
 
 REVISION = 1  # raised when the studies compute something else
 
@@ -64,9 +65,4 @@ QUICK: dict[str, Any] = {
 @cache
 def digest_of_the_numerics() -> str:
     """Digest of the source of `sysid` and `simulators`, which decide the numbers."""
-    digest = hashlib.sha256()
-    for package in (sysid, simulators):
-        folder = Path(str(package.__file__)).parent
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()
+    return source_digest(sysid, simulators)

@@ -17,7 +17,7 @@ from experiments.validation.report import report_of, tell, write
 from sysid.forecast import check_records
 from sysid.joint import JointModel
 from sysid.propagation import Propagation
-from sysid.store import read_any
+from sysid.store import header
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def is_same_simulation(config: DictConfig, material: Material) -> bool:
     """Whether the model states that it was identified with the seed of this simulation of the same system."""
     if material.plant is None:
         return False
-    stated = next(iter(read_any(config.model, kind="model").values())).attrs
+    stated = header(config.model)
     if "configuration" not in stated or "seed" not in stated:
         return False
     before = OmegaConf.to_container(OmegaConf.create(str(stated["configuration"])))

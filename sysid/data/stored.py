@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import netCDF4
 import numpy as np
 import xarray as xr
 
@@ -178,8 +177,4 @@ def _kind(path: str | os.PathLike[str]) -> str:
     """Kind that a file states; empty where it cannot be read, which `sysid.store` explains."""
     if not Path(path).is_file():
         raise DataError(f"no file {path} (seen from {Path.cwd()}): check data.path")
-    try:
-        with netCDF4.Dataset(path) as file:
-            return str(file.__dict__.get("schema", ""))
-    except (OSError, RuntimeError, UnicodeDecodeError):
-        return ""
+    return str(store.header(path).get("schema", ""))

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import inspect
+import math
 import pkgutil
 from enum import Enum
 
@@ -62,7 +63,9 @@ MORE_ROLES = {"function": StaticFunction, "sampling": Sampling}  # parts of data
 EMPTY = {("system", "none"), ("controller", "none"), ("weather", "none"), ("data", "simulated")}
 #: groups of `sysid-identify`; other commands may have more
 DEFAULTS = yaml.safe_load((CONF / "identify.yaml").read_text())["defaults"]
-GROUPS = [next(iter(entry)) for entry in DEFAULTS if isinstance(entry, dict)]
+OVERLAYS = {"experiment"}  # of any groups
+CHOSEN = [next(iter(entry)) for entry in DEFAULTS if isinstance(entry, dict)]
+GROUPS = [group for group in CHOSEN if not group.startswith("override ") and group not in OVERLAYS]
 FILES = sorted(path for path in CONF.rglob("*.yaml") if path.parent != CONF)
 OPTIONS = [(path.parent.relative_to(CONF).as_posix(), path.stem) for path in FILES]
 #: groups of numbers that other groups refer to
@@ -86,8 +89,12 @@ def nodes(value):
             yield from nodes(item)
 
 
+#: but those of launchers and sweepers, which the tests of each compare with its engine
 TARGETS = [
-    (path.relative_to(CONF).as_posix(), node) for path in FILES for node in nodes(yaml.safe_load(path.read_text()))
+    (path.relative_to(CONF).as_posix(), node)
+    for path in FILES
+    if "hydra" not in path.relative_to(CONF).parts
+    for node in nodes(yaml.safe_load(path.read_text()))
 ]
 
 
@@ -164,6 +171,23 @@ def test_lags_of_ones_own():
     assert narx.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
     alone = instantiate(configured("system=van_der_pol", *lags[:2]).narx, _convert_="all")
     assert alone.feature_names == ("y[k-1]", "y[k-2]")
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_composes_in_all_its_combinations(path):
+    """Values that are swept exist: the first and the last of each."""
+    params = yaml.safe_load(path.read_text())["hydra"]["sweeper"]["params"]
+    for end in (0, -1):
+        values = [f"{key}={str(value).split(',')[end]}" for key, value in params.items() if "range" not in str(value)]
+        config = configured(f"experiment={path.stem}", *values)
+        assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+
+
+def test_the_written_down_sweep_has_540_jobs():
+    written = yaml.safe_load((CONF / "experiment" / "building_thresholds.yaml").read_text())
+    params = written["hydra"]["sweeper"]["params"]
+    assert params.pop("seed") == "range(0,10)"
+    assert math.prod(len(str(value).split(",")) for value in params.values()) * 10 == 540
 
 
 def test_matched_acceptance_follows_the_reduction():

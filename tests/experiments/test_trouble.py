@@ -198,7 +198,7 @@ def end_at(monkeypatch, n, error):
 
     def source(config):
         live = original(config)
-        live.samples = ending(live.samples, n, error)
+        live.simulation.samples = ending(live.simulation.samples, n, error)
         return live
 
     monkeypatch.setattr(identification, "live_source", source)

@@ -1,0 +1,1 @@
+"""Sweeps: many jobs of one command, on this machine or on a cluster, without losing one."""

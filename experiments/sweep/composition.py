@@ -1,0 +1,172 @@
+"""Configurations of many jobs: those that choose the same options share the composition.
+
+Hydra composes options first and sets values afterwards. Composing takes it a tenth of a second; so it is done once for
+each combination of options, and each job sets its values on a copy.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import Container, DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.launch import check_keys
+from experiments.sweep.keys import check_added, explain
+
+
+class Composed(NamedTuple):
+    """One job as the configuration has it."""
+
+    configuration: dict[str, Any]  # plain data, the command's part resolved
+    values: dict[str, Any]  # what the overrides of the job set, by key
+    numbered: bool  # whether it may ask for its own number or folder, as ${hydra:job.num} does
+
+
+class Composer:
+    """Composes the configurations of the jobs of one sweep.
+
+    Parameters
+    ----------
+    loader : ConfigLoader
+        Of the command.
+    master : DictConfig
+        Configuration of the sweep, whose overrides of Hydra hold for every job.
+    """
+
+    def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
+        self._loader = loader
+        self._master = master
+        self._hydra = [str(line) for line in master.hydra.overrides.hydra]
+        self._parser = OverridesParser.create(config_loader=loader)
+        self._loaded: dict[tuple[str, ...], DictConfig] = {}  # by the overrides that choose options
+        self._asking: dict[tuple[str, ...], bool] = {}
+
+    def job(self, overrides: Sequence[str], number: int = 0) -> Composed:
+        """Configuration of the job with these overrides and this number, checked.
+
+        Raises
+        ------
+        ValueError
+            Options and keys that do not exist, with the nearest that do; interpolations that lead nowhere.
+        """
+        parsed = self._parser.parse_overrides(list(overrides))
+        try:
+            config = self._compose(parsed)
+            self._place(config, number)
+            content = plain(config)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ValueError(explain(error, parsed, self._closest(parsed), self._loader)) from error
+        check_keys(config, str(self._master.hydra.job.config_name))
+        check_added(parsed, config)
+        values = {one.key_or_group: _value(one) for one in parsed if not one.is_hydra_override()}
+        numbered = self._asks(parsed) or any("hydra" in str(one.input_line) for one in parsed)
+        return Composed(content, values, numbered)
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """What Hydra makes of these overrides.
+
+        Raises
+        ------
+        hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException
+            Options and keys that do not exist.
+        """
+        return self._compose(self._parser.parse_overrides(list(overrides)))
+
+    def _compose(self, parsed: Sequence[Override]) -> DictConfig:
+        config = deepcopy(self._load(self._lines(parsed)))
+        ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if not self._is_option(one)], config)
+        own = [one for one in parsed if not one.is_hydra_override()]
+        form = config.hydra.job.config.override_dirname
+        with open_dict(config.hydra):
+            config.hydra.overrides.task = [one.input_line for one in own]
+            config.hydra.overrides.hydra = self._hydra + [one.input_line for one in parsed if one.is_hydra_override()]
+            config.hydra.job.override_dirname = get_overrides_dirname(
+                own, list(form.exclude_keys), form.item_sep, form.kv_sep
+            )
+        OmegaConf.copy_cache(from_config=self._master, to_config=config)
+        return config
+
+    def _place(self, config: DictConfig, number: int) -> None:
+        """Give a job its number and its folder in that of the sweep."""
+        hydra, folder = config.hydra, Path(str(self._master.hydra.sweep.dir)).absolute()
+        with open_dict(hydra):
+            hydra.job.num, hydra.job.id = number, str(number)
+            hydra.sweep.dir, hydra.sweep.subdir = str(folder), str(number)
+            hydra.runtime.output_dir = str(folder / str(number))
+
+    def _asks(self, parsed: Sequence[Override]) -> bool:
+        """Whether the files of the options that a job chooses look up something of Hydra."""
+        lines = self._lines(parsed)
+        if lines not in self._asking:
+            config = self._load(lines)
+            task = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
+            self._asking[lines] = "${hydra" in OmegaConf.to_yaml(task)
+        return self._asking[lines]
+
+    def _lines(self, parsed: Sequence[Override]) -> tuple[str, ...]:
+        """Those overrides that choose options."""
+        return tuple(one.input_line or "" for one in parsed if self._is_option(one))
+
+    def _is_option(self, override: Override) -> bool:
+        """Whether an override chooses an option of a group, and does not set values."""
+        repository = self._loader.repository  # type: ignore[attr-defined]
+        return not isinstance(override._value, dict) and repository.group_exists(override.key_or_group)
+
+    def _load(self, lines: tuple[str, ...]) -> DictConfig:
+        if lines not in self._loaded:
+            self._loaded[lines] = self._loader.load_configuration(
+                config_name=self._master.hydra.job.config_name,
+                overrides=[*self._hydra, *lines],
+                run_mode=RunMode.RUN,
+            )
+        return self._loaded[lines]
+
+    def _closest(self, parsed: Sequence[Override]) -> DictConfig:
+        """A configuration that can be composed: with the options of the job, or without."""
+        with suppress(HydraException, OmegaConfBaseException):
+            return self._load(self._lines(parsed))
+        return self._load(())
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Configuration of a job as plain data: the command's part resolved, Hydra's as it is.
+
+    Raises
+    ------
+    omegaconf.errors.OmegaConfBaseException
+        An interpolation that leads nowhere.
+    """
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().cfg = config  # type: ignore[assignment]  # for ${hydra:...}; set_config would copy it
+    try:
+        return {str(name): _content(config, str(name)) for name in config}
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def _content(config: DictConfig, name: str) -> Any:
+    node = config._get_node(name)
+    if name == "hydra":
+        return OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)
+    if isinstance(node, Container) and not node._is_none() and not node._is_interpolation():
+        return OmegaConf.to_container(node, resolve=True, enum_to_str=True)
+    value = config[name]
+    return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
+
+
+def _value(override: Override) -> Any:
+    """Value of an override: a number, a flag, None, or else text."""
+    value = override.value()
+    return (
+        value if value is None or isinstance(value, bool | int | float | str) else override.get_value_element_as_str()
+    )

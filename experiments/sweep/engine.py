@@ -1,0 +1,73 @@
+"""The role of an engine: it runs the jobs of a sweep somewhere."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from experiments.sweep.job import Job, Outcome
+
+
+class EngineStopped(Exception):
+    """The engine cannot go on: jobs in flight are lost, finished ones are stored."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a single job may use; None: anything."""
+
+    time: float | None = None  # s
+    memory: int | None = None  # byte
+
+
+NO_LIMITS = Limits()
+
+
+class Engine(ABC):
+    """Runs `experiments.sweep.execution.execute` for every job, in whatever process."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where and how many at a time, for people: "2 processes of this machine"."""
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of a job that its worker enforces; only engines that survive the end of a worker have some."""
+        return NO_LIMITS
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+        """Run all jobs and yield each outcome when it is known, in any order.
+
+        A job whose worker was killed is tried once more, then reported as failed. Closed early, the generator ends
+        its workers; what they were at is lost.
+
+        Raises
+        ------
+        EngineStopped
+            If the jobs in flight are lost and the rest cannot be run.
+        """
+
+
+def bytes_of(size: float | str, option: str = "memory_limit") -> int:
+    """Bytes of a number of bytes, or of a number with kB, MB, GB, TB or KiB, MiB, GiB, TiB.
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or not positive.
+
+    >>> bytes_of("2GB"), bytes_of("1.5 GiB"), bytes_of(1000)
+    (2000000000, 1610612736, 1000)
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(?:([kKMGT])(i?)B|B)?\s*", str(size))
+    try:
+        value = float(match[1]) if match else float("nan")
+    except ValueError:
+        value = float("nan")
+    if match and match[2]:
+        value *= (1024 if match[3] else 1000) ** ("KMGT".index(match[2].upper()) + 1)
+    if not 1 <= value < float("inf"):
+        raise ValueError(f"{option} must be a number of bytes, or one with a unit such as 500MB or 2GB, got {size!r}")
+    return int(value)

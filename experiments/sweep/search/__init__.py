@@ -1,0 +1,1 @@
+"""Sweeps that search: each trial is chosen from the results of those before."""

@@ -1,0 +1,1 @@
+"""What Hydra finds of this package: launchers and sweepers for multiruns."""

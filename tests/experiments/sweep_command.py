@@ -1,0 +1,153 @@
+"""How the tests run a sweep: as the command does, in this process or in another; and what is found in its folder."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import netCDF4
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+
+ROOT = Path(__file__).parents[2]
+
+#: jobs of a tenth of a second
+QUICK = (
+    *("system=van_der_pol", "duration=120samples", "budget=8", "training=fixed", "training.n_initial=10"),
+    *("training.variance=1", "training.length_scales=1", "training.noise_variance=0.01"),
+)
+#: what differs between two runs of the same job
+OF_THE_RUN = ("timings", "history", "date_created", "creation_time")
+
+
+class Said(NamedTuple):
+    """Exit code of a command, and what a person sees."""
+
+    code: int
+    out: str
+    err: str
+
+
+def sweep(folder, *overrides, command="identify"):
+    """Run a sweep in this process, from the folder above its own."""
+    out, err = io.StringIO(), io.StringIO()
+    arguments = [f"sysid-{command}", "-m", *overrides, f"hydra.sweep.dir={folder}"]
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with (
+        contextlib.chdir(Path(folder).parent),
+        mock.patch.object(sys, "argv", arguments),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            import_module(f"experiments.{command}").main()
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        finally:
+            GlobalHydra.instance().clear()
+            HydraConfig.instance().cfg = None
+    assert signals == {number: signal.getsignal(number) for number in signals}, (
+        "a sweep must leave signals as they were"
+    )
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def argv(folder, *overrides, command="identify"):
+    """The same as a command line."""
+    return [sys.executable, "-m", f"experiments.{command}", "-m", *map(str, overrides), f"hydra.sweep.dir={folder}"]
+
+
+def environment():
+    """Of a process that finds this toolbox, not an installed one."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def started(folder, *overrides, **options):
+    """Start a sweep in a process of its own, and in a session of its own."""
+    return subprocess.Popen(
+        argv(folder, *overrides),
+        **(
+            {
+                "cwd": Path(folder).parent,
+                "env": environment(),
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "text": True,
+                "start_new_session": True,
+                "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            }
+            | options
+        ),
+    )
+
+
+def ended(process, seconds=120):
+    """What a process said, once it has ended."""
+    out, err = process.communicate(timeout=seconds)
+    return Said(process.returncode, out, err)
+
+
+def outcome(folder, number):
+    """How a job ended; None if it has not."""
+    path = Path(folder) / str(number) / "outcome.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def done(folder):
+    """Numbers of the finished jobs."""
+    found = (json.loads(path.read_text()) for path in Path(folder).glob("*/outcome.json"))
+    return {one["number"] for one in found if one["status"] == "done"}
+
+
+def manifest(folder):
+    return json.loads((Path(folder) / "sweep.json").read_text())
+
+
+def wait_for(condition, seconds=60):
+    """Wait until a condition holds, and say whether it does."""
+    end = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds
+
+
+def half_written(folder):
+    """Files that somebody has begun and left."""
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.tmp"))
+
+
+def results(folder):
+    """Everything that the jobs of a sweep have found: the bits of all that does not depend on when and where they ran."""
+    return {path.parent.name: contents(path) for path in sorted(Path(folder).glob("*/job.nc"))}
+
+
+def contents(path):
+    """Bits of all variables and texts of all attributes of a file, by their path in it; without times."""
+    with netCDF4.Dataset(path) as file:
+        file.set_auto_maskandscale(False)
+        return dict(_contents(file, ""))
+
+
+def _contents(group, path):
+    for name in group.ncattrs():
+        value = group.getncattr(name)
+        if name == "summary":
+            value = {key: one for key, one in json.loads(value).items() if key != "times"}
+        if name not in (*OF_THE_RUN, "summary_sha256", "content_sha256"):
+            yield f"{path}@{name}", str(value)
+    for name, variable in group.variables.items():
+        facts = {attribute: str(variable.getncattr(attribute)) for attribute in variable.ncattrs()}
+        values = variable[...]
+        bits = values.tolist() if values.dtype == object else values.tobytes()
+        yield f"{path}/{name}", (str(variable.dtype), values.shape, bits, facts)
+    for name, inner in group.groups.items():
+        yield from _contents(inner, f"{path}/{name}")

@@ -1,0 +1,225 @@
+"""Jobs without Hydra's command line, and the functions that they run: they return, raise, hang, eat and die.
+
+The functions are named in jobs as "sweep_jobs:NAME"; workers find them through the search path of the job.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numba
+import numpy as np
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from experiments.sweep.job import Job
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def job(folder, number, function, *, task=f"{Path(__file__).stem}:", **settings):
+    """Job of one of the functions below in the sweep folder; limits and keys of its configuration as settings."""
+    limits = {name: settings.pop(name) for name in ("time_limit", "memory_limit") if name in settings}
+    config = json.loads(template())
+    config["hydra"]["sweep"] = {"dir": str(folder), "subdir": str(number)}
+    config["hydra"]["job"] |= {"name": "job", "num": number, "id": str(number)}
+    return Job(
+        number=number,
+        folder=str(Path(folder) / str(number)),
+        identity=f"identity-{number}",
+        overrides=(f"number={number}",),
+        task=task + function,
+        configuration=json.dumps(config | {"number": number} | settings),
+        cwd=str(folder),
+        search_path=(str(ROOT), str(HERE)),
+        **limits,
+    )
+
+
+def jobs(folder, functions, **settings):
+    """One job for each function named, numbered from 0."""
+    first = job(folder, 0, "number", **settings)
+    bare = json.loads(first.configuration)
+    made = []
+    for number, function in enumerate(functions):
+        bare["number"] = bare["hydra"]["job"]["num"] = number
+        bare["hydra"]["sweep"]["subdir"] = bare["hydra"]["job"]["id"] = str(number)
+        made.append(
+            replace(
+                first,
+                number=number,
+                folder=str(Path(folder) / str(number)),
+                identity=f"identity-{number}",
+                overrides=(f"number={number}",),
+                task=f"{Path(__file__).stem}:{function}",
+                configuration=json.dumps(bare),
+            )
+        )
+    return made
+
+
+@cache
+def template():
+    """Configuration of nothing with Hydra's node, as JSON, what a sweep hands to its jobs."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "empty.yaml").write_text("hydra: {job: {name: job}}\n")
+        with initialize_config_dir(version_base="1.3", config_dir=folder):
+            config = compose("empty", return_hydra_config=True)
+    return json.dumps(OmegaConf.to_container(config, resolve=False, enum_to_str=True))
+
+
+# --- functions of jobs
+
+
+def number(config):
+    """Return at once."""
+    return float(config.number)
+
+
+def written(config):
+    """Write a file into the folder of the job; its folder is the only thing that Hydra tells."""
+    (folder_of_job() / "result.txt").write_text(f"number {config.number}\n")
+    return float(config.number)
+
+
+def surroundings(config):
+    """Tell where the job runs and with how many threads, in a file."""
+    from threadpoolctl import threadpool_info
+
+    facts = {
+        "cwd": os.getcwd(),
+        "pid": os.getpid(),
+        "numba": numba.get_num_threads(),
+        "blas": [pool["num_threads"] for pool in threadpool_info()],
+        "environment": {name: value for name, value in os.environ.items() if name.endswith("_NUM_THREADS")},
+    }
+    (folder_of_job() / "surroundings.json").write_text(json.dumps(facts))
+    return 0.0
+
+
+def raising(config):
+    """Raise what a bad configuration raises."""
+    raise ValueError(f"job {config.number} cannot work")
+
+
+def leaving(config):
+    """End the command as scripts do."""
+    sys.exit(3)
+
+
+def slow(config):
+    """Sleep for `config.seconds`."""
+    time.sleep(config.seconds)
+    return float(config.number)
+
+
+def sleeping(config):
+    """Never end, without computing."""
+    while True:
+        time.sleep(0.05)
+
+
+def busy(config):
+    """Never end, computing in Python."""
+    while True:
+        pass
+
+
+def spinning(config):
+    """Never end, in compiled code that holds the interpreter; without the compiler in one C call that does."""
+    spin(np.zeros(2))  # compiled now: the compiler lets others speak
+    (folder_of_job() / ".spinning").touch()
+    if numba.config.DISABLE_JIT:
+        sum(iter(int, 1))
+    spin(np.ones(2))
+
+
+@numba.njit
+def spin(values):
+    while values[0] > 0.0:
+        values[1] = 1.0 - values[1]
+
+
+def greedy(config):
+    """Take more and more memory."""
+    held = []
+    while True:
+        held.append(np.ones(1_000_000))  # 8 MB
+        time.sleep(0.005)
+
+
+def killing(config):
+    """Kill the own process, every time."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killing_once(config):
+    """Kill the own process the first time, return the second time."""
+    marker = folder_of_job() / ".was_here"
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(config.number)
+
+
+def talking(config):
+    """Write to the terminal."""
+    print("words of a job")
+    print("errors of a job", file=sys.stderr)
+    return 0.0
+
+
+def folder_of_job():
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+# --- what tests see of processes
+
+
+def attempts(one):
+    """Number of times that a job was started."""
+    path = Path(one.folder) / "attempts"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def wait_until(condition, seconds=30.0, pause=0.05):
+    """Wait for a condition; whether it came true."""
+    end = time.monotonic() + seconds
+    while not (met := condition()) and time.monotonic() < end:
+        time.sleep(pause)
+    return met
+
+
+def descendants(pid=None):
+    """Living processes below this one, or below another."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [p for p in psutil.Process(pid).children(recursive=True) if alive(p)]
+    return []
+
+
+def alive(process):
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def driver(script, *arguments, **options):
+    """Start a Python script that finds this module in a process of its own."""
+    paths = os.pathsep.join((str(ROOT), str(HERE)))
+    environment = os.environ | {"PYTHONPATH": paths, "NUMBA_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment, **options)

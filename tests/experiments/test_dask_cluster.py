@@ -1,0 +1,317 @@
+"""Sweeps on Dask: processes of this machine, a cluster that runs, workers and schedulers that are killed."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+from numba import config
+from sweep_jobs import ROOT, alive, attempts, descendants, driver, job, jobs, wait_until
+
+from experiments.sweep.engine import EngineStopped, Limits
+from experiments.sweep.engines.dask_cluster import DaskCluster
+from experiments.sweep.execution import DIED_TWICE
+
+pytest.importorskip("distributed")
+psutil = pytest.importorskip("psutil")
+processes = pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end the same without the compiler")
+
+SETTINGS = yaml.safe_load((ROOT / "conf/hydra/launcher/dask.yaml").read_text())
+TIME_LIMIT, MEMORY_LIMIT = 1.0, 600_000_000  # s, byte
+LIMITED = {
+    "spinning": {"time_limit": TIME_LIMIT},
+    "greedy": {"memory_limit": MEMORY_LIMIT},
+}
+GOOD = 20
+NAMES = ["written"] * GOOD + ["killing", "killing_once", "raising", "surroundings", *LIMITED]
+DRIVER = """
+import sys
+from pathlib import Path
+from sweep_jobs import jobs
+from experiments.sweep.engines.dask_cluster import DaskCluster
+
+if __name__ == "__main__":
+    folder, functions = Path(sys.argv[1]), sys.argv[2:]
+    try:
+        for outcome in DaskCluster(folder, workers=2).run(jobs(folder, functions)):
+            print(outcome.number, outcome.done, flush=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+def run(engine, todo):
+    return {outcome.number: outcome for outcome in engine.run(todo)}
+
+
+def environment():
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+
+
+def listening():
+    """Hosts that this process and those below it can be reached at."""
+    return {
+        connection.laddr.ip
+        for process in (psutil.Process(), *descendants())
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def workers_below(pid=None):
+    """Processes without those that Python keeps for itself."""
+    return [one for one in descendants(pid) if "resource_tracker" not in " ".join(one.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Outcomes of jobs of all kinds on a cluster of this machine, and what was seen meanwhile."""
+    folder = tmp_path_factory.mktemp("mixed")
+    work = tmp_path_factory.mktemp("work")
+    todo = [job(folder, number, name, **LIMITED.get(name, {})) for number, name in enumerate(NAMES)]
+    seen = {"environment": environment()}
+    outcomes = {}
+    with contextlib.chdir(work):
+        for outcome in DaskCluster(folder, workers=2, memory_limit=MEMORY_LIMIT).run(todo):
+            outcomes[outcome.number] = outcome
+            seen["hosts"] = seen.get("hosts") or listening()
+    by_name = {name: (todo[number], outcomes[number]) for number, name in enumerate(NAMES) if number >= GOOD - 1}
+    return {"todo": todo, "outcomes": outcomes, "work": work, "by_name": by_name, **seen}
+
+
+@processes
+def test_a_job_that_kills_its_worker_each_time_is_the_only_one_lost(mixed):
+    one, outcome = mixed["by_name"]["killing"]
+    assert (outcome.done, outcome.error, attempts(one)) == (False, DIED_TWICE, 3)  # the third was refused
+    for one in mixed["todo"][:GOOD]:
+        assert mixed["outcomes"][one.number].done
+        assert mixed["outcomes"][one.number].value == one.number
+        assert (Path(one.folder) / "result.txt").read_text() == f"number {one.number}\n"
+    assert sorted(mixed["outcomes"]) == list(range(len(NAMES)))
+
+
+@processes
+def test_a_job_whose_worker_was_killed_once_is_tried_again(mixed):
+    one, outcome = mixed["by_name"]["killing_once"]
+    assert (outcome.done, attempts(one)) == (True, 2)
+
+
+@processes
+def test_an_error_is_told_and_not_tried_again(mixed):
+    one, outcome = mixed["by_name"]["raising"]
+    assert outcome.error == f"ValueError: job {one.number} cannot work"
+    assert "in raising" in outcome.traceback
+    assert attempts(one) == 1
+
+
+@processes
+def test_a_job_over_its_time_limit_is_ended_and_not_tried_again(mixed):
+    one, outcome = mixed["by_name"]["spinning"]
+    assert outcome.error == "time limit of 1 s exceeded"
+    assert outcome.stored
+    assert attempts(one) == 1
+
+
+@processes
+@pytest.mark.slow
+def test_jobs_that_hang_in_python_are_ended_as_well(tmp_path):
+    todo = jobs(tmp_path, ["sleeping", "busy", "number", "sleeping", "number"], time_limit=TIME_LIMIT)
+    outcomes = run(DaskCluster(tmp_path, workers=2), todo)
+    assert [number for number in outcomes if outcomes[number].done] == [2, 4]
+    assert {outcomes[number].error for number in (0, 1, 3)} == {"time limit of 1 s exceeded"}
+    assert {attempts(one) for one in todo} == {1}
+
+
+@processes
+def test_a_job_over_its_memory_limit_is_ended_and_not_tried_again(mixed):
+    one, outcome = mixed["by_name"]["greedy"]
+    assert outcome.error.startswith("memory limit of 600 MB exceeded")
+    assert attempts(one) == 1
+
+
+@processes
+def test_a_worker_computes_with_one_thread(mixed):
+    one, outcome = mixed["by_name"]["surroundings"]
+    found = yaml.safe_load((Path(one.folder) / "surroundings.json").read_text())
+    assert outcome.done
+    assert found["pid"] != os.getpid()
+    assert found["cwd"] == one.cwd
+    assert found["numba"] == 1
+    assert set(found["blas"]) == {1}
+    assert set(found["environment"].values()) == {"1"}
+    assert {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"} <= set(
+        found["environment"]
+    )
+
+
+@processes
+def test_a_cluster_of_this_machine_leaves_nothing_and_is_reached_from_it_alone(mixed):
+    assert list(mixed["work"].iterdir()) == []
+    assert mixed["hosts"] == {"127.0.0.1"}
+    assert wait_until(lambda: not workers_below())
+    assert environment() == mixed["environment"]
+
+
+@processes
+def test_a_generator_that_is_closed_ends_its_workers(tmp_path):
+    outcomes = DaskCluster(tmp_path, workers=2).run(jobs(tmp_path, ["number", "busy", *["number"] * 10]))
+    next(outcomes)
+    assert len(workers_below()) == 2
+    outcomes.close()
+    assert wait_until(lambda: not workers_below())
+
+
+@processes
+def test_ctrl_c_ends_everything_at_once_and_in_silence(tmp_path):
+    process = driver(
+        DRIVER, tmp_path, "number", "spinning", "spinning", stdout=-1, stderr=-1, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "0 True\n"
+    assert wait_until(lambda: (tmp_path / "2" / ".spinning").exists(), seconds=60.0)
+    below = descendants(process.pid)
+    assert len(below) >= 2
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+    assert wait_until(lambda: not any(map(alive, below)))
+
+
+@processes
+def test_workers_do_not_outlive_a_driver_that_is_killed(tmp_path):
+    process = driver(DRIVER, tmp_path, "number", "sleeping", "spinning", stdout=-1, stderr=-1, text=True)
+    assert process.stdout.readline() == "0 True\n"
+    assert wait_until(lambda: (tmp_path / "2" / ".spinning").exists(), seconds=60.0)
+    below = descendants(process.pid)
+    assert len(below) >= 2
+    process.kill()
+    process.communicate(timeout=60)
+    assert wait_until(lambda: not any(map(alive, below)))
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """A scheduler and two workers as processes of their own; its file, and the processes."""
+    file = tmp_path / "scheduler.json"
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "True",
+        "DASK_LOGGING__DISTRIBUTED": "critical",
+    }
+    started = []
+
+    def start(*arguments):
+        command = [sys.executable, "-m", f"distributed.cli.dask_{arguments[0]}", *arguments[1:]]
+        started.append(subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL))
+
+    loopback = ("--host", "127.0.0.1", "--scheduler-file", str(file), "--dashboard-address", "127.0.0.1:0")
+    start("scheduler", *loopback, "--port", "0", "--no-show")
+    for name in ("a", "b"):
+        start(
+            "worker", "--host", "127.0.0.1", "--scheduler-file", str(file), "--nthreads", "1", "--no-dashboard",
+            "--name", name, "--local-directory", str(tmp_path / "space"),
+        )  # fmt: skip
+    assert wait_until(lambda: file.exists() and file.stat().st_size)
+    yield file, started
+    below = [one for process in started for one in descendants(process.pid)]
+    for process in started:
+        process.kill()
+        process.wait()
+    for one in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+@processes
+def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_sweep(scheduler, tmp_path):
+    from distributed import Client
+
+    file, started = scheduler
+    folder = tmp_path / "sweep"
+    address = yaml.safe_load(file.read_text())["address"]
+    with Client(address, set_as_default=False) as neighbour:
+        foreign = neighbour.submit(sum, [1, 2], key="of somebody else")
+        todo = jobs(folder, ["slow"] * 12, seconds=0.2)
+        outcomes = {}
+        for outcome in DaskCluster(folder, address=address).run(todo):
+            outcomes[outcome.number] = outcome
+            if len(outcomes) == 3:  # while another job runs
+                (worker,) = workers_below(started[1].pid)
+                time.sleep(0.15)
+                worker.kill()
+        assert sorted(outcomes) == list(range(12))
+        assert all(outcome.done for outcome in outcomes.values())
+        assert all(attempts(one) <= 2 for one in todo)
+        assert foreign.result(timeout=20) == 3
+        assert all(process.poll() is None for process in started)
+        assert neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)) == ["of somebody else"]
+
+
+@processes
+def test_a_scheduler_that_ends_stops_the_sweep_and_says_how_to_resume(scheduler, tmp_path):
+    file, started = scheduler
+    folder = tmp_path / "sweep"
+    outcomes = DaskCluster(folder, address=str(file), workers=1).run(jobs(folder, ["number", "sleeping", "number"]))
+    assert next(outcomes).done
+    assert wait_until(lambda: (folder / "1" / "attempts").exists())
+    assert not (folder / "2").exists()  # one job at a time
+    started[0].kill()
+    with pytest.raises(EngineStopped, match="the same command resumes the sweep"):
+        next(outcomes)
+
+
+@processes
+def test_a_cluster_without_workers_is_given_up(tmp_path, scheduler):
+    file, started = scheduler
+    for process in started[1:]:
+        for one in [*descendants(process.pid), process]:
+            one.kill()
+    engine = DaskCluster(tmp_path, address=str(file), patience=1)
+    with pytest.raises(EngineStopped, match="no worker for 1 s"):
+        run(engine, jobs(tmp_path, ["number"]))
+
+
+def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.sweep.engines.dask_cluster.CONNECTING", 0.2)
+    with pytest.raises(
+        EngineStopped, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"
+    ) as said:
+        run(DaskCluster(tmp_path, address="tcp://127.0.0.1:9"), jobs(tmp_path, ["number"]))
+    assert "\n" not in str(said.value)
+
+
+def test_no_jobs_need_no_cluster(tmp_path):
+    assert run(DaskCluster(tmp_path), []) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 0}, r"workers must be a whole number from 1, or null, got 0"),
+        ({"workers": True}, r"workers must be"),
+        ({"address": "nowhere"}, r"address must be that of a scheduler, such as tcp://host:8786.*got 'nowhere'"),
+        ({"address": "tcp://a:1", "cluster": {"_target_": "b.C"}}, r"exclude each other"),
+        ({"cluster": {"_target_": "b.C"}}, r"cluster needs a _target_.* and a number of workers"),
+        ({"cluster": {"queue": "long"}, "workers": 2}, r"cluster needs a _target_"),
+        ({"time_limit": "soon"}, r"hydra.launcher.time_limit must be"),
+        ({"patience": -1}, r"hydra.launcher.patience must be"),
+        ({"memory_limit": "much"}, r"hydra.launcher.memory_limit must be"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        DaskCluster(tmp_path, **settings)
+
+
+def test_limits_are_those_of_the_settings(tmp_path):
+    assert DaskCluster(tmp_path, time_limit="10min", memory_limit="2GB").limits == Limits(600.0, 2_000_000_000)
+
+
+def test_the_defaults_are_those_of_the_configuration():
+    defaults = {field.name: field.default for field in fields(DaskCluster) if field.name != "folder"}
+    assert {name: value for name, value in SETTINGS.items() if name != "_target_"} == defaults

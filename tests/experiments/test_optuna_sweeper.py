@@ -1,0 +1,427 @@
+"""Searches: what they ask for, what they make of the results, that nothing is lost or asked twice, what they refuse."""
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import searching
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+from running import PLAIN
+from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
+
+from experiments.sweep.engines.in_process import InProcess
+from experiments.sweep.search.parameter import Interval
+from experiments.sweep.search.settings import Settings, settings_of
+from experiments.sweep.search.space import space_of
+from experiments.sweep.search.study import Study
+from experiments.sweep.search.trial import objective
+
+optuna = pytest.importorskip("optuna")
+RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
+#: from the second trial on, trials depend on the results of those before
+LEARNING = "hydra.sweeper.sampler={_target_: optuna.samplers.TPESampler, n_startup_trials: 1, multivariate: true}"
+FIVE = ("insertion.error_threshold=range(0,0.5,0.1)", "budget=range(20,80,20)", LEARNING, "hydra.sweeper.n_jobs=2")
+
+
+@pytest.fixture(scope="module")
+def loader():
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return GlobalHydra.instance().config_loader()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Folder of a search of five trials, two at a time."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "search"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert search(monkeypatch, folder, *FIVE, n_trials=5) == 0
+        assert len(searching.runs) == 5
+    return folder
+
+
+# --- what is searched
+
+
+@pytest.mark.parametrize(
+    ("line", "distribution", "values"),
+    [
+        ("x=interval(0.5,2)", {"low": 0.5, "high": 2.0, "log": False}, {0.5: 0.5, 1.23456789: 1.23457}),
+        ("x=tag(log, interval(0.001,1))", {"low": 0.001, "high": 1.0, "log": True}, {0.00123456789: 0.00123457}),
+        ("x=interval(1000000,1000001)", {"low": 1e6, "high": 1000001.0}, {1000000.123456789: 1000000.12346}),
+        ("x=int(interval(20,200))", {"low": 20, "high": 200, "log": False}, {20: 20, 33: 33}),
+        ("x=tag(log, int(interval(1,100)))", {"low": 1, "high": 100, "log": True}, {7: 7}),
+        ("x=range(20,200,20)", {"low": 0, "high": 8}, {0: 20, 8: 180}),
+        ("x=range(3,0,-1)", {"low": 0, "high": 2}, {0: 1, 2: 3}),
+        ("x=range(0,1,0.25)", {"low": 0, "high": 3}, {0: 0.0, 3: 0.75}),
+        ("x=range(0,1000000000000)", {"low": 0, "high": 10**12 - 1}, {12345: 12345}),
+        ("+x=choice(1,2)", {"choices": ("1", "2")}, {"2": "2"}),
+        ("reduction=prior_entropy,mean_relevance", {"choices": ("prior_entropy", "mean_relevance")}, {}),
+    ],
+)
+def test_notation_of_a_parameter(loader, line, distribution, values):
+    space = space_of([line, "budget=50"], [], loader)
+    (parameter,) = space.parameters
+    made = parameter.distribution()
+    assert {name: getattr(made, name) for name in distribution} == distribution
+    for chosen, value in values.items():
+        assert parameter.value(chosen) == value
+        assert type(parameter.value(chosen)) is type(value)
+    key = line.partition("=")[0]
+    last = parameter.extremes()[-1]
+    assert list(space.corners())[-1] == ["budget=50", f"{key}={last}"]
+
+
+def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
+    lines = ["budget=10,20", "seed=range(0,2)", "budget=range(20,50,10)", "a=1", "b=x,y", "a=2"]
+    space = space_of(lines, ["seed", "b"], loader)
+    assert [parameter.key for parameter in space.parameters] == ["budget"]
+    assert space.swept == ("budget", "seed", "b")
+    assert (space.n_jobs, space.n_combinations) == (4, 3)
+    expected = [["a=2", "budget=30", f"seed={seed}", f"b={b}"] for seed in (0, 1) for b in "xy"]
+    assert space.jobs({"budget": 30}) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("budget=range(5,5)", "the range is empty"),
+        ("budget=interval(1,0)", "the lower one first"),
+        ("budget=interval(1,1)", "not the same twice"),
+        ("budget=interval(nan,1)", "two finite numbers"),
+        ("budget=tag(log,interval(0,1))", "both ends must be positive, got 0"),
+        ("budget=range(5,6)", "nothing to choose: give budget=5"),
+        ("budget=choice(5)", "nothing to choose: give budget=5"),
+        ("budget=tag(lgo,interval(1,2))", "the tag lgo means nothing"),
+        ("budget=tag(log,range(1,9))", r"tag\(log, int\(interval"),
+        ("reduction=interval(0,1)", "chosen by name"),
+        ("reduction=range(0,3)", "chosen by name"),
+        ("budget=50", "nothing to search"),
+        ("seed=range(0,3)", "seed is averaged over"),
+        ("seed=interval(0,3)", "list its values"),
+        ("seed=range(0,0)", "the range is empty"),
+        ("budget=interval(", "."),
+    ],
+)
+def test_refused_spaces(loader, line, told):
+    with pytest.raises(ValueError, match=told):
+        space_of([line], ["seed"], loader)
+
+
+def test_averaging_over_a_key_that_is_not_swept(loader):
+    with pytest.raises(ValueError, match=r"'noise\.seed' is not swept"):
+        space_of(["budget=1,2"], ["seed", "noise.seed"], loader)
+
+
+# --- settings
+
+
+def test_defaults_of_the_file_are_those_of_the_settings():
+    file = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml"))
+    settings = {name: value for name, value in file.items() if not name.startswith("_") and name != "params"}
+    assert settings_of(**settings) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"n_trials": 0}, "n_trials must be a whole number from 1"),
+        ({"n_trials": 2.5}, "n_trials must be"),
+        ({"n_jobs": None}, "n_jobs must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"objectives": "smes"}, "did you mean 'smse'"),
+        ({"objectives": ["loop"]}, "did you mean 'times.loop'"),
+        ({"objectives": []}, "one or more"),
+        ({"objectives": ["smse", "smse"]}, "none twice"),
+        ({"objectives": 3}, "a name or a list of names"),
+        ({"direction": "minimise"}, "minimize"),
+        ({"objectives": ["smse", "n_revised"], "direction": ["minimize"] * 3}, "one for each"),
+        ({"sampler": 3}, "hydra.sweeper.sampler must be"),
+    ],
+)
+def test_refused_settings(setting, told):
+    given = {"objectives": ["smse"], "direction": "minimize", "sampler": None, "average_over": ["seed"]}
+    with pytest.raises(ValueError, match=told):
+        settings_of(**given | setting)
+
+
+def test_objectives_in_a_summary():
+    summary = {"smse": 0.5, "nlpd": None, "times": {"loop": 2}, "free_run": None, "target": "y", "flow": {"smse": 0.1}}
+    assert objective(summary, "smse") == 0.5
+    assert objective(summary, "times.loop") == 2.0
+    assert objective(summary, "flow.smse") == 0.1
+    assert objective(summary, "nlpd") is None
+    assert objective(summary, "free_run.rmse") is None
+    assert objective({"smse": float("nan")}, "smse") is None
+    for name, nearest in (("times.lop", "times.loop"), ("target", "smse"), ("smse.x", "smse"), ("times", "times.loop")):
+        with pytest.raises(ValueError, match=f"no number '{name}'.*{nearest}"):
+            objective(summary, name)
+
+
+# --- a search from end to end
+
+
+def test_finds_the_best_and_says_how_to_repeat_it(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, THRESHOLD, LEARNING, n_trials=12) == 0
+    rows, found = rows_of(folder), found_in(folder)
+    assert [row["trial"] for row in rows] == [str(number) for number in range(12)]
+    for row in rows:
+        threshold = float(row["insertion.error_threshold"])
+        assert float(row["smse"]) == summary_of(threshold, 100, 0)["smse"]
+        assert row["state"] == "done"
+    (best,) = found["best"]
+    assert best["objectives"]["smse"] == min(float(row["smse"]) for row in rows)
+    assert abs(best["parameters"]["insertion.error_threshold"] - BEST) < 0.05
+    command = shlex.split(best["command"])
+    jobs = json.loads((folder / "sweep.json").read_text())["jobs"]
+    assert jobs[best["jobs"][0]]["overrides"] == command[1:]
+    told = capfd.readouterr()
+    lines = told.out.splitlines()
+    assert sum(line.startswith("Search with up to 12 jobs") for line in lines) == 1
+    assert sum(line.startswith("12 jobs: 12 done") for line in lines) == 1
+    assert lines[-1].strip() == best["command"]
+    assert len(lines) == 5
+    assert not told.err
+
+
+def test_same_search_same_trials_another_seed_others(monkeypatch, tmp_path, undisturbed):
+    again, other = tmp_path / "again", tmp_path / "other"
+    assert search(monkeypatch, again, *FIVE, n_trials=5) == 0
+    assert files_of(again) == files_of(undisturbed)
+    assert search(monkeypatch, other, *FIVE, "hydra.sweeper.seed=1", n_trials=5) == 0
+    assert rows_of(other) != rows_of(undisturbed)
+
+
+def test_order_in_which_jobs_end_does_not_matter(monkeypatch, tmp_path, undisturbed):
+    run = InProcess.run
+    monkeypatch.setattr(InProcess, "run", lambda self, jobs: run(self, list(reversed(jobs))))
+    assert search(monkeypatch, tmp_path / "search", *FIVE, n_trials=5) == 0
+    assert files_of(tmp_path / "search") == files_of(undisturbed)
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_interrupted_search_goes_on(monkeypatch, tmp_path, undisturbed, capfd, after):
+    folder = tmp_path / "search"
+    monkeypatch.setattr(searching, "ends", {"after": after, "by": searching.END["interrupt"]})
+    assert search(monkeypatch, folder, *FIVE, n_trials=5) == 130
+    assert "not run" in capfd.readouterr().out
+    monkeypatch.setattr(searching, "ends", {})
+    assert search(monkeypatch, folder, *FIVE, n_trials=5) == 0
+    assert len(searching.runs) == 5 - (after - 1)
+    assert files_of(folder) == files_of(undisturbed)
+    assert f"5 jobs: 5 done ({after - 1} before)".replace(" (0 before)", "") in capfd.readouterr().out
+
+
+@pytest.mark.skipif(PLAIN, reason="a process is killed the same without the compiler")
+def test_killed_search_goes_on(monkeypatch, tmp_path, undisturbed):
+    folder = tmp_path / "search"
+    arguments = [f"hydra.sweep.dir={folder}", "hydra.sweeper.n_trials=5", *FIVE]
+    here = Path(searching.__file__).parent
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(here), str(here.parents[1])])
+    environment = os.environ | {"SEARCH_ENDS_AFTER": "4", "SEARCH_ENDS_BY": "kill", "PYTHONPATH": path}
+    killed = subprocess.run(
+        [sys.executable, "-m", "searching", "-m", *arguments],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert killed.returncode == -searching.END["kill"]
+    assert len(rows_of(folder)) == 2
+    assert search(monkeypatch, folder, *FIVE, n_trials=5) == 0
+    assert len(searching.runs) == 2
+    assert files_of(folder) == files_of(undisturbed)
+
+
+def test_more_trials_go_further(monkeypatch, tmp_path):
+    folder, at_once = tmp_path / "search", tmp_path / "at_once"
+    assert search(monkeypatch, folder, THRESHOLD, LEARNING, n_trials=3) == 0
+    assert search(monkeypatch, folder, THRESHOLD, LEARNING, n_trials=5) == 0
+    assert len(searching.runs) == 2
+    assert search(monkeypatch, at_once, THRESHOLD, LEARNING, n_trials=5) == 0
+    assert files_of(folder) == files_of(at_once)
+
+
+def test_median_over_what_is_averaged_over(monkeypatch, tmp_path):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, THRESHOLD, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3) == 0
+    assert len(searching.runs) == 9
+    for place, row in enumerate(rows_of(folder)):
+        threshold = float(row["insertion.error_threshold"])
+        assert [seed for *_, seed in searching.runs[3 * place : 3 * place + 3]] == [0, 1, 2]
+        values = [summary_of(threshold, 100, seed)["smse"] for seed in range(3)]
+        assert float(row["smse"]) == statistics.median(values)
+        assert row["jobs"] == " ".join(str(3 * place + seed) for seed in range(3))
+    command = shlex.split(found_in(folder)["best"][0]["command"])
+    assert command[1] == "-m"
+    assert command[-1] == "seed=0,1,2"
+
+
+def test_pareto_set_of_two_objectives(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    two = ("hydra.sweeper.objectives=[smse,free_run.rmse]", "hydra.sweeper.direction=[minimize,maximize]")
+    assert search(monkeypatch, folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10) == 0
+    points = {int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"])) for row in rows_of(folder)}
+    unbeaten = {
+        number
+        for number, (a, b) in points.items()
+        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in points.values())
+    }
+    assert 2 < len(unbeaten) < 10
+    assert {one["trial"] for one in found_in(folder)["best"]} == unbeaten
+    assert f"{len(unbeaten)}, none of which is beaten" in capfd.readouterr().out
+
+
+def test_direction(monkeypatch, tmp_path):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.direction=maximize") == 0
+    assert found_in(folder)["best"][0]["objectives"]["smse"] == max(float(row["smse"]) for row in rows_of(folder))
+
+
+def test_no_trial_is_run_twice_and_a_small_space_is_run_through(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, "budget=range(1,13,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8) == 1
+    assert [budget for _, budget, _ in searching.runs] == [int(row["budget"]) for row in rows_of(folder)]
+    assert sorted(budget for _, budget, _ in searching.runs) == [1, 5, 9]
+    told = capfd.readouterr().out
+    assert "3 jobs: 0 done, 3 failed" in told
+    assert "All 3 combinations were tried" in told
+    assert "No trial has a result" in told
+
+
+def test_two_names_of_the_same_job_are_one_job(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, "reduction=mean_relevance,'mean_relevance'", n_trials=2) == 0
+    assert len(searching.runs) == 1
+    assert [row["jobs"] for row in rows_of(folder)] == ["0", "0"]
+    assert ": 1 done, in" in capfd.readouterr().out
+
+
+def test_sampler_that_repeats_itself_ends(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    same = (
+        "hydra.sweeper.sampler={_target_: optuna.samplers.PartialFixedSampler, fixed_params: {budget: 1}, base_sampler:"
+    )
+    line = f"{same} {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
+    assert search(monkeypatch, folder, "budget=range(10,50,10)", line, n_trials=3) == 0
+    assert [row["budget"] for row in rows_of(folder)] == ["20"]
+    assert "Ended after 1 of 3 trials" in capfd.readouterr().out
+
+
+def test_failed_trial_costs_only_itself(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    lines = ("budget=int(interval(1,20))", RANDOM)
+    assert search(monkeypatch, folder, *lines, n_trials=12) == 1
+    rows = rows_of(folder)
+    for row in rows:
+        assert row["state"] == ("failed" if int(row["budget"]) < 10 else "done")
+        assert bool(row["smse"]) == (row["state"] == "done")
+    failed = [row for row in rows if row["state"] == "failed"]
+    assert 0 < len(failed) < 12
+    assert all("budget must be at least 10" in row["error"] for row in failed)
+    assert found_in(folder)["n_trials"] == {"done": 12 - len(failed), "failed": len(failed)}
+    told = capfd.readouterr()
+    assert f"{len(failed)} of 12 trials failed" in told.out
+    assert "budget must be at least 10" in told.err
+
+
+def test_job_without_the_objective_is_a_failed_trial(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.objectives=free_run.rmse", RANDOM) == 1
+    for row in rows_of(folder):
+        assert row["state"] == ("done" if float(row["insertion.error_threshold"]) < 0.5 else "failed")
+    assert "has no free_run.rmse" in capfd.readouterr().out
+
+
+def test_measured_times_are_not_repeatable(monkeypatch, tmp_path):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.objectives=[smse,times.loop]", n_trials=2) == 0
+    assert found_in(folder)["repeatable"] is False
+    assert search(monkeypatch, folder, THRESHOLD, n_trials=2) == 0
+    assert found_in(folder)["repeatable"] is True
+
+
+def test_sampler_that_is_left_to_itself_is_seeded():
+    space = [Interval("x", 0.0, 1.0)]
+    first = [Study(Settings(seed=seed), space).ask()[1]["x"] for seed in (0, 1, 0)]
+    assert first[0] == first[2] != first[1]
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_asks_what_a_plain_loop_with_optuna_asks(monkeypatch, tmp_path, learning):
+    folder = tmp_path / "search"
+    option = LEARNING if learning else RANDOM
+    assert search(monkeypatch, folder, THRESHOLD, option, "hydra.sweeper.seed=3", "hydra.sweeper.n_jobs=2") == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = (
+            optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, seed=3)
+            if learning
+            else optuna.samplers.RandomSampler(seed=3)
+        )
+    study = optuna.create_study(sampler=sampler)
+    space = {"insertion.error_threshold": optuna.distributions.FloatDistribution(0, 1)}
+    rows = rows_of(folder)
+    for pair in (rows[:2], rows[2:4], rows[4:]):
+        for asked, row in [(study.ask(space), row) for row in pair]:
+            threshold = round(asked.params["insertion.error_threshold"], 5)
+            assert float(row["insertion.error_threshold"]) == threshold
+            study.tell(asked, summary_of(threshold, 100, 0)["smse"])
+    assert found_in(folder)["sampler"] == type(sampler).__name__
+
+
+# --- what is refused before anything is run
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["insertion.eror_threshold=interval(0,1)"], "did you mean 'insertion.error_threshold'"),
+        (["reduction=mean_relevance,prior_entropi"], "did you mean 'prior_entropy'"),
+        (["budgett=interval(1,9)"], "did you mean 'budget'"),
+        (["insertion=error,always", THRESHOLD], "insertion.error_threshold"),
+        (["hydra.sweeper.n_trials=0", THRESHOLD], "n_trials"),
+        ([THRESHOLD, "hydra.sweeper.objectives=smes"], "did you mean 'smse'"),
+        ([THRESHOLD, "hydra.sweeper.sampler=optuna.samplers.Nothing"], "hydra.sweeper.sampler"),
+        ([THRESHOLD, "hydra.sweeper.sampler=pathlib.PurePath"], "no sampler of Optuna"),
+        ([THRESHOLD, "hydra/launcher=basic"], "in_process, joblib, dask or slurm"),
+    ],
+)
+def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd, lines, told):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, *lines) == 1
+    error = capfd.readouterr().err
+    assert told in error
+    assert len(error.splitlines()) == 1
+    assert not searching.runs
+    assert not [path for path in folder.glob("*") if not path.name.startswith(".")]
+
+
+def test_objective_that_no_summary_has_stops_after_the_first_jobs(monkeypatch, tmp_path, capfd):
+    folder = tmp_path / "search"
+    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.objectives=times.lop") == 1
+    assert "did you mean 'times.loop'" in capfd.readouterr().err
+    assert len(searching.runs) == 1
+
+
+def test_sampler_that_is_no_search_is_refused(monkeypatch, tmp_path, capfd):
+    sampler = "hydra.sweeper.sampler=optuna.samplers.BruteForceSampler"
+    assert search(monkeypatch, tmp_path / "search", "budget=10,20", sampler, n_trials=3) == 1
+    assert "all combinations: hydra/sweeper=grid" in capfd.readouterr().err
+
+
+def test_without_optuna(monkeypatch, tmp_path, capfd):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert search(monkeypatch, tmp_path / "search", THRESHOLD) == 1
+    error = capfd.readouterr().err
+    assert "pip install 'sysid[optuna]'" in error
+    assert len(error.splitlines()) == 1
+    assert not searching.runs

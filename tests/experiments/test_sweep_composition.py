@@ -1,0 +1,197 @@
+"""The configurations of the jobs of a sweep are those that Hydra composes; what it cannot compose is told in a line."""
+
+import random
+
+import pytest
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from running import CONF
+
+from experiments.sweep.composition import Composer, plain
+
+REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
+#: values, lists, texts with quotes, dicts, null, added and deleted keys, packages, options that bring more options
+VALUES = (
+    *("seed=3", "budget=17", "duration=20d", "'duration=100samples'", "identified=0.25", "validate=false"),
+    *("interpolation=linear", "weather_input='solar gain'", 'weather_input="a,b"', "cache=null", "outputs=full"),
+    *("excited=[mass_flow]", "excited=[]", "excited=null", "excited=[a,'b c',1.5,true]"),
+    *("excitations={}", "excitations={mass_flow:{_target_:a.B,level:2}}", "+excitations.mass_flow={a:[1,2],b:null}"),
+    *("+excitation@excitations.mass_flow=prbs", "+excitation@excitations.supply=aprbs"),
+    *("system.dt=30", "system.substeps=5", "+system.zone_capacity=1e6", "++system.zone_capacity=2e6"),
+    *("insertion.error_threshold=0.05", "+insertion.error_threshold=0.1", "++budget=8", "++new.key=1", "+own=1"),
+    *("training.restarts=2", "training.noise_bounds=[0.1,1]", "training.n_initial=20", "kernel.variance=2"),
+    *("noise.std=0.1", "noise.snr_db=30", "narx.target=all", "narx.outputs.zone_temperature=3"),
+    *(
+        "+narx={_target_:own.Lags,outputs:{y:2}}",
+        "kernel={_target_:own.Kernel}",
+        "narx={a:1}",
+        "narx.inputs={}",
+        "operating_point.rms=0.5",
+    ),
+    *("~weather", "~seed", "~budget=100", "~excitation", "~kernel", "~nothing", "~training.restarts"),
+    *("experiment=building_thresholds", "+experiment=building_thresholds", "experiment=null"),
+    *("nonsense=1", "system=nonsense", "system.nonsense=1", "reduction=mean_relevancy", "seed=${budget}"),
+    *("seed=${oc.env:NOT_THERE_AT_ALL}", "weather_input=${hydra:job.num}", "budget=${system.dt}"),
+    *("noise.std=${seed}", "excited=[${weather_input}]", "system=[building]", "system=7", "noise=null"),
+)
+HYDRA = (
+    *("hydra.verbose=true", "hydra.job.name=other", "hydra/job_logging=disabled", "hydra.output_subdir=null"),
+    *("hydra.job.config.override_dirname.exclude_keys=[seed]", "hydra.job.chdir=true", "+hydra.job.own=1"),
+    *("hydra/launcher=in_process", "hydra.job.env_set={A:'1'}", "hydra.sweeper.max_batch_size=3"),
+)
+
+
+@pytest.fixture(scope="module")
+def loader():
+    with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
+        yield GlobalHydra.instance().config_loader()
+
+
+def master_of(loader, *overrides):
+    """Configuration of a sweep as Hydra's main function has it."""
+    overrides = [*overrides, "hydra.mode=MULTIRUN"]
+    master = loader.load_configuration(config_name="identify", overrides=overrides, run_mode=RunMode.MULTIRUN)
+    OmegaConf.set_struct(master.hydra, False)
+    return master
+
+
+def choices(loader):
+    """Every option of every group of the command."""
+    groups = [group for group in loader.list_groups("") if group != "hydra"]
+    return [f"{group}={option}" for group in groups for option in loader.get_group_options(group)]
+
+
+def both(loader, master, overrides):
+    """What Hydra and what the composer of sweeps makes of overrides; the errors where it is none."""
+    found = []
+    for compose in (lambda: loader.load_sweep_config(master, overrides), lambda: composer.compose(overrides)):
+        composer = Composer(loader, master)
+        try:
+            config = compose()
+        except REFUSALS as error:
+            found.append(type(error))
+        else:
+            found.append(OmegaConf.to_container(config, resolve=False, enum_to_str=True))
+    return found
+
+
+def resolved(loader, master, overrides):
+    """The same with all interpolations looked up."""
+    found = []
+    for compose in (loader.load_sweep_config, lambda master, lines: Composer(loader, master).compose(lines)):
+        try:
+            found.append(plain(compose(master, overrides)))
+        except REFUSALS as error:
+            found.append(type(error))
+    return found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["system.dt=30", "system=building", "insertion.error_threshold=0.05", "insertion=error"],
+        ["+excitation@excitations.mass_flow=prbs", "excited=[mass_flow]", "seed=3"],
+        ["experiment=building_thresholds", "reduction=prior_entropy"],
+        ["~weather", "budget=17", "+excitations.a={b:[1,null],c:'x y'}", 'weather_input="a,b"'],
+        ["+narx={_target_:own.Lags,outputs:{y:2}}", "kernel=matern_52", "noise={}"],
+        ["system=van_der_pol", "seed=${budget}", "excited=[]", "duration=100samples"],
+    ],
+    ids=lambda lines: " ".join(lines) or "nothing",
+)
+def test_a_job_is_what_hydra_composes(overrides, loader):
+    master = master_of(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
+    one, other = both(loader, master, overrides)
+    assert one == other
+    assert isinstance(other, dict)
+    assert other["hydra"]["overrides"]["task"] == overrides
+    one, other = resolved(loader, master, overrides)
+    assert one == other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_random_overrides_are_what_hydra_composes(number, loader):
+    random_ = random.Random(number)
+    master = master_of(loader, *random_.sample(HYDRA, random_.randrange(3)))
+    composed = 0
+    for _ in range(25):
+        lines = random_.sample(choices(loader), random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
+        random_.shuffle(lines)
+        one, other = both(loader, master, lines)
+        assert one == other, lines
+        composed += isinstance(one, dict)
+    assert composed >= 5
+
+
+def test_one_composer_gives_each_job_its_own_configuration(loader):
+    """Jobs share what was composed, and must not see each other's values."""
+    master = master_of(loader)
+    composer = Composer(loader, master)
+    first = composer.compose(["seed=1", "+system.own=1", "excited=[a]"])
+    second = composer.compose(["budget=3"])
+    again = composer.compose(["seed=1", "+system.own=1", "excited=[a]"])
+    assert OmegaConf.to_container(second) == OmegaConf.to_container(loader.load_sweep_config(master, ["budget=3"]))
+    assert OmegaConf.to_container(first) == OmegaConf.to_container(again)
+    first.system.dt = 77
+    assert composer.compose(["budget=3"]).system.dt == second.system.dt != 77
+
+
+def test_what_is_named_several_ways_is_looked_up_in_the_job_and_not_in_the_sweep(loader):
+    composer = Composer(loader, master_of(loader))
+    found = composer.job(["seed=5", "budget=${seed}", "weather_input=${hydra:job.num}"], 7)
+    assert found.configuration["budget"] == 5
+    assert found.configuration["weather_input"] == 7
+    assert found.numbered
+    assert not composer.job(["seed=5", "budget=${seed}"], 7).numbered
+
+
+def test_a_job_may_ask_for_its_folder(loader, tmp_path):
+    composer = Composer(loader, master_of(loader, f"hydra.sweep.dir={tmp_path}/sweep"))
+    found = composer.job(["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12).configuration
+    assert found["weather_input"] == f"{tmp_path}/sweep/12/12.csv"
+    assert found["hydra"]["sweep"]["subdir"] == "12"
+
+
+@pytest.mark.parametrize(
+    "text", ["3", "0.5", "1e-3", "true", "null", "abc", "'a b'", "[1,2]", "[a,'b,c']", "''", "100samples"]
+)
+def test_values_of_a_job_are_those_of_its_overrides(text, loader):
+    composer = Composer(loader, master_of(loader))
+    composed = composer.job([f"weather_input={text}", "insertion=error"])
+    assert composed.values["insertion"] == "error"
+    assert type(composed.values["weather_input"]) in (type(None), bool, int, float, str)
+    value = composed.configuration["weather_input"]
+    found = composed.values["weather_input"]
+    assert (yaml.safe_load(found) if isinstance(value, list) else found) == value
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["seeed=1"], "unknown key 'seeed'; did you mean 'seed'?"),
+        (["insertion=error", "insertion.error_treshold=1"], "did you mean 'insertion.error_threshold'?"),
+        (["insertion=error", "error_threshold=1"], "did you mean 'insertion.error_threshold'?"),
+        (["reduction=mean_relevancy"], "unknown option 'mean_relevancy' of reduction; did you mean 'mean_relevance'?"),
+        (["redution=mean_relevance"], "unknown key 'redution'; did you mean 'reduction'?"),
+        (["+seeed=1"], "unknown configuration key 'seeed'.*did you mean 'seed'?"),
+        (["insertion=error", "+insertion.treshold=1"], "unknown key 'insertion.treshold'"),
+        (["insertion=always", "insertion.error_threshold=1"], "unknown key 'insertion.error_threshold'"),
+        (["acceptance=yes"], "unknown option 'yes' of acceptance.*matched"),
+        (["budget=${seeed}"], "seeed"),
+        (["system=7"], "must be a string or a list"),
+        (["seed=1", "+system=van_der_pol"], "Multiple values for system"),
+        (["~nothing"], "nothing"),
+        (["hydra/launcher=laptop"], "unknown option 'laptop' of hydra/launcher"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_names_that_do_not_exist_are_told_with_the_nearest(overrides, message, loader):
+    with pytest.raises(ValueError, match=message) as caught:
+        Composer(loader, master_of(loader)).job(overrides)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,169 @@
+"""One job in one process: what it returns, raises, exceeds and leaves."""
+
+import json
+import re
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from numba import config
+from sweep_jobs import attempts, driver, job
+
+from experiments.sweep.execution import DIED_TWICE, execute, hydra_config
+from experiments.sweep.guard import TRACE
+from experiments.sweep.outcome import damage, forget, kept
+
+processes = pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end the same without the compiler")
+EXECUTE = """
+import sys
+import sweep_jobs
+from experiments.sweep.execution import execute
+
+limits = {"time_limit": float(sys.argv[3])} if sys.argv[3] != "0" else {}
+limits |= {"memory_limit": int(sys.argv[4])} if sys.argv[4] != "0" else {}
+if sys.argv[2] == "spinning":
+    sweep_jobs.spin.compile("void(float64[::1])")  # compiling would let Python speak
+execute(sweep_jobs.job(sys.argv[1], 0, sys.argv[2], **limits))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _same_folder(tmp_path, monkeypatch):
+    """Jobs change to their working folder; tests come back."""
+    monkeypatch.chdir(tmp_path)
+
+
+def executed(folder, function, time_limit=0, memory_limit=0):
+    """Exit code of a process that executes a job, and what it has stored."""
+    process = driver(EXECUTE, folder, function, time_limit, memory_limit)
+    code = process.wait(timeout=120)
+    return code, kept(folder / "0")
+
+
+def test_what_a_job_returns_is_stored_with_the_digests_of_its_files(tmp_path):
+    one = job(tmp_path, 7, "written")
+    outcome = execute(one)
+    assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (7, True, 7.0, True)
+    content = kept(Path(one.folder))
+    assert (content["status"], content["identity"], content["value"]) == ("done", "identity-7", 7.0)
+    assert list(content["files"]) == ["result.txt"]
+    assert damage(content, Path(one.folder)) == ""
+    (Path(one.folder) / "result.txt").write_text("number 8\n")
+    assert damage(content, Path(one.folder)) == "result.txt is damaged"
+
+
+def test_what_a_job_raises_is_stored_with_traceback_and_configuration(tmp_path):
+    outcome = execute(job(tmp_path, 0, "raising"))
+    content = kept(tmp_path / "0")
+    assert (outcome.done, content["status"]) == (False, "failed")
+    assert outcome.error == content["error"] == "ValueError: job 0 cannot work"
+    assert "in raising" in content["traceback"]
+    assert "number: 0" in content["configuration"]
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [("leaving", "the command ended with exit code 3"), ("missing", "AttributeError: .*'missing'")],
+)
+def test_a_job_that_leaves_or_is_not_there_has_failed(tmp_path, function, error):
+    outcome = execute(job(tmp_path, 0, function))
+    assert not outcome.done
+    assert re.match(error, outcome.error)
+
+
+def test_an_outcome_that_is_there_stands(tmp_path):
+    one = job(tmp_path, 0, "written")
+    first = execute(one)
+    (tmp_path / "0" / "result.txt").unlink()
+    assert execute(one) == first
+    assert attempts(one) == 1
+    assert not (tmp_path / "0" / "result.txt").exists()
+
+
+def test_a_third_attempt_is_refused(tmp_path):
+    one = job(tmp_path, 0, "written")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "attempts").write_text("1\n2\n")
+    assert execute(one).error == DIED_TWICE
+    assert not (tmp_path / "0" / "result.txt").exists()
+    forget(tmp_path / "0")
+    assert execute(one).done
+
+
+def test_what_ended_an_attempt_without_a_word_is_told_by_the_next(tmp_path):
+    one = job(tmp_path, 0, "written", time_limit=60.0)
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / TRACE).write_text("Timeout!\n  in a loop\n")
+    outcome = execute(one)
+    assert (outcome.done, outcome.error) == (False, "time limit of 60 s exceeded")
+    assert outcome.traceback == "Timeout!\n  in a loop\n"
+    forget(tmp_path / "0")
+    assert execute(one).done
+    assert not (tmp_path / "0" / TRACE).exists()
+
+
+def test_a_job_runs_in_the_working_folder_of_the_sweep_with_one_thread(tmp_path):
+    before = list(sys.path)
+    one = job(tmp_path, 0, "surroundings")
+    assert execute(replace(one, search_path=(*one.search_path, str(tmp_path)))).done
+    found = json.loads((tmp_path / "0" / "surroundings.json").read_text())
+    assert found["cwd"] == str(tmp_path)
+    assert found["numba"] == 1
+    assert set(found["blas"]) <= {1}
+    assert sys.path == before
+
+
+def test_a_folder_that_cannot_be_made_fails_the_job(tmp_path):
+    (tmp_path / "0").write_text("a file")
+    outcome = execute(job(tmp_path, 0, "number"))
+    assert (outcome.done, outcome.stored) == (False, False)
+    assert "FileExistsError" in outcome.error
+
+
+def test_the_node_of_hydra_has_its_types_again(tmp_path):
+    from hydra.conf import HydraConf
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+
+    one = job(tmp_path, 3, "number")
+    content = json.loads(one.configuration)
+    content["hydra"]["mode"] = "MULTIRUN"
+    found = hydra_config(replace(one, configuration=json.dumps(content)))
+    assert OmegaConf.get_type(found, "hydra") is HydraConf
+    assert found.hydra.mode is RunMode.MULTIRUN
+    assert found.number == 3
+
+
+@processes
+@pytest.mark.parametrize("function", ["sleeping", "busy"])
+def test_a_job_over_its_time_limit_says_so_and_ends_its_process(tmp_path, function):
+    code, content = executed(tmp_path, function, time_limit=0.3)
+    assert code == -signal.SIGKILL
+    assert (content["status"], content["error"]) == ("failed", "time limit of 0.3 s exceeded")
+    assert content["seconds"] >= 0.3
+
+
+@processes
+def test_a_compiled_loop_over_its_time_limit_is_ended_and_told_by_the_next_attempt(tmp_path):
+    code, content = executed(tmp_path, "spinning", time_limit=0.3)
+    assert (code, content) == (1, None)
+    outcome = execute(job(tmp_path, 0, "spinning", time_limit=0.3))
+    assert outcome.error == "time limit of 0.3 s exceeded"
+    assert "in spinning" in outcome.traceback
+
+
+@processes
+def test_a_job_over_its_memory_limit_says_so_and_ends_its_process(tmp_path):
+    code, content = executed(tmp_path, "greedy", memory_limit=600_000_000)
+    assert code == -signal.SIGKILL
+    assert content["error"].startswith("memory limit of 600 MB exceeded (6")
+
+
+def test_limits_that_are_not_reached_leave_nothing(tmp_path):
+    one = job(tmp_path, 0, "written", time_limit=60.0, memory_limit=10**12)
+    assert execute(one).done
+    assert sorted(path.name for path in (tmp_path / "0").iterdir() if path.suffix != ".log") == [
+        ".hydra", "attempts", "outcome.json", "result.txt",
+    ]  # fmt: skip

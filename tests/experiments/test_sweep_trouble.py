@@ -1,0 +1,399 @@
+"""Sweeps in trouble: jobs that fail, damaged results, full disks, read-only folders, terminals that are closed."""
+
+import ctypes
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+from running import PLAIN
+from sweep_command import (
+    QUICK,
+    argv,
+    done,
+    ended,
+    environment,
+    half_written,
+    outcome,
+    results,
+    started,
+    sweep,
+    wait_for,
+)
+from validating import csv_file
+
+from experiments.sweep.outcome import forget
+
+if PLAIN:
+    pytest.skip("trouble ends alike without the compiler", allow_module_level=True)
+
+N = 8
+JOBS = (*QUICK, f"seed=range(0,{N})")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Folder of a sweep to which nothing has happened."""
+    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
+    assert sweep(folder, *JOBS).code == 0
+    return folder
+
+
+@pytest.fixture
+def again(undisturbed, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copytree(undisturbed, tmp_path / "sweep"))
+
+
+def modified(folder):
+    """When the files of each job were written."""
+    return {
+        number: {path.name: path.stat().st_mtime_ns for path in (folder / str(number)).iterdir()} for number in range(N)
+    }
+
+
+# --- jobs that fail
+
+
+def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path):
+    folder = tmp_path / "sweep"
+    csv_file(tmp_path / "here.csv", n=60)
+    records = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.initialisation_window=2")
+    lags = ("narx=lags", "narx.outputs={y:2}", "narx.inputs={u:[1]}", "budget=8", "training=fixed")
+    jobs = (*records, *lags, "data.estimation=missing.csv,here.csv", "identified=1", "validate=false")
+    said = sweep(folder, *jobs)
+    assert said.code == 1
+    assert "2 jobs: 1 done, 1 failed, in " in said.out
+    assert "The same command again runs only what is missing or failed" in said.out
+    failure = [line for line in said.err.splitlines() if line.startswith("  #0 ")]
+    assert len(failure) == 1
+    assert "DataError: no file missing.csv (seen from " in failure[0]
+    assert "Traceback" not in said.out + said.err
+    assert "sweep/<number>/outcome.json" in said.err
+    failed = outcome(folder, 0)
+    assert failed["status"] == "failed"
+    assert "missing.csv" in failed["error"]
+    assert failed["traceback"].startswith("Traceback (most recent call last)")
+    assert "missing.csv" in failed["traceback"].splitlines()[-1]
+    assert "missing.csv" in failed["configuration"]
+    assert "budget: 8" in failed["configuration"]
+    assert "failed #0" in (folder / "sweep.log").read_text()
+    before = modified_of(folder / "1")
+    csv_file(tmp_path / "missing.csv", n=60, seed=2)
+    said = sweep(folder, *jobs)
+    assert said.code == 0, said
+    assert "Sweep of 2 jobs, 1 finished already, 1 to run in this process" in said.out
+    assert done(folder) == {0, 1}
+    assert modified_of(folder / "1") == before
+    csv_file(tmp_path / "here.csv", n=60, seed=3)
+    said = sweep(folder, *jobs)
+    assert "1 finished already, 1 to run (1 anew, damaged or out of date)" in said.out
+    assert modified_of(folder / "1") != before
+    assert sorted(path.name for path in folder.glob("[0-9]*")) == ["0", "1"], "a changed file took a second folder"
+
+
+def modified_of(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_many_failures_are_told_shortly(tmp_path):
+    said = sweep(tmp_path / "sweep", *QUICK, "seed=range(0,23)", "budget=1")
+    assert said.code == 1
+    told = said.err.splitlines()
+    assert [line.split()[0] for line in told[:20]] == [f"#{number}" for number in range(20)]
+    assert told[20] == "  and 3 more, see sweep.log"
+    assert told[3].startswith("  #3 seed=3: ValueError: "), "only what differs between the jobs is said"
+    assert all("at least 2" in line and len(line) < 200 for line in told[:20])
+    assert len(told) == 22
+
+
+# --- results that are damaged
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def changed(**values):
+    def change(path):
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+HARM = (
+    ("job.nc", truncate, "job.nc is damaged"),
+    ("job.nc", flip, "job.nc is damaged"),
+    ("job.nc", Path.unlink, "job.nc is missing"),
+    ("job.nc", lambda path: path.write_bytes(b""), "job.nc is damaged"),
+    ("outcome.json", lambda path: path.write_bytes(b""), "outcome.json is damaged"),
+    ("outcome.json", truncate, "outcome.json is damaged"),
+    ("outcome.json", lambda path: path.write_text("[]"), "outcome.json is damaged"),
+    ("outcome.json", lambda path: path.write_text('{"schema": "outcome"}'), "outcome.json is damaged"),
+    ("outcome.json", changed(files=None), "outcome.json is damaged"),
+    ("outcome.json", changed(schema_version=99), "outcome.json is damaged"),
+    ("outcome.json", changed(identity="0" * 32), "its result is that of other settings or files"),
+    ("outcome.json", Path.unlink, None),
+    ("outcome.json", changed(status="failed"), None),
+    (".", lambda path: shutil.rmtree(path), None),
+)
+ROUNDS = [HARM[k : k + N - 1] for k in range(0, len(HARM), N - 1)]
+
+
+@pytest.mark.parametrize("harms", ROUNDS, ids=range(len(ROUNDS)))
+def test_damaged_results_are_run_anew_and_told(harms, again, undisturbed):
+    before, n = modified(again), len(harms)
+    for number, (name, harm, _) in enumerate(harms):
+        harm(again / str(number) / name)
+    said = sweep(again, *JOBS)
+    assert said.code == 0, said
+    n_told = sum(told is not None for _, _, told in harms)
+    anew = f"{n} to run ({n_told} anew, damaged or out of date) in this process"
+    assert f"Sweep of {N} jobs, {N - n} finished already, {anew}" in said.out
+    log = (again / "sweep.log").read_text()
+    for number, (_, _, told) in enumerate(harms):
+        assert f"anew #{number}: {told}\n" in log if told else f"anew #{number}:" not in log
+    after = modified(again)
+    for number in range(N):
+        same = {name for name in before[number] if before[number][name] == after[number].get(name)}
+        assert ("job.nc" in same) == ("outcome.json" in same) == (number >= n), number
+    assert results(again) == results(undisturbed)
+
+
+def test_what_a_kill_has_left_half_is_removed(tmp_path):
+    for name in (".job.nc.0123abcd.tmp", "outcome.json", "attempts", "identify.log", "notes.txt"):
+        (tmp_path / name).write_text("")
+    forget(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"identify.log", "notes.txt"}
+
+
+# --- disks and folders
+
+TMPFS = """
+set -e
+mkdir -p "$PLACE"
+mount -t tmpfs -o size="$SIZE" none "$PLACE"
+mkdir "$PLACE/sweep"
+"""
+
+
+def in_a_namespace(script, cwd, **variables):
+    """Run a shell script that may mount; skip where nobody may."""
+    for prefix in (["unshare", "-m"], ["unshare", "-Urm"]):
+        try:
+            probe = subprocess.run([*prefix, "mount", "-t", "tmpfs", "none", str(cwd)], capture_output=True, timeout=20)
+        except OSError:
+            continue
+        if probe.returncode == 0:
+            text = {name: str(value) for name, value in variables.items()}
+            return subprocess.run(
+                [*prefix, "bash", "-c", script],
+                cwd=cwd,
+                env=environment() | text,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+    pytest.skip("this system lets nobody mount a small file system (unshare -m, unshare -Urm)")
+
+
+def shell_command():
+    """A sweep in a place of its own, as a line of shell."""
+    return " ".join(f'"{word}"' for word in argv("$PLACE/sweep", *JOBS))
+
+
+def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
+    size = sum(path.stat().st_size for path in undisturbed.rglob("*") if path.is_file())
+    command = shell_command()
+    script = f"""{TMPFS}
+    head -c {size // 2} /dev/zero > "$PLACE/filler"
+    set +e
+    {command} > out1 2> err1; echo $? > code1
+    cp -a "$PLACE/sweep" after1
+    rm "$PLACE/filler"
+    {command} > out2 2> err2; echo $? > code2
+    cp -a "$PLACE/sweep" after2
+    """
+    place = tmp_path / "place"
+    process = in_a_namespace(script, tmp_path, PLACE=place, SIZE=int(1.1 * size) + 4096 * 5 * N)
+    assert process.returncode == 0, process
+    out, err, code = (((tmp_path / f"{name}1").read_text()) for name in ("out", "err", "code"))
+    n_done = len(done(tmp_path / "after1"))
+    assert int(code) == 1, out + err
+    assert 0 < n_done < N, "the disk was too small, or too large"
+    assert f"{N} jobs: {n_done} done, {N - n_done} failed, in " in out
+    assert "Traceback" not in out + err
+    assert "No space left on device" in err
+    assert err.count("could not be stored in") <= N - n_done
+    assert half_written(tmp_path / "after1") == []
+    for path in (tmp_path / "after1").rglob("*.json"):
+        json.loads(path.read_text())
+    kept = {number: outcome(tmp_path / "after1", number) for number in done(tmp_path / "after1")}
+    assert (tmp_path / "code2").read_text() == "0\n", (tmp_path / "err2").read_text()
+    assert f"{n_done} finished already, {N - n_done} to run" in (tmp_path / "out2").read_text()
+    assert kept == {number: outcome(tmp_path / "after2", number) for number in kept}
+    assert results(tmp_path / "after2") == results(undisturbed)
+    assert half_written(tmp_path / "after2") == []
+
+
+def test_a_disk_that_is_full_from_the_start_ends_the_sweep_in_a_line(tmp_path):
+    command = shell_command()
+    script = f"""{TMPFS}
+    head -c 100k /dev/zero > "$PLACE/filler" || true
+    set +e
+    {command} > out 2> err; echo $? > code
+    ls -A "$PLACE/sweep" > left
+    """
+    in_a_namespace(script, tmp_path, PLACE=tmp_path / "place", SIZE="64k")
+    assert (tmp_path / "code").read_text() == "1\n"
+    assert (tmp_path / "out").read_text() == ""
+    (line,) = (tmp_path / "err").read_text().splitlines()
+    assert line.startswith("Error: ")
+    assert "No space left on device" in line
+    assert not {"sweep.json", "0"} & set((tmp_path / "left").read_text().split())
+
+
+def obedient():
+    """Root may write anywhere, unless it gives that up: before a process starts, for the process."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) != 0:  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+        raise OSError("cannot give up CAP_DAC_OVERRIDE")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_read_only_folder_ends_the_sweep_in_a_line(tmp_path):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    folder.chmod(0o555)
+    try:
+        said = ended(started(folder, *JOBS, preexec_fn=obedient))
+    finally:
+        folder.chmod(0o755)
+    assert said.code == 1
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    reason = f"cannot write to the folder of the run {folder} (Permission denied)"
+    assert line == f"Error: {reason}: set hydra.sweep.dir to another"
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_becomes_read_only_costs_the_jobs_after_that(tmp_path, undisturbed):
+    folder = tmp_path / "sweep"
+    process = started(folder, *JOBS, preexec_fn=obedient)
+    try:
+        assert wait_for(lambda: len(done(folder)) >= 2)
+        folder.chmod(0o555)
+        said = ended(process)
+    finally:
+        folder.chmod(0o755)
+    n_done = len(done(folder))
+    assert said.code == 1
+    assert 2 <= n_done < N, said
+    assert f"{N} jobs: {n_done} done, {N - n_done} failed, in " in said.out
+    assert said.err.count("Permission denied") >= 1
+    assert f"could not be stored in {folder}/{N - 1}" in said.err
+    assert "Traceback" not in said.out + said.err
+    said = sweep(folder, *JOBS)
+    assert said.code == 0
+    assert f"{n_done} finished already, {N - n_done} to run" in said.out
+    assert results(folder) == results(undisturbed)
+
+
+def test_an_old_failure_in_a_read_only_folder_is_not_taken_for_the_result(again):
+    truncate(again / "3" / "job.nc")
+    (again / "3").chmod(0o555)
+    try:
+        said = ended(started(again, *JOBS, preexec_fn=obedient))
+    finally:
+        (again / "3").chmod(0o755)
+    assert said.code == 1
+    assert f"{N - 1} done ({N - 1} before), 1 failed" in said.out
+    assert "#3" in said.err
+    assert "Permission denied" in said.err
+
+
+# --- what a person sees
+
+
+def seen(folder, *overrides):
+    """What a terminal shows of a sweep: everything that was ever on its screen."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # lines, columns
+    process = started(folder, *overrides, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(ours)
+    return process.wait(timeout=60), text.decode()
+
+
+def test_a_terminal_shows_one_line_of_progress(tmp_path):
+    code, text = seen(tmp_path / "sweep", *QUICK, "seed=range(0,6)", "budget=8,1")
+    assert code == 1
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert lines[0].startswith("Sweep of 12 jobs, 12 to run in this process: ")
+    shown = [frame for frame in lines[1].split("\r") if frame.strip()]
+    assert all(frame.startswith("sweep:") for frame in shown), shown
+    assert "12/12" in shown[-1]
+    assert "6 failed" in shown[-1]
+    assert any(re.search(r"[1-9]/12 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
+    assert lines[2].startswith("12 jobs: 6 done, 6 failed, in ")
+    assert "\x1b[A" not in text
+    assert len(lines) < 15
+
+
+def test_a_file_takes_no_line_of_progress(tmp_path):
+    said = sweep(tmp_path / "sweep", *QUICK, "seed=1,2")
+    assert "\r" not in said.out + said.err
+    assert said.err == ""
+    assert [line.partition(":")[0] for line in said.out.splitlines()] == [
+        "Sweep of 2 jobs, 2 to run in this process",
+        "2 jobs",
+        "Results",
+    ]
+
+
+@pytest.mark.parametrize("reader", [pytest.param("head -1", marks=pytest.mark.slow), "true"])
+def test_a_reader_that_stops_does_not_stop_the_sweep(reader, tmp_path):
+    folder = tmp_path / "sweep"
+    command = subprocess.list2cmdline(argv(folder, *QUICK, "seed=1,2,3"))
+    process = subprocess.run(
+        ["bash", "-c", f"{command} | {reader}; echo ${{PIPESTATUS[0]}} > code"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (tmp_path / "code").read_text() == "0\n", process
+    assert process.stderr == ""
+    assert done(folder) == {0, 1, 2}
+
+
+def test_folders_of_a_sweep_can_be_read_by_those_who_may_read_files(undisturbed):
+    """Atomic files begin as temporary ones, which nobody else may read."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in (undisturbed / "sweep.json", undisturbed / "0" / "outcome.json", undisturbed / "0" / "job.nc"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask, path
