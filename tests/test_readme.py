@@ -114,6 +114,27 @@ def shortened(overrides, folder):
     return [*kept, *(item for item in short if item.split("=")[0] not in taken)]
 
 
+def fewer(overrides):
+    """A sweep with two values of each key and few trials, on this machine."""
+    few = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        values = value.split(",")
+        plain = equals and not key.startswith("hydra") and not set("[({") & set(value)
+        few.append(f"{key}={','.join(values[:2])}" if plain else override.replace("range(0,10)", "range(0,2)"))
+    if "experiment=building_thresholds" in overrides:
+        few += ["insertion.error_threshold=0.1,0.2", "reduction=mean_relevance", "acceptance=none", "seed=0"]
+    if "hydra/launcher=slurm" in overrides:
+        few += ["hydra.launcher.cluster=local", "hydra.launcher.workers=2"]
+    return few + ["hydra.sweeper.n_trials=3"] * ("hydra/sweeper=optuna" in overrides)
+
+
+def swept(folder):
+    """A sweep to collect."""
+    arguments = ["-m", "experiments.identify", *shortened(["-m", "budget=15,20", "seed=0,1"], folder)]
+    assert call(arguments, folder.parent, PYTHONPATH=str(ROOT)).returncode == 0
+
+
 @commands
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_runs(command, tmp_path, files, model_of, request):
@@ -129,13 +150,17 @@ def test_command_runs(command, tmp_path, files, model_of, request):
         given = [o for o in overrides if not o.startswith("output=")]
         few = [] if any(o.startswith("tasks=") for o in given) else ["study=table_4", "tasks=[rastrigin]"]
         overrides = [*given, *few, "quick=true", "figures=false", f"output={folder}"]
+    elif program == "collect":
+        folder = tmp_path / overrides[0]
+        folder.parent.mkdir()
+        swept(folder)
     elif program in ("validate", "export"):
         shutil.copy(model_of(overrides), tmp_path / "model.nc")
         quick = ["propagation=taylor", "figures=false", "duration=2d"] if program == "validate" else []
         kept = [o for o in overrides if not o.startswith("duration=")]
         overrides = [*kept, *quick, f"hydra.run.dir={folder}"]
     else:
-        overrides = shortened(overrides, folder)
+        overrides = shortened(fewer(overrides) if "-m" in overrides else overrides, folder)
     needed = program == "reproduce" or any(f"data={name}" in overrides for name in PUBLISHED)  # no test downloads
     places = {"SYSID_DATA": str(request.getfixturevalue("shared_data"))} if needed else {}
     result = call(["-m", f"experiments.{program}", *overrides], tmp_path, PYTHONPATH=str(ROOT), **places)
@@ -143,7 +168,11 @@ def test_command_runs(command, tmp_path, files, model_of, request):
     if program == "export":
         assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0
         return
-    assert any(folder.rglob("*.csv" if program == "reproduce" else "*.json"))
+    assert any(folder.rglob("*.csv" if program in ("reproduce", "collect") else "*.json"))
+    if "-m" in overrides:
+        ends = [json.loads(path.read_text())["status"] for path in folder.rglob("outcome.json")]
+        assert len(ends) > 1
+        assert set(ends) == {"done"}
 
 
 def files_of_the_readme(folder):

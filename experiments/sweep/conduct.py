@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
@@ -23,7 +22,7 @@ from experiments.sweep.interruption import interruptible
 from experiments.sweep.job import Job, Outcome
 from experiments.sweep.manifest import Manifest
 from experiments.sweep.ownership import owned
-from experiments.sweep.report import Report
+from experiments.sweep.report import Report, composing
 from sysid import store
 
 SUBDIR = "${hydra.job.num}"
@@ -144,7 +143,7 @@ class Session:
             "cwd": os.getcwd(),
             "search_path": tuple(_search_path()),
         }
-        for overrides in batch:
+        for overrides in composing(batch):
             configuration, values, numbered = self.composer.job(overrides)
             identity = identity_of(self.sweep.task, configuration)
             number = self.manifest.admit(identity, overrides, values)
@@ -243,9 +242,8 @@ def _is_seen(job: Job) -> bool:
 
 
 def _stored(outcome: Outcome, job: Job) -> Outcome:
-    configuration = {name: value for name, value in json.loads(job.configuration).items() if name != "hydra"}
     try:
-        outcomes.keep(outcome, job, yaml.safe_dump(configuration, sort_keys=False))
+        outcomes.keep(outcome, job)
     except OSError:
         return outcome
     return outcome._replace(stored=True)

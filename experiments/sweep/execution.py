@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import yaml
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra.conf import HydraConf
@@ -88,7 +87,7 @@ def _spare_the_collector() -> None:
 def stored(outcome: Outcome, job: Job) -> Outcome:
     """The outcome, marked as stored if it could be; a job whose outcome cannot be stored has failed."""
     try:
-        keep(outcome, job, yaml.safe_dump(_task(job), sort_keys=False))
+        keep(outcome, job)
     except OSError as error:
         told = outcome if not outcome.done else outcome._replace(done=False, error=_headline(error))
         return told._replace(stored=False)
@@ -197,10 +196,6 @@ def _stranger() -> str:
         f"the worker on {socket.gethostname()} runs other code or packages than the process that conducts the sweep "
         f"(sysid of {Path(__file__).parents[2]}, {package_versions()}): install the same there, and start it anew"
     )
-
-
-def _task(job: Job) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(job.configuration).items() if name != "hydra"}
 
 
 def _headline(error: BaseException) -> str:

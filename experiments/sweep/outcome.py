@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from experiments.sweep.guard import TRACE
 from experiments.sweep.job import Job, Outcome
 from sysid import store
@@ -17,7 +19,7 @@ VERSION = 1
 LEFT_OUT = (NAME, ATTEMPTS, TRACE)  # files of a job that are no results; logs and hidden ones are none either
 
 
-def keep(outcome: Outcome, job: Job, configuration: str) -> None:
+def keep(outcome: Outcome, job: Job) -> None:
     """Store the outcome of a job in its folder, complete or not at all.
 
     Raises
@@ -41,7 +43,7 @@ def keep(outcome: Outcome, job: Job, configuration: str) -> None:
     if outcome.done:
         content["files"] = {path.relative_to(folder).as_posix(): _facts(path) for path in results(folder)}
     else:
-        content |= {"error": outcome.error, "traceback": outcome.traceback, "configuration": configuration}
+        content |= {"error": outcome.error, "traceback": outcome.traceback, "configuration": _configuration(job)}
     folder.mkdir(parents=True, exist_ok=True)
     store.write_bytes(json.dumps(content, indent=2).encode(), folder / NAME)
 
@@ -104,6 +106,12 @@ def results(folder: Path) -> list[Path]:
         for path in found
         if path.name not in LEFT_OUT and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
+
+
+def _configuration(job: Job) -> str:
+    """What the command was configured with, for people."""
+    settings = {name: value for name, value in json.loads(job.configuration).items() if name != "hydra"}
+    return yaml.safe_dump(settings, sort_keys=False)
 
 
 def _facts(path: Path) -> dict[str, Any]:

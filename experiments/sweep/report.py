@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,13 @@ from experiments.sweep.engine import EngineStopped
 from experiments.sweep.job import Job, Outcome
 
 MOST_FAILURES = 20  # told on the terminal
+MANY = 100  # jobs that are composed within a second or two
 WIDTH = 160  # characters of an error on the terminal
+
+
+def composing(batch: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
+    """The jobs one by one, with a line on the terminal where there are so many that it takes seconds."""
+    return tqdm(batch, unit="job", disable=None if len(batch) > MANY else True, desc="checking", leave=False)
 
 
 class Report:

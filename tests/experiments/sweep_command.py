@@ -14,8 +14,12 @@ from typing import NamedTuple
 from unittest import mock
 
 import netCDF4
+from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from running import CONF
+
+from experiments.collection.run import run
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,8 +130,16 @@ def half_written(folder):
 
 
 def results(folder):
-    """Everything that the jobs of a sweep have found: the bits of all that does not depend on when and where they ran."""
+    """What the jobs of a sweep have found: the bits of all that does not depend on when and where they ran."""
     return {path.parent.name: contents(path) for path in sorted(Path(folder).glob("*/job.nc"))}
+
+
+def collected(folder, output):
+    """The same of what `sysid-collect` makes of the sweep."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("collect", overrides=[f"folder={folder}", f"output={output}", "figures=false"])
+    run(config, output)
+    return contents(output / "sweep.nc")
 
 
 def contents(path):
@@ -145,6 +157,8 @@ def _contents(group, path):
         if name not in (*OF_THE_RUN, "summary_sha256", "content_sha256"):
             yield f"{path}@{name}", str(value)
     for name, variable in group.variables.items():
+        if "measured" in variable.ncattrs() and variable.getncattr("measured"):
+            continue
         facts = {attribute: str(variable.getncattr(attribute)) for attribute in variable.ncattrs()}
         values = variable[...]
         bits = values.tolist() if values.dtype == object else values.tobytes()

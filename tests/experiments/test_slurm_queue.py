@@ -86,7 +86,7 @@ class Imagined:
                 file.write("1\n")
             if end == "killed":
                 return
-            keep(Outcome(one.number, end == "done", 1.0, error="" if end == "done" else end), one, "")
+            keep(Outcome(one.number, end == "done", 1.0, error="" if end == "done" else end), one)
             if end == "limit":  # its guard said why and killed the task
                 return
 

@@ -69,10 +69,9 @@ def choices(loader):
 def both(loader, master, overrides):
     """What Hydra and what the composer of sweeps makes of overrides; the errors where it is none."""
     found = []
-    for compose in (lambda: loader.load_sweep_config(master, overrides), lambda: composer.compose(overrides)):
-        composer = Composer(loader, master)
+    for compose in (loader.load_sweep_config, lambda master, lines: Composer(loader, master).compose(lines)):
         try:
-            config = compose()
+            config = compose(master, overrides)
         except REFUSALS as error:
             found.append(type(error))
         else:
@@ -115,18 +114,18 @@ def test_a_job_is_what_hydra_composes(overrides, loader):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(5))
 def test_random_overrides_are_what_hydra_composes(number, loader):
     random_ = random.Random(number)
     master = master_of(loader, *random_.sample(HYDRA, random_.randrange(3)))
     composed = 0
-    for _ in range(25):
+    for _ in range(20):
         lines = random_.sample(choices(loader), random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
         random_.shuffle(lines)
         one, other = both(loader, master, lines)
         assert one == other, lines
         composed += isinstance(one, dict)
-    assert composed >= 5
+    assert composed >= 4
 
 
 def test_one_composer_gives_each_job_its_own_configuration(loader):
