@@ -107,8 +107,12 @@ class RunFolder(Callback):
         _make(folder, "output" if folder == config.get("output") else "hydra.run.dir")
 
     def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
-        """Make the folder of a sweep."""
-        _make(str(config.hydra.sweep.dir), "hydra.sweep.dir")
+        """Try whether the folder of a sweep can be made."""
+        folder = Path(str(config.hydra.sweep.dir))
+        was_there = folder.is_dir()
+        _make(str(folder), "hydra.sweep.dir")
+        if not was_there:  # what refuses the sweep comes after this
+            folder.rmdir()
 
 
 def _make(folder: str, key: str) -> None:

@@ -10,6 +10,8 @@ from experiments.collection.axis import Axis, is_grid
 from experiments.collection.gathering import Gathered
 from experiments.collection.job_result import DONE, STATUSES
 from experiments.collection.metric import attributes_of, unit_of
+from experiments.collection.planning import command_of
+from experiments.collection.timing import is_measured
 
 
 class Layout(NamedTuple):
@@ -30,7 +32,9 @@ def dataset_of(found: Gathered) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        A variable for each metric, ``status`` (flags) and ``number`` (of the job, and so of its folder; -1 without).
+        A variable for each metric, ``status`` (flags), ``number`` (of the job, and so of its folder; -1 without) and
+        ``timed`` (1 where measured times can be compared). Along the jobs of a search ``trial`` is the number of the
+        trial that a job belongs to.
     """
     layout = layout_of(found)
     numbers = np.array([job.number for job in found.sweep.jobs], dtype=np.int64)
@@ -49,6 +53,10 @@ def dataset_of(found: Gathered) -> xr.Dataset:
         parts = [_placed(layout, by_output[o], np.nan) if o in by_output else _empty(layout) for o in found.outputs]
         dims, values = ((*layout.dims, "output"), np.stack(parts, axis=-1)) if several else (layout.dims, parts[0])
         variables[name] = (dims, values, attributes_of(name, found.paths[name], found.target_unit))
+    if any(is_measured(found.paths[name]) for name in found.columns):
+        told = {"long_name": "whether the times of the job can be compared with those of others", "measured": 1}
+        told |= {"comment": found.timing.told} if found.timing.told else {}
+        variables["timed"] = (layout.dims, _placed(layout, found.timing.counts.astype(np.int8), np.int8(0)), told)
     coordinates = _coordinates(found, layout)
     if several:
         coordinates["output"] = ("output", np.array(found.outputs), {"long_name": "output that the model predicts"})
@@ -86,8 +94,11 @@ def _coordinates(found: Gathered, layout: Layout) -> dict[str, Any]:
         return {axis.name: (axis.name, axis.values, _told(axis, found.target_unit)) for axis in found.axes}
     number = np.array([job.number for job in found.sweep.jobs], dtype=np.int64)
     told = {"long_name": "number of the job and of its folder"}
+    trials = np.array([found.sweep.trials.get(job.number, -1) for job in found.sweep.jobs], dtype=np.int64)
+    said = {"long_name": "number of the trial of the search that the job belongs to, -1 where there is none"}
     return {
         "job": ("job", number, told),
+        **({"trial": ("job", trials, said)} if found.sweep.trials else {}),
         **{axis.name: ("job", axis.column, _told(axis, found.target_unit)) for axis in found.axes},
     }
 
@@ -98,10 +109,10 @@ def _told(axis: Axis, target_unit: str) -> dict[str, str]:
 
 
 def _attributes(found: Gathered, layout: Layout, status: np.ndarray) -> dict[str, Any]:
-    sweep = found.sweep
+    sweep, command = found.sweep, command_of(found.sweep)
     counts = {f"n_{name}": int(np.count_nonzero(status == flag)) for flag, name in enumerate(STATUSES)}
     return {
-        "command": command_of(found),
+        **({"command": command} if command else {}),
         "sweep_version": sweep.version,
         "sweep_code": sweep.code,
         "swept": json.dumps(list(sweep.swept)),
@@ -121,13 +132,3 @@ def _search(found: Gathered) -> dict[str, str]:
     known.pop("", None)
     minimised = [name for name, way in known.items() if way == "minimize"]
     return {"objectives": json.dumps(minimised), "directions": json.dumps(known)} if found.sweep.objectives else {}
-
-
-def command_of(found: Gathered) -> str:
-    """A command that plans these jobs, as far as the manifest tells."""
-    keys = {axis.key for axis in found.axes}
-    given = found.sweep.jobs[0].overrides
-    fixed = [override for override in given if override.lstrip("+").partition("=")[0] not in keys]
-    values = {axis.key: dict.fromkeys(map(str, axis.column.tolist())) for axis in found.axes}
-    varied = [f"{key}={','.join(texts)}" for key, texts in values.items()]
-    return " ".join([f"sysid-{found.sweep.command} -m", *fixed, *varied])

@@ -24,6 +24,7 @@ class JobResult(NamedTuple):
     error: str = ""  # one line; empty for a job that is done
     seconds: float = float("nan")  # wall time in its worker
     summaries: Mapping[str, Mapping[str, Any]] = {}  # output to summary; "" for a job with one output
+    process: str = ""  # host and process that ran it; empty if that is not known
 
 
 def results(sweep: Sweep) -> Iterator[JobResult]:
@@ -49,7 +50,7 @@ def result_of(job: Entry, folder: Path) -> JobResult:
     if outcome.get("status") != "done":
         return JobResult(job, FAILED, _line(str(outcome.get("error", ""))), seconds)
     try:
-        return _finished(job, folder, outcome, seconds)
+        return _finished(job, folder, outcome, seconds)._replace(process=_process(outcome))
     except StoreError as error:
         return JobResult(job, DAMAGED, _line(str(error)), seconds)
     except (OSError, KeyError, TypeError, AttributeError) as error:
@@ -66,6 +67,11 @@ def _finished(job: Entry, folder: Path, outcome: dict[str, Any], seconds: float)
     if any(summary.get("partial") for summary in summaries.values()):
         return JobResult(job, PARTIAL, "stopped early, its numbers are those of a part", seconds)
     return JobResult(job, DONE, "", seconds, summaries)
+
+
+def _process(outcome: Mapping[str, Any]) -> str:
+    host, pid = outcome.get("host"), outcome.get("pid")
+    return f"{host}:{pid}" if isinstance(host, str) and isinstance(pid, int) else ""
 
 
 def _number(value: Any) -> float:

@@ -8,7 +8,7 @@ from experiments.job_file import NUMBERS, SQUARED, TIMES, UNIT
 from sysid.result import squared_unit
 
 #: names that the data set and the table of a sweep need for themselves
-RESERVED = frozenset({"status", "number", "output", "job", "sample", "error", "folder"})
+RESERVED = frozenset({"status", "number", "output", "job", "sample", "error", "folder", "timed", "trial"})
 TIME = "times"  # first part of the name of every time that was measured
 JOB_TIME = (TIME, "job")
 LONG_NAMES = {

@@ -1,5 +1,7 @@
 """The folder of a sweep: which jobs its manifest plans, checked before anything is read from them."""
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any, NamedTuple
 
 from experiments.sweep.manifest import NAME, Entry, read_manifest
 from experiments.sweep.search.result import NAME as SEARCH
+from experiments.sweep.search.result import TABLE as TRIALS
 from sysid.store import StoreError
 
 SHOWN = 8  # names of files or sweeps in a message
@@ -23,6 +26,7 @@ class Sweep(NamedTuple):
     swept: tuple[str, ...]  # keys in the order of the command, then those that only some jobs have
     jobs: tuple[Entry, ...]  # in the order of their numbers, with the values of the swept keys only
     objectives: dict[str, str]  # of a search: number of the summary to minimize or maximize; empty for a plain sweep
+    trials: dict[int, int]  # of a search: number of a job to that of its trial
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -41,7 +45,7 @@ def read_sweep(folder: Path) -> Sweep:
         raise StoreError(f"{folder} is no sweep folder, it has no {NAME}; {_held(folder)}")
     content = read_manifest(folder)
     try:
-        return _sweep(content, folder, _objectives(folder / SEARCH))
+        return _sweep(content, folder, _objectives(folder / SEARCH), _trials(folder / TRIALS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise StoreError(f"{folder / NAME} is damaged ({problem}): {AGAIN}, in an empty folder") from error
@@ -58,14 +62,25 @@ def _objectives(path: Path) -> dict[str, str]:
         raise StoreError(f"{path} is damaged ({error!r}): {AGAIN}") from error
 
 
-def _sweep(content: Mapping[str, Any], folder: Path, objectives: dict[str, str]) -> Sweep:
+def _trials(path: Path) -> dict[int, int]:
+    """Which trial of a search each of its jobs belongs to; empty without a search."""
+    if not path.is_file():
+        return {}
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        return {int(job): int(row["trial"]) for row in rows for job in row["jobs"].split()}
+    except (OSError, ValueError, LookupError, AttributeError, csv.Error) as error:
+        raise StoreError(f"{path} is damaged ({error!r}): {AGAIN}") from error
+
+
+def _sweep(content: Mapping[str, Any], folder: Path, objectives: dict[str, str], trials: dict[int, int]) -> Sweep:
     jobs = sorted((_planned(job) for job in content["jobs"]), key=lambda job: job.number)
     if len({job.number for job in jobs}) < len(jobs):
         raise ValueError("two of its jobs have the same number")
     swept = _swept([str(key) for key in content["swept"]], jobs)
     own = tuple(job._replace(values={key: job.values[key] for key in swept if key in job.values}) for job in jobs)
     command, version, code = (str(content[name]) for name in ("command", "version", "code"))
-    return Sweep(folder, command, version, code, swept, own, objectives)
+    return Sweep(folder, command, version, code, swept, own, objectives, trials)
 
 
 def _swept(named: list[str], jobs: list[Entry]) -> tuple[str, ...]:

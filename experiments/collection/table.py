@@ -10,10 +10,12 @@ import numpy as np
 
 from experiments.benchmark_folder.markdown import number, table
 from experiments.collection.axis import Axis
-from experiments.collection.cells import Layout, command_of
+from experiments.collection.cells import Layout
 from experiments.collection.gathering import Gathered
 from experiments.collection.job_result import DAMAGED, DONE, FAILED, MISSING, PARTIAL, STATUSES
 from experiments.collection.metric import attributes_of
+from experiments.collection.planning import command_of, overrides_text
+from experiments.collection.timing import is_measured
 from experiments.studies.significant import significant
 from sysid.provenance import package_versions
 
@@ -25,7 +27,9 @@ HEADLINE = ("smse", "coverage_95", "n_revised", "times_loop")  # of the Markdown
 def csv_text(found: Gathered) -> str:
     """One row for each job and output: number, folder, status, error, parameters, metrics to the last digit."""
     several = found.outputs != [""]
+    timed = any(is_measured(found.paths[name]) for name in found.columns)
     names = [*(["output"] if several else []), *(axis.name for axis in found.axes), *found.columns]
+    names += ["timed"] if timed else []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["number", "folder", "status", "error", *names])
@@ -35,6 +39,7 @@ def csv_text(found: Gathered) -> str:
         for output in _outputs_at(found, place):
             columns = (by_output.get(output) for by_output in found.columns.values())
             metrics = ["" if column is None else _cell(column[place].item()) for column in columns]
+            metrics += [str(int(found.timing.counts[place]))] if timed else []
             writer.writerow([*head, *([output] if several else []), *parameters, *metrics])
     return text.getvalue()
 
@@ -90,20 +95,23 @@ def _medians(found: Gathered, layout: Layout) -> str:
     kept = np.sort(layout.jobs)
     others = [axis for axis in found.axes if axis.key != SEED]
     shown = [name for name in HEADLINE if name in found.columns] or list(found.columns)[: len(HEADLINE)]
+    measured = {name for name in shown if is_measured(found.paths[name])}
     several = found.outputs != [""]
     header = [*(axis.name for axis in others), *(["output"] if several else []), *shown, "done"]
     rows = []
     for members in _groups(kept, others):
         done = members[found.status[members] == DONE]
+        timed = done[found.timing.counts[done]]
         values = [number(axis.column[members[0]].item()) for axis in others]
         for output in found.outputs:
-            columns = (found.columns[name].get(output) for name in shown)
-            metrics = ["" if column is None else spread_text(column[done]) for column in columns]
+            columns = ((found.columns[name].get(output), timed if name in measured else done) for name in shown)
+            metrics = ["" if column is None else spread_text(column[which]) for column, which in columns]
             rows.append([*values, *([output] if several else []), *metrics, f"{len(done)}/{len(members)}"])
     what = "seeds" if len(others) < len(found.axes) else "jobs"
     units = (f"{name} [{unit}]" for name in shown if (unit := _unit(found, name)))
     note = "; ".join(units)
-    return f"Median [quartiles] over the {what}{f'; {note}' if note else ''}.\n\n{table(header, rows)}"
+    times = f" {found.timing.told}." if measured and found.timing.told else ""
+    return f"Median [quartiles] over the {what}{f'; {note}' if note else ''}.{times}\n\n{table(header, rows)}"
 
 
 def _groups(kept: np.ndarray, axes: Sequence[Axis]) -> Iterator[np.ndarray]:
@@ -147,10 +155,13 @@ def _parameters(found: Gathered, place: int) -> str:
 def _origin(found: Gathered) -> str:
     versions = json.loads(package_versions())
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return (
-        f"## Origin\n\nJobs of sysid {found.sweep.version}, code {found.sweep.code[:DIGEST]}:\n\n"
-        f"```\n{command_of(found)}\n```\n\nCollected by `sysid-collect` with {told}."
-    )
+    who = f"Jobs of sysid {found.sweep.version}, code {found.sweep.code[:DIGEST]}"
+    if command := command_of(found.sweep):
+        asked = f"{who}:\n\n```\n{command}\n```"
+    else:
+        several = "a search" if found.sweep.objectives else "no single command"
+        asked = f"{who}, of {several}. Their overrides:\n\n{overrides_text(found.sweep)}"
+    return f"## Origin\n\n{asked}\n\nCollected by `sysid-collect` with {told}."
 
 
 def _unit(found: Gathered, name: str) -> str:

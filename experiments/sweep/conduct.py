@@ -169,7 +169,7 @@ class Session:
         self.found.update(finished)
         self.report.batch(new, len(finished), n_asked)
         todo = [job for number, job in new.items() if number not in finished]
-        with closing(_outcomes(self.engine, todo)) as running:
+        with closing(_outcomes(self.engine, todo, self.sweep.folder)) as running:
             for outcome in running:
                 self.found[outcome.number] = outcome
                 self.report.ended(outcome)
@@ -211,16 +211,19 @@ def _finished(job: Job, report: Report) -> Outcome | None:
     return outcomes.outcome_of(content, job.number)
 
 
-def _outcomes(engine: Engine, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-    """Run jobs from a clean start, and store what the worker could not."""
+def _outcomes(engine: Engine, jobs: Sequence[Job], folder: Path) -> Generator[Outcome, None, None]:
+    """Run jobs from a clean start, but for those that are still run, and store what the worker could not."""
     by_number = {}
+    taken_over = engine.taken_over(folder)
     for job in jobs:
         try:
-            outcomes.forget(Path(job.folder))
+            own, content = Path(job.folder), outcomes.kept(Path(job.folder))
+            if job.number not in taken_over or (content is not None and content["status"] != "done"):
+                outcomes.forget(own)
             by_number[job.number] = job
         except OSError as error:  # what is there is old, and would be taken for the result
             yield Outcome(job.number, False, error=f"{type(error).__name__}: {error}")
-    if not by_number:
+    if not by_number and not taken_over:
         return
     with closing(engine.run(list(by_number.values()))) as running:
         for outcome in running:

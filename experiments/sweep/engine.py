@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from experiments.sweep.job import Job, Outcome
 
@@ -23,6 +24,10 @@ class Limits:
 NO_LIMITS = Limits()
 
 
+#: in the folder of a sweep: what goes on when its sweep is killed, as only the engine that has sent it can tell
+TASKS = ".slurm/tasks.json"
+
+
 class Engine(ABC):
     """Runs `experiments.sweep.execution.execute` for every job, in whatever process."""
 
@@ -35,6 +40,21 @@ class Engine(ABC):
     def limits(self) -> Limits:
         """Limits of a job that its worker enforces; only engines that survive the end of a worker have some."""
         return NO_LIMITS
+
+    def taken_over(self, folder: Path) -> frozenset[int]:
+        """Numbers of jobs that workers of an earlier sweep in this folder may still be at: nobody else touches them.
+
+        Raises
+        ------
+        EngineStopped
+            If another engine has sent them.
+        """
+        if (folder / TASKS).exists():
+            raise EngineStopped(
+                f"tasks of an earlier sweep in {folder} may still run: take hydra/launcher=slurm, which takes them "
+                f"over, or remove {(folder / TASKS).parent} if none does"
+            )
+        return frozenset()
 
     @abstractmethod
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:

@@ -71,7 +71,7 @@ def _timer(time_limit: float | None, trace: Path) -> Iterator[None]:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-    trace.unlink()
+    trace.unlink(missing_ok=True)
 
 
 def where_it_stood(folder: Path) -> str:

@@ -86,6 +86,8 @@ def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
 def meant(name: str, known: Iterable[str]) -> str:
     """The nearest valid name, as a question, or all of few."""
     names = sorted({*map(str, known)})
+    if not names:
+        return ", expected none: nothing can be set there"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not near and "." in name:  # the right end of a long name
         near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]][:1]

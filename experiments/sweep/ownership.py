@@ -4,16 +4,20 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from experiments.sweep.manifest import NAME
+
 
 @contextmanager
 def owned(folder: Path) -> Iterator[None]:
     """Make the folder and hold it; the system lets go of it when this process ends, however it ends.
+
+    A folder that was found to hold no sweep, and in which none was begun, is left as it was.
 
     Raises
     ------
@@ -38,6 +42,10 @@ def owned(folder: Path) -> Iterator[None]:
     finally:
         owner.unlink(missing_ok=True)
         lock.release()
+        if not (folder / NAME).exists():
+            (folder / ".lock").unlink(missing_ok=True)
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
 
 
 def _told(owner: Path) -> str:

@@ -21,6 +21,14 @@ MANY = 100  # jobs that are composed within a second or two
 WIDTH = 160  # characters of an error on the terminal
 
 
+def _columns() -> int | None:
+    """Width of the progress line where the terminal does not say its own; None: as wide as it is."""
+    try:
+        return None if os.get_terminal_size(sys.stderr.fileno()).columns else 100
+    except (OSError, ValueError):
+        return None
+
+
 def composing(batch: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
     """The jobs one by one, with a line on the terminal where there are so many that it takes seconds."""
     return tqdm(batch, unit="job", disable=None if len(batch) > MANY else True, desc="checking", leave=False)
@@ -73,7 +81,13 @@ class Report:
         self.log(line)
         _say(line)
         self._bar = tqdm(
-            total=self._planned or n, initial=initial, unit="job", disable=None, desc="sweep", mininterval=0.2
+            total=self._planned or n,
+            initial=initial,
+            unit="job",
+            disable=None,
+            desc="sweep",
+            mininterval=0.2,
+            ncols=_columns(),
         )
 
     def __enter__(self) -> "Report":

@@ -78,7 +78,7 @@ def write_manifest(folder, jobs, swept, **changed):
     (folder / "sweep.json").write_text(json.dumps(content | changed))
 
 
-def write_job(folder, job, summary, several=False):
+def write_job(folder, job, summary, several=False, configuration="", pid=1):
     """A finished job."""
     own = folder / str(job["number"])
     own.mkdir(exist_ok=True)
@@ -87,22 +87,30 @@ def write_job(folder, job, summary, several=False):
     )
     found = summary if several else {"": summary}
     contents = {output: Content(FULL | one, record, None) for output, one in found.items()}
-    write(contents, own / "job.nc", {"seed": 0, "partial": 0})
+    write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": configuration})
     content = (own / "job.nc").read_bytes()
     facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    write_outcome(own, job, status="done", value=0.5, files={"job.nc": facts})
+    write_outcome(own, job, status="done", value=0.5, files={"job.nc": facts}, pid=pid)
 
 
-def write_failure(folder, job, error):
+def write_failure(folder, job, error, configuration="seed: 0\n"):
     own = folder / str(job["number"])
     own.mkdir(exist_ok=True)
-    write_outcome(own, job, status="failed", error=error, traceback=f"Traceback\n{error}", configuration="seed: 0\n")
+    write_outcome(own, job, status="failed", error=error, traceback=f"Traceback\n{error}", configuration=configuration)
 
 
 def write_outcome(own, job, **content):
     told = {"schema": "outcome", "schema_version": 1, "seconds": 1.5, "host": "here", "pid": 1}
     told |= {name: job[name] for name in ("identity", "number", "overrides")}
     (own / "outcome.json").write_text(json.dumps(told | content))
+
+
+def write_search(folder, trials, direction, averaged=None):
+    """Files of a search: the jobs of each trial, and the way of each objective."""
+    settings = {"objectives": list(direction), "direction": list(direction.values()), "average_over": averaged or {}}
+    (folder / "search.json").write_text(json.dumps({"settings": settings}))
+    rows = [f"{number},done,,{' '.join(map(str, jobs))}," for number, jobs in enumerate(trials)]
+    (folder / "search.csv").write_text("\n".join(["trial,state,smse,jobs,error", *rows]) + "\n")
 
 
 def summary_like(values):

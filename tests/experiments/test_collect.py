@@ -105,7 +105,7 @@ def test_units_and_meanings(tmp_path):
     assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
     assert found["error_threshold"].attrs["long_name"] == THRESHOLD
     measured = {name for name in found if found[name].attrs.get("measured")}
-    assert measured == {"times_setup", "times_loop", "times_training", "times_job"}
+    assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
     assert (found["times_job"] == 1.5).all()
 
 
@@ -173,6 +173,7 @@ def test_a_search_is_a_row_of_jobs_with_its_objectives(tmp_path):
     assert found["smse"].dims == ("job",)
     assert json.loads(found.attrs["objectives"]) == ["smse", "times_loop"]
     assert json.loads(found.attrs["directions"])["coverage_95"] == "maximize"
+    assert "trial" not in found.coords
     (folder / "search.json").write_text("{}")
     with pytest.raises(store.StoreError, match=r"search\.json is damaged"):
         collected(folder)

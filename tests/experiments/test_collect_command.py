@@ -62,7 +62,7 @@ def test_the_same_again_but_for_the_time(sweep, tmp_path):
 def test_chosen_metrics(sweep):
     collect(sweep, "metrics=[times_loop,smse]")
     found = store.read(sweep / "sweep.nc", kind="sweep")
-    assert set(found) == {"status", "number", "times_loop", "smse"}
+    assert set(found) == {"status", "number", "timed", "times_loop", "smse"}
     collect(sweep, "metrics=rmse")
     assert set(store.read(sweep / "sweep.nc", kind="sweep")) == {"status", "number", "rmse"}
 

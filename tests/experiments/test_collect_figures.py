@@ -47,7 +47,7 @@ def thresholds(**more):
     return sweep_of(error_threshold=THRESHOLDS, reduction=CRITERIA, **more)
 
 
-def search_of(n=40, **attributes):
+def search_of(n=40, directions='{"smse": "minimize"}', **attributes):
     rng = np.random.default_rng(1)
     coords = {
         "error_threshold": ("job", rng.uniform(0.01, 0.5, n), {"units": "K"}),
@@ -56,7 +56,7 @@ def search_of(n=40, **attributes):
     }
     metrics = {"smse": rng.lognormal(-2, 1, n), "n_revised": rng.uniform(1, 99, n), "times_loop": rng.uniform(1, 2, n)}
     variables = {name: ("job", values) for name, values in metrics.items()} | {"number": ("job", np.arange(n))}
-    return xr.Dataset(variables, {"job": np.arange(n)} | coords, attributes)
+    return xr.Dataset(variables, {"job": np.arange(n)} | coords, {"directions": directions} | attributes)
 
 
 def said(figure):
@@ -153,7 +153,7 @@ def test_missing_settings_are_gaps_and_counted():
     first, second, _ = labelled(figure.axes[0]).values()
     np.testing.assert_array_equal(np.isnan(first.get_ydata()), [False, True, False, False])
     assert second.get_ydata()[2] == pytest.approx(np.mean(data["smse"][2, 1, 1:]))
-    assert "4 of 36 jobs have no SMSE." in said(figure)
+    assert "4 of 36 combinations have no SMSE." in said(figure)
     dots = [line for line in figure.axes[0].lines if line.get_linestyle() == "None"]
     assert [len(line.get_xdata()) for line in dots] == [12, 12, 12], "few seeds are drawn one by one"
 
@@ -165,7 +165,7 @@ def test_infinite_medians_are_marked_at_the_edge():
     figure = drawings(data)["against_error_threshold"]()
     marks = [line for line in figure.axes[0].lines if line.get_marker() == "^" and line.get_fillstyle() == "none"]
     assert [line.get_xdata().tolist() for line in marks] == [[0.3], [0.01]]
-    assert "10 of 72 jobs have an infinite SMSE. Triangles at the upper edge: infinite medians." in said(figure)
+    assert "10 of 72 combinations have an infinite SMSE. Triangles at the upper edge: infinite medians." in said(figure)
     assert np.isfinite(figure.axes[0].get_ylim()).all()
 
 
@@ -347,7 +347,7 @@ def test_a_heat_map_has_the_medians_in_true_order():
     row, column = np.unravel_index(np.nanargmin(image), image.shape)
     assert (framed.get_x(), framed.get_y()) == (column - 0.5, row - 0.5)
     assert len(ax.texts) == 5
-    assert "5 of 30 jobs have no SMSE; hatched cells have none." in said(figure)
+    assert "5 of 30 combinations have no SMSE; hatched cells have none." in said(figure)
 
 
 def test_numbers_lie_along_x_of_a_heat_map():
@@ -397,7 +397,7 @@ def test_the_front_of_settings_is_joined_and_listed():
     expected = f"{float(cell['error_threshold'])} K, {str(cell['reduction'].item()).replace('_', ' ')}"
     assert written[5] == f"{expected}, {cell['acceptance'].item()}"
     assert "of 24 settings, medians over 5 seeds" in said(figure)
-    assert "5 of 120 jobs have no SMSE; 5 of 120 jobs have an infinite SMSE." in said(figure)
+    assert "5 of 120 combinations have no SMSE; 5 of 120 combinations have an infinite SMSE." in said(figure)
 
 
 def test_settings_with_an_infinite_median_are_not_on_the_front():
@@ -448,7 +448,9 @@ def test_the_lowest_so_far_of_trials():
     np.testing.assert_array_equal(dots.get_ydata(), np.where(np.isinf(values), np.nan, values))
     assert bad.get_xdata().tolist() == [0, 7]
     assert "SMSE of 40 trials." in said(figure)
-    assert "1 of 40 jobs have no SMSE; 1 of 40 jobs have an infinite SMSE." in said(figure)
+    assert "1 of 40 trials have no SMSE; 1 of 40 trials have an infinite SMSE." in said(figure)
+    del jobs.attrs["directions"]
+    assert "SMSE of 40 jobs." in said(drawings(jobs)["trials"]())
 
 
 def test_the_lowest_begins_with_the_first_that_is_known():
@@ -475,7 +477,7 @@ def test_every_parameter_of_a_search_has_a_slice():
 
 
 def test_two_objectives_of_a_search():
-    drawn = drawings(search_of(objectives='["times_loop", "n_revised"]'))
+    drawn = drawings(search_of(directions='{"times_loop": "minimize", "n_revised": "minimize"}'))
     assert set(drawn) == {"trials", "slices_times_loop", "slices_n_revised", "pareto_front"}
     assert [ax.get_ylabel() for ax in drawn["trials"]().axes] == ["Loop time [s]", "Revised points [1]"]
     assert [ax.get_ylabel() for ax in drawn["pareto_front"]().axes] == ["Loop time [s]", ""]

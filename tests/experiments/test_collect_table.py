@@ -79,7 +79,7 @@ def test_markdown_names_what_has_no_result_and_how_it_was_made(tmp_path):
         r"| 4 | failed | error_threshold=0.2, reduction=a\|b, seed=1 | ValueError: it did not work \| twice |" in text
     )
     assert "| 1 |" not in text
-    assert f"sysid-identify -m budget=20 {THRESHOLD}=0.2,0.05 reduction=prior_entropy,a|b seed=0,1,2" in text
+    assert f"sysid-identify -m budget=20 {THRESHOLD}=0.2,0.05 'reduction=prior_entropy,a|b' seed=0,1,2\n" in text
     assert "numpy" in text
     assert text == markdown_text(gathered(folder), layout_of(gathered(folder)))
     assert csv_text(gathered(folder)) == csv_text(gathered(folder))

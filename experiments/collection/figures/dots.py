@@ -113,7 +113,7 @@ def _sentences(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
 
 
 @rc_context(SETTINGS)
-def over_seeds(sweep: Sweep, metrics: Sequence[str]) -> Figure:
+def over_seeds(sweep: Sweep, metrics: Sequence[str], timing: str = "") -> Figure:
     """Metrics of one setting, seed by seed, with their median and quartiles."""
     figure, axes = page(1, len(metrics), 1.0 + SEED_PANEL, sharex=True)
     color = looks(None)[0].color
@@ -136,6 +136,7 @@ def over_seeds(sweep: Sweep, metrics: Sequence[str]) -> Figure:
         figure,
         f"{about(sweep.output)}{listed([text[0], *map(within, text[1:])])} over {sweep.n_seeds} seeds",
         "Line and band: median and quartiles",
+        timing,
         held_text(sweep.held),
         missing_text(sweep.values(metrics[0]), text[0]),
     )

@@ -24,7 +24,7 @@ MOST_LISTED = 8  # settings of a front that are numbered and listed
 LONGEST = 44, 110  # characters of a setting in a list of half the page's width, and of all of it
 DIGITS = 4  # of the parameters in a list
 ROW = 0.135  # inch, of a list
-FRONT: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "drawstyle": "steps-post", "zorder": 1}
+FRONT: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "zorder": 1}
 WHISKER: dict[str, Any] = {"color": "0.45", "linewidth": 0.7, "zorder": 2}
 ROOM = 0.12  # of an axis beyond the values, for the numbers
 APART = np.array([0.035, 0.04])  # between two numbers, of the axes
@@ -36,7 +36,8 @@ def front_of(settings: Settings, error: str, cost: str) -> np.ndarray:
     """Settings whose median cost and error no other setting beats, by rising cost; only those with both finite."""
     x, y = (settings.quartiles(name).median for name in (cost, error))
     known = np.isfinite(x) & np.isfinite(y)
-    front = np.flatnonzero(non_dominated(np.where(known, x, np.nan), np.where(known, y, np.nan)))
+    x_less, y_less = settings.sign(cost) * x, settings.sign(error) * y
+    front = np.flatnonzero(non_dominated(np.where(known, x_less, np.nan), np.where(known, y_less, np.nan)))
     return front[np.lexsort((front, y[front], x[front]))]
 
 
@@ -44,7 +45,7 @@ def front_of(settings: Settings, error: str, cost: str) -> np.ndarray:
 def draw(
     settings: Settings, variables: xr.Dataset, error: str, costs: Sequence[str], output: str, *sentences: str
 ) -> Figure:
-    """Median error against each median cost, smaller is better; below each panel the settings of its front."""
+    """Median error against each median cost, each as the search goes; below each panel the settings of its front."""
     fronts = [front_of(settings, error, cost) for cost in costs]
     listed = [front[spread_out(len(front), MOST_LISTED)] for front in fronts]
     longest = max(len(setting_text(settings, i)) for chosen in listed for i in chosen)
@@ -75,9 +76,11 @@ def _sentences(
     pooled = f", medians over {n_seeds} seeds" if n_seeds > 1 else ""
     against = words([within(name_of(variables[cost])) for cost in costs])
     whiskers = ", whiskers between their quartiles" if n_seeds > 1 else ""
+    maximised = [within(name_of(variables[name])) for name in (error, *costs) if settings.sign(name) < 0]
+    more = f" (more {words(maximised)} is better)" if maximised else ""
     return (
         f"{about(output)}{name_of(variables[error])} against {against} of {settings.size} settings{pooled}",
-        f"Line: the settings that no other one beats in both{whiskers}",
+        f"Line: the settings that no other one beats in both{more}{whiskers}",
     )
 
 
@@ -142,7 +145,8 @@ def outlined(look: Look) -> dict[str, Any]:
 def _front(ax: Axes, settings: Settings, error: str, cost: str, front: np.ndarray, listed: np.ndarray) -> None:
     """Step line through the front, quartiles and numbers at its settings."""
     x, y = settings.quartiles(cost), settings.quartiles(error)
-    ax.plot(x.median[front], y.median[front], **FRONT)
+    side = "steps-post" if settings.sign(cost) > 0 else "steps-pre"  # between two settings: what the worse cost buys
+    ax.plot(x.median[front], y.median[front], drawstyle=side, **FRONT)
     ax.hlines(y.median[front], x.low[front], x.high[front], **WHISKER)
     ax.vlines(x.median[front], y.low[front], y.high[front], **WHISKER)
     for axis, found in ((ax.xaxis, x), (ax.yaxis, y)):

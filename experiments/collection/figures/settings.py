@@ -1,13 +1,14 @@
 """Settings of a sweep or search in a row: their parameters, and every metric over their seeds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
 
 from experiments.collection.figures.quartiles import Quartiles, quartiles
 from experiments.collection.figures.sweep import SEED, Sweep
+from experiments.collection.figures.trial import sign_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,11 +18,16 @@ class Settings:
     parameters: Mapping[str, xr.DataArray]  # varied parameter to its values (its own dimension)
     place: Mapping[str, np.ndarray]  # varied parameter to the index of its value in each setting (n,)
     metrics: Mapping[str, np.ndarray]  # metric to its values (n, m), nan where there is none
+    signs: Mapping[str, float] = field(default_factory=dict)  # of a metric of which more is better: -1
 
     @property
     def size(self) -> int:
         """Number of settings."""
         return len(next(iter(self.metrics.values())))
+
+    def sign(self, metric: str) -> float:
+        """Factor after which less of a metric is better."""
+        return self.signs.get(metric, 1.0)
 
     def quartiles(self, metric: str) -> Quartiles:
         """Of a metric over the seeds of each setting."""
@@ -51,6 +57,7 @@ def of_jobs(jobs: xr.Dataset, parameters: tuple[str, ...], metrics: tuple[str, .
         {name: jobs[name].isel(job=first) for name, (_, first, _) in zip(names, found, strict=True)},
         dict(zip(names, rows[order].T, strict=True)),
         {metric: _padded(np.asarray(jobs[metric].values, dtype=float), members) for metric in metrics},
+        {metric: sign_of(jobs, metric) for metric in metrics},
     )
 
 

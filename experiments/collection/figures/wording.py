@@ -108,10 +108,10 @@ def seeds_text(n_seeds: int, spread: str) -> str:
     return f"Medians over {n_seeds} seeds, {spread} between the quartiles" if n_seeds > 1 else "One seed"
 
 
-def missing_text(values: np.ndarray, name: str) -> str:
-    """How many jobs have no value, and how many an infinite one; nothing if all are finite."""
+def missing_text(values: np.ndarray, name: str, what: str = "combinations") -> str:
+    """How many combinations have no value, with a job or without, how many an infinite one; nothing without any."""
     counts = {"no": int(np.isnan(values).sum()), "an infinite": int(np.isinf(values).sum())}
-    parts = [f"{count} of {values.size} jobs have {what} {within(name)}" for what, count in counts.items() if count]
+    parts = [f"{count} of {values.size} {what} have {kind} {within(name)}" for kind, count in counts.items() if count]
     return "; ".join(parts)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from experiments.duration import seconds
 from experiments.interrupt import deferred_interrupt
-from experiments.sweep.engine import Engine, EngineStopped, Limits, bytes_of
+from experiments.sweep.engine import TASKS, Engine, EngineStopped, Limits, bytes_of
 from experiments.sweep.engines.submission import WARNING_AHEAD, LocalSubmission, SlurmSubmission, Submission
-from experiments.sweep.engines.task_book import TaskBook
+from experiments.sweep.engines.task_book import TaskBook, noted_jobs
 from experiments.sweep.guard import GRACE
 from experiments.sweep.job import Job, Outcome
 from experiments.sweep.worker_process import cores
@@ -72,6 +72,10 @@ class SlurmQueue(Engine):
         size = None if self.memory_limit is None else bytes_of(self.memory_limit, "hydra.launcher.memory_limit")
         return Limits(duration, size)
 
+    def taken_over(self, folder: Path) -> frozenset[int]:
+        """Jobs of tasks that were noted as submitted."""
+        return noted_jobs(folder / TASKS)
+
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """Run the jobs; tasks that an earlier sweep in this folder has left are waited for, not started anew.
 
@@ -82,7 +86,7 @@ class SlurmQueue(Engine):
         EngineStopped
             If there is no Slurm, if it refuses the tasks, or does not answer; tasks that are there go on.
         """
-        if not jobs:
+        if not jobs and not (self.folder / TASKS).exists():
             return
         submission = self._submission()
         book = TaskBook(
@@ -103,7 +107,7 @@ class SlurmQueue(Engine):
         return self.workers or (self.array_size if self.cluster == "slurm" else cores())
 
     def _submission(self) -> Submission:
-        folder = self.folder / ".slurm"
+        folder = (self.folder / TASKS).parent
         if self.cluster == "local":
             return LocalSubmission(folder, self._minutes())
         name = f"sysid-{hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]}"

@@ -13,15 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from experiments.sweep.engine import EngineStopped
+from experiments.sweep.engine import TASKS, EngineStopped
 from experiments.sweep.engines.submission import Submission
 from experiments.sweep.execution import ATTEMPTS_ALLOWED, DIED_TWICE
 from experiments.sweep.job import Job, Outcome
 from experiments.sweep.outcome import ATTEMPTS, forget, kept, outcome_of
 from sysid import store
 
-NOTES = "tasks.json"
+NOTES = Path(TASKS).name
 MOST_SILENCE = 900.0  # s
 
 
@@ -183,18 +184,31 @@ class TaskBook:
 
     def _noted(self) -> dict[str, list[tuple[int, str]]]:
         """What an earlier sweep has noted."""
-        try:
-            content = json.loads((self._folder / NOTES).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        if content["cluster"] != self._submission.cluster:
+        content = _read_notes(self._folder / NOTES)
+        if content["cluster"] not in ("", self._submission.cluster):
             raise EngineStopped(
                 f"tasks with hydra.launcher.cluster={content['cluster']} may still run: resume with that setting, or "
                 f"remove {self._folder} if none does"
             )
-        return {
-            name: [(number, identity) for number, identity in entries] for name, entries in content["tasks"].items()
+        return dict(content["tasks"])
+
+
+def noted_jobs(path: Path) -> frozenset[int]:
+    """Numbers of the jobs that tasks were submitted with."""
+    return frozenset(number for entries in _read_notes(path)["tasks"].values() for number, _ in entries)
+
+
+def _read_notes(path: Path) -> dict[str, Any]:
+    """Notes of an earlier sweep; empty ones if there are none that can be read."""
+    try:
+        content = json.loads(path.read_bytes())
+        entries = {
+            str(name): [(int(number), str(identity)) for number, identity in entries]
+            for name, entries in content["tasks"].items()
         }
+        return {"cluster": str(content["cluster"]), "tasks": entries}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {"cluster": "", "tasks": {}}
 
 
 def returned_of(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
