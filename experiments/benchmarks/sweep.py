@@ -1,6 +1,7 @@
 """What a sweep costs beside the work of its jobs, and what more workers gain."""
 
 import io
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from itertools import count
@@ -86,10 +87,13 @@ def overhead(plan: Plan, folder: Path) -> tuple[Cost, Row]:
     names = (folder / f"{number}" for number in count())
 
     def direct() -> None:
+        told = logging.getLogger("experiments")
+        told.setLevel(logging.WARNING)  # what a job says goes to its file in a sweep
         for config in configs:
             own = next(names)
             own.mkdir()
             run(config, own)
+        told.setLevel(logging.NOTSET)
 
     jobs = {"direct": Job(direct, len(lines)), "swept": Job(lambda: conduct(next(names), lines), len(lines))}
     seconds = interleave(jobs, min(ROUNDS, plan.repetitions))
