@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 import logging
+import math
 import os
 import socket
 import sys
@@ -101,7 +102,8 @@ def _outcome(job: Job) -> Outcome:
         return Outcome(job.number, False, error=_headline(error), traceback=_trace(error))
     except SystemExit as error:
         return Outcome(job.number, False, error=f"the command ended with exit code {error.code}")
-    return Outcome(job.number, True, value=float(value) if isinstance(value, int | float) else None)
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return Outcome(job.number, True, value=float(value) if is_number else None)
 
 
 def _run(job: Job) -> Any:

@@ -85,6 +85,10 @@ def number(config):
     return float(config.number)
 
 
+def undefined(config):
+    return float("nan")
+
+
 def written(config):
     """Write a file into the folder of the job; its folder is the only thing that Hydra tells."""
     (folder_of_job() / "result.txt").write_text(f"number {config.number}\n")

@@ -54,6 +54,13 @@ def test_what_a_job_returns_is_stored_with_the_digests_of_its_files(tmp_path):
     assert damage(content, Path(one.folder)) == "result.txt is damaged"
 
 
+def test_a_value_that_is_no_number_leaves_json_that_every_reader_takes(tmp_path):
+    outcome = execute(job(tmp_path, 0, "undefined"))
+    assert (outcome.done, outcome.value) == (True, None)
+    text = (tmp_path / "0" / "outcome.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["value"] is None
+
+
 def test_what_a_job_raises_is_stored_with_traceback_and_configuration(tmp_path):
     outcome = execute(job(tmp_path, 0, "raising"))
     content = kept(tmp_path / "0")
