@@ -8,6 +8,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,8 @@ class RunFolder(Callback):
         was_there = folder.is_dir()
         _make(str(folder), "hydra.sweep.dir")
         if not was_there:  # what refuses the sweep comes after this
-            folder.rmdir()
+            with suppress(OSError):  # another sweep has begun in it
+                folder.rmdir()
 
 
 def _make(folder: str, key: str) -> None:
