@@ -124,7 +124,7 @@ def write(contents: Mapping[str, Content], path: Path, attributes: Mapping[str, 
 def read_summary(path: str | Path) -> dict[str, Any]:
     """Summary of a job: as in summary.json, and one level by output if there are several.
 
-    Only attributes are read, which takes a millisecond.
+    Only attributes are read: most of the time goes into opening the file.
 
     Raises
     ------

@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.duration import seconds
 from experiments.sweep.job import Job, Outcome
 
 
@@ -68,6 +69,49 @@ class Engine(ABC):
         EngineStopped
             If the jobs in flight are lost and the rest cannot be run.
         """
+
+
+def checked_workers(workers: int | None) -> int | None:
+    """Number of workers, None for all there are.
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
+    if workers is None or (isinstance(workers, int) and not isinstance(workers, bool) and workers >= 1):
+        return workers
+    raise ValueError(f"hydra.launcher.workers must be a whole number, at least 1, or null, got {workers!r}")
+
+
+def limits_of(time_limit: float | str | None, memory_limit: float | str | None) -> Limits:
+    """Limits as people write them, such as 10min and 2GB; None: none.
+
+    Raises
+    ------
+    ValueError
+        With the option that is wrong.
+    """
+    return Limits(
+        None if time_limit is None else seconds_of(time_limit, "time_limit"),
+        None if memory_limit is None else bytes_of(memory_limit, "hydra.launcher.memory_limit"),
+    )
+
+
+def seconds_of(duration: float | str, option: str) -> float:
+    """Seconds of a setting of the launcher.
+
+    Raises
+    ------
+    ValueError
+        If it is no duration.
+    """
+    try:
+        return seconds(duration)
+    except ValueError:
+        raise ValueError(
+            f"hydra.launcher.{option} must be a number of seconds, or one with a unit such as 10min, got {duration!r}"
+        ) from None
 
 
 def bytes_of(size: float | str, option: str = "memory_limit") -> int:

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from experiments.code_version import code_digest
 from experiments.sweep.guard import guarded, time_exceeded, where_it_stood
 from experiments.sweep.job import Job, Outcome
-from experiments.sweep.outcome import ATTEMPTS, keep, kept, outcome_of
+from experiments.sweep.outcome import ATTEMPTS, attempts, keep, kept, outcome_of
 from sysid.provenance import package_versions
 
 ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
@@ -169,11 +169,9 @@ def _surroundings(job: Job) -> Iterator[None]:
 def _attempt(folder: Path) -> int:
     """Number of this attempt, from 1; noted before anything else, so that one that kills the process counts."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ATTEMPTS, "a+") as file:
+    with open(folder / ATTEMPTS, "a") as file:
         file.write(f"{os.getpid()}\n")
-        file.flush()
-        file.seek(0)
-        return len(file.readlines())
+    return attempts(folder)
 
 
 @contextmanager

@@ -92,6 +92,14 @@ def damage(content: dict[str, Any], folder: Path) -> str:
     return ""
 
 
+def attempts(folder: Path) -> int:
+    """How often the job of a folder was started."""
+    try:
+        return len((folder / ATTEMPTS).read_text().splitlines())
+    except OSError:
+        return 0
+
+
 def forget(folder: Path) -> None:
     """Remove what earlier attempts left, so that the job can be run anew."""
     for path in [*(folder / name for name in LEFT_OUT), *folder.glob(".*.tmp")]:  # a kill leaves half a file

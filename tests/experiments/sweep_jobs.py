@@ -222,6 +222,16 @@ def alive(process):
     return False
 
 
+@contextlib.contextmanager
+def driven(script, *arguments, **options):
+    """A script in a process of its own, which ends with the block even if a test fails in it."""
+    with driver(script, *arguments, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def driver(script, *arguments, **options):
     """Start a Python script that finds this module in a process of its own."""
     paths = os.pathsep.join((str(ROOT), str(HERE)))

@@ -276,6 +276,56 @@ def test_a_cluster_without_workers_is_given_up(tmp_path, scheduler):
         run(engine, jobs(tmp_path, ["number"]))
 
 
+SBATCH = """#!/bin/sh
+setsid sh "$1" > /dev/null 2>&1 < /dev/null &
+echo $! >> {folder}/submitted
+echo "Submitted batch job $!"
+"""
+SCANCEL = """#!/bin/sh
+for job in "$@"; do kill -TERM -- -$job; done
+"""
+
+
+@pytest.fixture
+def batch_system(tmp_path, monkeypatch):
+    """Commands of Slurm that start and end batch jobs on this machine; the numbers of the jobs that were started."""
+    (tmp_path / "bin").mkdir()
+    for name, text in (("sbatch", SBATCH.format(folder=tmp_path)), ("scancel", SCANCEL)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(Path(__file__).parent))))
+    submitted = tmp_path / "submitted"
+    yield lambda: [int(line) for line in submitted.read_text().split()] if submitted.exists() else []
+    for number in [int(line) for line in submitted.read_text().split()]:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(number, signal.SIGKILL)
+
+
+@processes
+@pytest.mark.slow
+def test_a_cluster_of_a_batch_system_runs_the_jobs_and_is_ended(batch_system, tmp_path):
+    """A job that kills its workers costs only itself there, too."""
+    pytest.importorskip("dask_jobqueue")
+    cluster = {"_target_": "dask_jobqueue.SLURMCluster", "cores": 1, "processes": 1, "memory": "1GB", "interface": "lo"}
+    cluster |= {"local_directory": str(tmp_path), "log_directory": str(tmp_path), "queue": "somewhere"}
+    cluster |= {"scheduler_options": {"dashboard": False}}
+    outcomes = run(DaskCluster(tmp_path, 2, None, cluster), jobs(tmp_path, ["number"] * 5 + ["killing", "number"]))
+    assert sorted(outcomes) == list(range(7))
+    assert [number for number, outcome in outcomes.items() if not outcome.done] == [5]
+    assert outcomes[5].error.startswith(DIED_TWICE)
+    assert len(batch_system()) >= 2
+    assert wait_until(lambda: not any(runs(number) for number in batch_system()))
+
+
+def runs(number):
+    """Whether a process of a batch job, which is a group of processes, still runs."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(number, 0)
+        return True
+    return False
+
+
 def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.sweep.engines.dask_cluster.CONNECTING", 0.2)
     with pytest.raises(
@@ -292,7 +342,7 @@ def test_no_jobs_need_no_cluster(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 0}, r"workers must be a whole number from 1, or null, got 0"),
+        ({"workers": 0}, r"workers must be a whole number, at least 1, or null, got 0"),
         ({"workers": True}, r"workers must be"),
         ({"address": "nowhere"}, r"address must be that of a scheduler, such as tcp://host:8786.*got 'nowhere'"),
         ({"address": "tcp://a:1", "cluster": {"_target_": "b.C"}}, r"exclude each other"),

@@ -6,14 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 
 import pytest
 import yaml
 from numba import config as numba_config
-from sweep_jobs import alive, attempts, descendants, driver, folder_of_job, job, jobs, wait_until
+from sweep_jobs import alive, attempts, descendants, driven, folder_of_job, job, jobs, wait_until
 from tqdm import tqdm
 
 from experiments.sweep.engine import EngineStopped
@@ -47,7 +46,7 @@ def test_settings_are_those_of_the_configuration(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, -1, "two", 1.5, True])
 def test_a_number_of_workers_that_makes_no_sense_is_refused(tmp_path, workers):
-    with pytest.raises(ValueError, match=r"workers must be a whole number .* null for all cores, got"):
+    with pytest.raises(ValueError, match=r"workers must be a whole number, at least 1, or null, got"):
         JoblibPool(tmp_path, workers)
 
 
@@ -113,21 +112,11 @@ def test_a_killed_worker_stops_the_sweep_and_says_how_to_go_on(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@contextmanager
-def driven(*arguments, **options):
-    """A sweep in a process of its own, which ends with the block even if a test fails in it."""
-    with driver(DRIVER, *arguments, **options) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @processes
 def test_ctrl_c_ends_the_workers_at_once_and_quietly(tmp_path):
     before = temporary_folders()
     start = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    with driven(tmp_path, "test_joblib_pool:showing", "sweep_jobs:spinning", **start) as process:
+    with driven(DRIVER, tmp_path, "test_joblib_pool:showing", "sweep_jobs:spinning", **start) as process:
         assert wait_until(lambda: (tmp_path / "0" / "shown").exists() and attempts(job(tmp_path, 1, "spinning")))
         children = descendants(process.pid)
         hearing = [hears_ctrl_c(worker) for worker in workers_of(process.pid)]
@@ -142,7 +131,7 @@ def test_ctrl_c_ends_the_workers_at_once_and_quietly(tmp_path):
 
 @processes
 def test_workers_end_with_a_driver_that_is_killed(tmp_path):
-    with driven(tmp_path, "sweep_jobs:spinning", stderr=subprocess.DEVNULL) as process:
+    with driven(DRIVER, tmp_path, "sweep_jobs:spinning", stderr=subprocess.DEVNULL) as process:
         assert wait_until(lambda: attempts(job(tmp_path, 0, "spinning")))
         children = descendants(process.pid)
         process.kill()

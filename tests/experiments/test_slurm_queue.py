@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ import pytest
 import yaml
 from fake_slurm import __file__ as FAKE
 from numba import config as numba_config
-from sweep_jobs import alive, attempts, descendants, driver, job, jobs, wait_until
+from sweep_jobs import alive, attempts, descendants, driven, job, jobs, wait_until
 
 from experiments.sweep.engine import EngineStopped
 from experiments.sweep.engines import submission as submissions
@@ -272,7 +272,7 @@ def test_settings_are_those_of_the_configuration(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"workers": 0}, "workers must be a whole number, at least 1, got 0"),
+        ({"workers": 0}, "workers must be a whole number, at least 1, or null, got 0"),
         ({"workers": "two"}, "workers must be"),
         ({"workers": True}, "workers must be"),
         ({"array_size": None}, "array_size must be"),
@@ -282,7 +282,7 @@ def test_settings_are_those_of_the_configuration(tmp_path):
         ({"cluster": "pbs"}, "cluster must be one of slurm, local, got 'pbs'"),
         ({"setup": "module load python"}, "setup is a list"),
         ({"additional_parameters": ["a"]}, "additional_parameters a map"),
-        ({"time_limit": "soon"}, r"hydra.launcher.time_limit: .*'soon'"),
+        ({"time_limit": "soon"}, r"hydra.launcher.time_limit must be .* 10min, got 'soon'"),
         ({"memory_limit": "much"}, r"hydra.launcher.memory_limit must be .*'much'"),
     ],
 )
@@ -504,19 +504,9 @@ for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.ar
 """
 
 
-@contextmanager
-def driven(*arguments, **options):
-    """A sweep in a process of its own, which ends with the block even if a test fails in it."""
-    with driver(DRIVER, *arguments, **options) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 @processes
 def test_ctrl_c_ends_local_tasks_quietly(tmp_path):
-    with driven(tmp_path, "sleeping", stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with driven(DRIVER, tmp_path, "sleeping", stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert wait_until(lambda: attempts(job(tmp_path, 0, "sleeping")))
         children = descendants(process.pid)
         os.killpg(process.pid, signal.SIGINT)
@@ -531,7 +521,7 @@ def test_ctrl_c_ends_local_tasks_quietly(tmp_path):
 @processes
 def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path):
     todo = [job(tmp_path, number, "slow", seconds=2) for number in range(2)]
-    with driven(tmp_path, "slow") as process:
+    with driven(DRIVER, tmp_path, "slow") as process:
         assert wait_until(lambda: attempts(todo[0]))
         process.kill()
     found = by_number(SlurmQueue(tmp_path, "local", workers=1).run(todo))

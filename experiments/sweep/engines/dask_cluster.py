@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from experiments.build import build_one
-from experiments.duration import seconds
-from experiments.sweep.engine import Engine, EngineStopped, Limits, bytes_of
+from experiments.sweep.engine import Engine, EngineStopped, Limits, checked_workers, limits_of, seconds_of
 from experiments.sweep.job import Job, Outcome
 from experiments.sweep.worker_process import ONE_THREAD, cores, no_interrupt_for_children
 
@@ -46,9 +45,7 @@ class DaskCluster(Engine):
     patience: str | float | None = "5min"  # how long to wait while there is no worker; None: for ever
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool)
-        if self.workers is not None and not (whole and self.workers >= 1):
-            raise ValueError(f"hydra.launcher.workers must be a whole number from 1, or null, got {self.workers!r}")
+        checked_workers(self.workers)
         if self.address is not None and self.cluster is not None:
             raise ValueError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
         if self.address is not None and ":" not in self.address and not Path(self.address).is_file():
@@ -76,10 +73,7 @@ class DaskCluster(Engine):
     @property
     def limits(self) -> Limits:
         """Limits of a job."""
-        return Limits(
-            None if self.time_limit is None else _seconds(self.time_limit, "time_limit"),
-            None if self.memory_limit is None else bytes_of(self.memory_limit, "hydra.launcher.memory_limit"),
-        )
+        return limits_of(self.time_limit, self.memory_limit)
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """Run jobs as there are workers; a cluster that was started is ended, another one runs on.
@@ -111,7 +105,7 @@ class DaskCluster(Engine):
 
     @property
     def _patience(self) -> float:
-        return float("inf") if self.patience is None else _seconds(self.patience, "patience")
+        return float("inf") if self.patience is None else seconds_of(self.patience, "patience")
 
     @property
     def _processes(self) -> int:
@@ -123,15 +117,6 @@ class DaskCluster(Engine):
         if self.cluster is not None:
             return _built(self.cluster, self._processes)
         return _local(min(self._processes, n_jobs), self.limits.memory)
-
-
-def _seconds(duration: str | float, option: str) -> float:
-    try:
-        return seconds(duration)
-    except ValueError:
-        raise ValueError(
-            f"hydra.launcher.{option} must be a number of seconds, or one with a unit such as 10min, got {duration!r}"
-        ) from None
 
 
 def _import_distributed() -> Any:

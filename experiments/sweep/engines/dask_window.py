@@ -13,7 +13,7 @@ from experiments.sweep.engine import EngineStopped
 from experiments.sweep.engines.dask_job import run_job
 from experiments.sweep.execution import ATTEMPTS_ALLOWED, DIED_TWICE
 from experiments.sweep.job import Job, Outcome
-from experiments.sweep.outcome import ATTEMPTS, kept, outcome_of
+from experiments.sweep.outcome import attempts, kept, outcome_of
 
 PAUSE = 0.2  # s between two looks at the cluster while nothing ends
 LOOK = 1.0  # s between two counts of its workers
@@ -130,7 +130,7 @@ class Window:
         if (content := kept(folder)) is not None:
             return outcome_of(content, job.number)
         self._given_up[job.number] += 1
-        started = _attempts(folder)
+        started = attempts(folder)
         if started >= ATTEMPTS_ALLOWED or (started and self._given_up[job.number] > KILLED_BEFORE_START):
             return Outcome(job.number, False, error=DIED_TWICE)
         if self._given_up[job.number] > KILLED_BEFORE_START:
@@ -150,13 +150,6 @@ def _putter(queue: "SimpleQueue[Any]") -> Callable[[Any], None]:
         queue.put(future.key)
 
     return put
-
-
-def _attempts(folder: Path) -> int:
-    try:
-        return len((folder / ATTEMPTS).read_text().splitlines())
-    except OSError:
-        return 0
 
 
 def _lost() -> EngineStopped:

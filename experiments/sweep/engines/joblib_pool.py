@@ -9,7 +9,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.engine import Engine, EngineStopped
+from experiments.sweep.engine import Engine, EngineStopped, checked_workers
 from experiments.sweep.execution import execute
 from experiments.sweep.job import Job, Outcome
 from experiments.sweep.worker_process import ONE_THREAD, cores, end_with, no_interrupt_for_children
@@ -25,12 +25,7 @@ class JoblibPool(Engine):
     workers: int | None = None  # processes; None: all cores that this process may use
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool)
-        if self.workers is not None and not (whole and self.workers >= 1):
-            raise ValueError(
-                f"hydra.launcher.workers must be a whole number of processes, at least 1, or null for all cores, "
-                f"got {self.workers!r}"
-            )
+        checked_workers(self.workers)
 
     @property
     def place(self) -> str:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.duration import seconds
 from experiments.interrupt import deferred_interrupt
-from experiments.sweep.engine import TASKS, Engine, EngineStopped, Limits, bytes_of
+from experiments.sweep.engine import TASKS, Engine, EngineStopped, Limits, checked_workers, limits_of
 from experiments.sweep.engines.submission import WARNING_AHEAD, LocalSubmission, SlurmSubmission, Submission
 from experiments.sweep.engines.task_book import TaskBook, noted_jobs
 from experiments.sweep.guard import GRACE
@@ -45,9 +44,10 @@ class SlurmQueue(Engine):
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
             raise ValueError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
-        for name in ("workers", "jobs_per_task", "cpus_per_task", "array_size"):
+        checked_workers(self.workers)
+        for name in ("jobs_per_task", "cpus_per_task", "array_size"):
             value = getattr(self, name)
-            if (value is not None or name != "workers") and (type(value) is not int or value < 1):
+            if type(value) is not int or value < 1:
                 raise ValueError(f"hydra.launcher.{name} must be a whole number, at least 1, got {value!r}")
         if self.poll is not None and not (type(self.poll) in (int, float) and 0 < self.poll < math.inf):
             raise ValueError(f"hydra.launcher.poll must be a positive number of seconds, got {self.poll!r}")
@@ -65,12 +65,7 @@ class SlurmQueue(Engine):
     @property
     def limits(self) -> Limits:
         """Limits that the task itself enforces; those given to Slurm are a bit above."""
-        try:
-            duration = None if self.time_limit is None else seconds(self.time_limit)
-        except ValueError as error:
-            raise ValueError(f"hydra.launcher.time_limit: {error}") from None
-        size = None if self.memory_limit is None else bytes_of(self.memory_limit, "hydra.launcher.memory_limit")
-        return Limits(duration, size)
+        return limits_of(self.time_limit, self.memory_limit)
 
     def taken_over(self, folder: Path) -> frozenset[int]:
         """Jobs of tasks that were noted as submitted."""

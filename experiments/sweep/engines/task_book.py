@@ -19,7 +19,7 @@ from experiments.sweep.engine import TASKS, EngineStopped
 from experiments.sweep.engines.submission import Submission
 from experiments.sweep.execution import ATTEMPTS_ALLOWED, DIED_TWICE
 from experiments.sweep.job import Job, Outcome
-from experiments.sweep.outcome import ATTEMPTS, forget, kept, outcome_of
+from experiments.sweep.outcome import attempts, forget, kept, outcome_of
 from sysid import store
 
 NOTES = Path(TASKS).name
@@ -222,8 +222,4 @@ def _same(job: Job | None, identity: str) -> bool:
 
 
 def _attempts(job: Job) -> int:
-    """How often a job was started."""
-    try:
-        return len((Path(job.folder) / ATTEMPTS).read_text().splitlines())
-    except OSError:
-        return 0
+    return attempts(Path(job.folder))
