@@ -276,6 +276,23 @@ def test_a_cluster_without_workers_is_given_up(tmp_path, scheduler):
         run(engine, jobs(tmp_path, ["number"]))
 
 
+@processes
+def test_a_cluster_class_is_named_on_the_command_line(tmp_path):
+    from sweep_command import QUICK, ended, started
+
+    local = '{_target_: distributed.LocalCluster, n_workers: 0, threads_per_worker: 1, dashboard_address: ":0"}'
+    options = ("hydra/launcher=dask", "hydra.launcher.workers=1")
+    said = ended(started(tmp_path / "sweep", *QUICK, "seed=0,1", *options, f"hydra.launcher.cluster={local}"))
+    assert said.code == 0, said
+    assert "2 jobs: 2 done" in said.out
+    missing = ended(
+        started(tmp_path / "other", *QUICK, "seed=0,1", *options, "hydra.launcher.cluster={_target_: distributed.None}")
+    )
+    assert missing.code == 1
+    assert "hydra.launcher.cluster" in missing.err
+    assert "Traceback" not in missing.err
+
+
 SBATCH = """#!/bin/sh
 setsid sh "$1" > /dev/null 2>&1 < /dev/null &
 echo $! >> {folder}/submitted
@@ -364,4 +381,4 @@ def test_limits_are_those_of_the_settings(tmp_path):
 
 def test_the_defaults_are_those_of_the_configuration():
     defaults = {field.name: field.default for field in fields(DaskCluster) if field.name != "folder"}
-    assert {name: value for name, value in SETTINGS.items() if name != "_target_"} == defaults
+    assert {name: value for name, value in SETTINGS.items() if not name.startswith("_")} == defaults
