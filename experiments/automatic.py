@@ -8,10 +8,7 @@ from experiments.build import choice
 from experiments.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole
-from sysid.lag_order import order_test
-from sysid.lags import lags_from_dynamics
-from sysid.narx import Narx, OnMissing, Target
-from sysid.recordings import Recordings
+from sysid import Narx, OnMissing, Recordings, Target, lags_from_dynamics, order_test
 
 REHEARSAL = 2000  # samples that are simulated to find operating points
 N_POINTS = 40  # operating points
@@ -22,8 +19,8 @@ class AutomaticNarx:
     """Choice of lags, equal for all features of a signal; the other settings are those of `Narx`.
 
     Simulated plants: the largest lags of the dynamics linearised at points along a noise-free simulation of
-    its own (`sysid.lags`). Records: the order that an order test finds, for the output and all inputs
-    (`sysid.lag_order`). Static data: no lags, the value from the inputs as they are.
+    its own (`sysid.narx.from_dynamics`). Records: the order that an order test finds, for the output and all inputs
+    (`sysid.narx.order_test`). Static data: no lags, the value from the inputs as they are.
 
     Raises
     ------
@@ -84,7 +81,7 @@ class AutomaticNarx:
         Raises
         ------
         ValueError
-            The target is no output, or as `sysid.lag_order.order_test`.
+            The target is no output, or as `sysid.order_test`.
         """
         target = self._target(list(recordings.outputs), recordings.name)
         if recordings.is_static:

@@ -1,11 +1,14 @@
 """The one place where configuration becomes objects."""
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
+
+from sysid.model.description import public_name
 
 Choice = TypeVar("Choice", bound=Enum)
 
@@ -44,6 +47,7 @@ def build_one(description: Any, option: str) -> Any:
 
 
 def _instance(description: Any, where: str) -> Any:
+    _check_targets(description, where)
     try:
         return instantiate(description, _convert_="all")
     except InstantiationException as error:
@@ -51,6 +55,32 @@ def _instance(description: Any, where: str) -> Any:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ValueError(f"{where}: {cause}") from error
+
+
+def trusted_names(config: DictConfig) -> list[str]:
+    """Modules and classes of the user's own that a model file may name, of the option ``trusted``.
+
+    Raises
+    ------
+    ValueError
+        Anything else than a list of texts.
+    """
+    names = config.trusted
+    if not isinstance(names, ListConfig | list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"trusted must be a list of modules and classes, such as [mine.mean], got {names!r}")
+    return list(names)
+
+
+def _check_targets(description: Any, where: str) -> None:
+    """Refuse a ``_target_`` that names a class of ours other than by its public name."""
+    if isinstance(description, Mapping):
+        target = str(description.get("_target_"))
+        if (name := public_name(target)) not in (None, target):
+            raise ValueError(f"{where}: _target_ must be {name}, the public name of that class, got {target}")
+        description = list(description.values())
+    if isinstance(description, Sequence) and not isinstance(description, str):
+        for item in description:
+            _check_targets(item, where)
 
 
 def choice(option: str, choices: type[Choice], value: Any) -> Choice:

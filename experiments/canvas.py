@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sysid.result import INITIAL, VALIDATION
+from sysid.model.result import INITIAL, VALIDATION
 
 BLUE, ORANGE, GREEN, GREY, RED = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a", "#b3302c"
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 import experiments
 import simulators
 import sysid
-from sysid.provenance import PACKAGES, package_versions
+from sysid.store import PACKAGES, package_versions
 
 OWN = (sysid, simulators, experiments)
 #: top-level packages whose version stands in the digest already, with that of Python

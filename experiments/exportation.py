@@ -5,10 +5,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from sysid.export import export_python
-from sysid.joint import JointModel
-from sysid.model import Model
-from sysid.store import StoreError
+from experiments.build import trusted_names
+from sysid import JointModel, Model, export_python
+from sysid.model.model_file import read_models
 
 log = logging.getLogger(__name__)
 
@@ -20,19 +19,18 @@ def run(config: DictConfig, folder: Path) -> None:
     ------
     ValueError
         No model is named, or it cannot be exported.
-    sysid.store.StoreError
+    sysid.StoreError
         The model cannot be read, or the file not be written.
     """
     if config.model is None:
         raise ValueError("model: expected the file of a model, model=outputs/identify/.../model.nc")
     source = Path(str(config.model))
     path = folder / f"{source.stem}.py" if config.output is None else Path(str(config.output))
-    log.info("Exported: %s", export_python(_loaded(source), path))
+    log.info("Exported: %s", export_python(_load(source, trusted_names(config)), path))
 
 
-def _loaded(path: Path) -> Model | JointModel:
-    """Models of all outputs, or the one model of a file that looks at other outputs, too."""
-    try:
-        return JointModel.load(path)
-    except StoreError:
-        return Model.load(path)
+def _load(path: Path, trusted: list[str]) -> Model | JointModel:
+    """The one model of a file, which may look at other outputs, too, or the models of all outputs."""
+    if "" in read_models(path):
+        return Model.load(path, trusted=trusted)
+    return JointModel.load(path, trusted=trusted)

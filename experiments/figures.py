@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of, show_from_to, unit_of
 from experiments.clock import detail, on_clock_of, with_clock
 from experiments.signal_figure import signals, temperatures
-from sysid.result import INITIAL, ONLINE, VALIDATION
-from sysid.validation import Z_95
+from sysid.model.result import INITIAL, ONLINE, VALIDATION
+from sysid.simulation.validation import Z_95
 
 PLURALS = ("day", "sample")
 HEATING = {"comfort_lower", "comfort_upper", "set_point", "ambient_temperature", "zone_temperature", "mass_flow"}

@@ -15,7 +15,7 @@ from experiments.validation.identified import Trial
 from experiments.validation.report import writers as report_writers
 from experiments.written import write_every
 from sysid import store
-from sysid.result import result_dataset, with_estimates
+from sysid.model.result import result_dataset, with_estimates
 
 
 class Finding(NamedTuple):
@@ -32,7 +32,9 @@ def content_of(finding: Finding) -> Content:
     model, rows, validation = evidence.identification.model, evidence.rows, evidence.validation
     if rows is None or validation is None:
         return Content(finding.summary, None, None)
-    record = result_dataset(evidence.steps, validation, evidence.predicted, evidence.identification.narx.predict)
+    identified = rows.isel(sample=slice(0, len(evidence.record)))
+    predicted, target = evidence.predicted, evidence.identification.narx.predict
+    record = result_dataset(identified, evidence.record, validation, predicted, target)
     if model is None:
         return Content(finding.summary, record, None)
     if (adaptation := evidence.identification.adaptation) is not None:
@@ -51,7 +53,7 @@ def write(config: DictConfig, folder: Path, finding: Finding, content: Content, 
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         If a file could not be written; the others are there.
     """
     partial, multirun = finding.evidence.stopped is not None, is_multirun()

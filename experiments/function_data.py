@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 
-from simulators.functions import StaticFunction
-from simulators.noise import random_stream
-from simulators.sampling import Grid, Sampling
+from simulators import Grid, Sampling, StaticFunction, random_stream
 from simulators.settings import check_not_negative, check_whole
-from sysid.data.source import DataSource
-from sysid.recordings import Recordings
+from sysid import DataSource, Recordings
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def run(config: DictConfig, folder: Path) -> float:
 
     Raises
     ------
-    ValueError, ArithmeticError, sysid.store.StoreError
+    ValueError, ArithmeticError, sysid.StoreError
         Bad settings, a simulation that diverges, a folder that is there already or cannot be written to. No
         folder is left behind.
     """

@@ -27,12 +27,8 @@ from experiments.recorded import recorded_source
 from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
 from experiments.validation.identified import NO_TRIAL, trial_of
-from sysid.identify import Identification, Settings, Step, identify
-from sysid.lag_window import LagWindow
-from sysid.model import Model, Prediction
-from sysid.narx import Narx
-from sysid.orders import Orders
-from sysid.origin import Origin
+from sysid import Identification, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
+from sysid.stream import NOT_PREDICTED, Block
 
 log = logging.getLogger(__name__)
 
@@ -81,13 +77,13 @@ def identified(config: DictConfig, folder: Path, keep: Callable[[Finding], None]
         window = LagWindow(identification.narx)
         training = identification.settings.training
         source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
-    steps: list[Step] = []
+    blocks: list[Block] = []
     with clock("loop"):
-        stopped = stream(source, identification, window, steps)
+        stopped = stream(source, identification, window, blocks)
     trial = NO_TRIAL
     try:
         with deferred_interrupt(), clock("validation"):
-            evidence = gather(source, identification, window, steps, stopped)
+            evidence = gather(source, identification, window, blocks, stopped)
         if stopped is None:
             with clock("free_run"):
                 trial = trial_of(config, source, identification.model)
@@ -159,7 +155,7 @@ def narx_of(config: DictConfig, source: Source) -> Narx:
 
 
 def stream(
-    source: Source, identification: Identification, window: LagWindow, steps: list[Step]
+    source: Source, identification: Identification, window: LagWindow, blocks: list[Block]
 ) -> BaseException | None:
     """Run the loop, then see the rest; returns what ended it early, if there is something to keep."""
     names = {"outputs": source.outputs, "inputs": source.inputs}
@@ -167,12 +163,12 @@ def stream(
         with Progress(source.n_samples) as progress:
             for segment in source.segments():
                 window.reset()
-                samples = progress.counted(segment.samples)
-                for step in identify(samples, identification, window, **names, record=segment.record):
-                    steps.append(step)
-                    progress.step(step)
+                samples = progress.count(segment.samples)
+                for block in learn_from(samples, identification, window, **names):
+                    blocks.append(block)
+                    progress.show(block)
             identification.finish()
-            for _ in progress.counted(source.finish()):
+            for _ in progress.count(source.finish()):
                 pass
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:
@@ -185,7 +181,7 @@ def gather(
     source: Source,
     identification: Identification,
     window: LagWindow,
-    steps: list[Step],
+    blocks: list[Block],
     stopped: BaseException | None,
 ) -> Evidence:
     """Predict what was not identified, by the final and by the initial model, and label everything."""
@@ -206,7 +202,7 @@ def gather(
         source=source,
         identification=identification,
         window=window,
-        steps=steps,
+        record=np.concatenate([NOT_PREDICTED[:0], *(block.record for block in blocks)]),
         rows=rows,
         validation=validation,
         predicted=predicted["final"],

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import choice
 from sysid import store
-from sysid.model_file import GROUP, JOB
-from sysid.result import squared_unit
+from sysid.model.model_file import GROUP, JOB
+from sysid.model.result import squared_unit
 
 FILE = "job.nc"
 SUMMARY, RECORD, MODEL = "summary", "record", GROUP  # groups, of several outputs with a group for each inside
@@ -65,8 +65,8 @@ class Content(NamedTuple):
     """What a job found about one output."""
 
     summary: dict[str, Any]  # of `experiments.summary.summarise`
-    record: xr.Dataset | None  # of `sysid.result.result_dataset`
-    model: xr.Dataset | None  # of `sysid.model.Model.to_dataset`
+    record: xr.Dataset | None  # of `sysid.model.result.result_dataset`
+    model: xr.Dataset | None  # of `sysid.Model.to_dataset`
 
 
 def outputs_of(config: DictConfig, *, multirun: bool) -> Outputs:
@@ -110,7 +110,7 @@ def write(contents: Mapping[str, Content], path: Path, attributes: Mapping[str, 
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         Missing or read-only folder, full disk; nothing is left.
     """
     groups = {}
@@ -128,7 +128,7 @@ def read_summary(path: str | Path) -> dict[str, Any]:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         Missing, damaged or foreign file.
     """
     groups = store.read_attributes(path, kind=JOB, under=SUMMARY)
@@ -143,7 +143,7 @@ def read_record(path: str | Path, output: str = "") -> xr.Dataset:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         Missing, damaged or foreign file; no such output; a job that ended before there was a record.
     """
     name = _name(RECORD, output)

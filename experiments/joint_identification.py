@@ -15,9 +15,7 @@ from experiments.job_file import Content, Outputs, attributes_of, is_multirun, o
 from experiments.source import Source
 from experiments.validation.identified import Trial, tell_free_run, trial_of
 from experiments.validation.report import write
-from sysid.joint import JointModel
-from sysid.model import Model
-from sysid.narx import Narx
+from sysid import JointModel, Model, Narx
 
 log = logging.getLogger(__name__)
 ALL = "all"  # every output of the source

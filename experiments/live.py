@@ -12,9 +12,8 @@ from experiments.automatic import AutomaticNarx
 from experiments.plant import Plant, plant_of
 from experiments.simulation import LiveSimulation, Simulation
 from experiments.source import Segment, Source
-from simulators.accuracy import substep_error
-from sysid.identify import Measurement
-from sysid.narx import Narx
+from simulators import substep_error
+from sysid import Measurement, Narx
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 

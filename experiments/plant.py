@@ -9,12 +9,22 @@ from omegaconf import DictConfig, ListConfig
 
 from experiments.build import build, build_all, choice
 from experiments.duration import samples_of
-from simulators import Interpolation, MeasurementNoise, Sample, System, Trajectory, closed_loop, collect, simulate
-from simulators.controllers.controller import Controller
-from simulators.controllers.open_loop import OpenLoop
-from simulators.excitation.excitation import Excitation, excite
-from simulators.excitation.none import NoExcitation
-from simulators.weather.weather import Weather
+from simulators import (
+    Controller,
+    Excitation,
+    Interpolation,
+    MeasurementNoise,
+    NoExcitation,
+    OpenLoop,
+    Sample,
+    System,
+    Trajectory,
+    Weather,
+    closed_loop,
+    collect,
+    excite,
+    simulate,
+)
 
 
 @dataclass(frozen=True)

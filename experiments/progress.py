@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from experiments.job_file import is_multirun
-from sysid.identify import Step
+from sysid import Measurement
+from sysid.stream import Block
 
 EVERY = 250  # samples between two updates of the numbers behind the bar
 
@@ -33,22 +34,24 @@ class Progress:
     ) -> None:
         self._bar.close()
 
-    def step(self, step: Step) -> None:
-        """Show what became of one identified sample."""
-        report = step.report
-        if report is None or self._bar.disable:
+    def show(self, block: Block) -> None:
+        """Show what became of identified samples."""
+        if self._bar.disable or np.isnan(block.record["mean"][-1]):
             return
-        self._n += 1
-        self._sum += step.target
-        self._squares += step.target**2
-        self._errors += (step.target - report.mean) ** 2
-        if self._n % EVERY == 0:
+        is_predicted = ~np.isnan(block.record["mean"])
+        target, mean = block.rows.target[is_predicted], block.record["mean"][is_predicted]
+        before = self._n
+        self._n += len(target)
+        self._sum += target.sum()
+        self._squares += target @ target
+        self._errors += (target - mean) @ (target - mean)
+        if self._n // EVERY > before // EVERY:
             spread = self._squares - self._sum**2 / self._n
             smse = self._errors / spread if spread > 0 else float("nan")
-            self._bar.set_postfix_str(f"{report.n_points} points, SMSE {smse:.3f}", refresh=False)
+            self._bar.set_postfix_str(f"{block.record['n_points'][-1]} points, SMSE {smse:.3f}", refresh=False)
 
-    def counted(self, samples: Iterable[Any]) -> Iterator[Any]:
-        """Pass samples on and count them."""
+    def count(self, samples: Iterable[Measurement]) -> Iterator[Measurement]:
+        """Pass samples, or blocks of them, on and count them."""
         for sample in samples:
-            self._bar.update()
+            self._bar.update(1 if sample.output.ndim == 1 else len(sample.output))
             yield sample

@@ -10,8 +10,7 @@ from omegaconf import DictConfig
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.source import Segment, Source
-from sysid.narx import Narx
-from sysid.recordings import Recordings
+from sysid import Narx, Recordings
 
 #: keys of the configuration that belong to a simulation
 SIMULATION = frozenset(
@@ -20,12 +19,14 @@ SIMULATION = frozenset(
 )
 
 
-class RecordedSample(NamedTuple):
-    """One sample of a record."""
+BLOCK = 250  # samples that are delivered at a time
 
-    time: float  # s
-    output: np.ndarray  # (n_y,)
-    input: np.ndarray  # (n_u,)
+
+class RecordedBlock(NamedTuple):
+    """Consecutive samples of a record."""
+
+    output: np.ndarray  # (n, n_y)
+    input: np.ndarray  # (n, n_u)
 
 
 class RecordedSource(Source):
@@ -55,17 +56,18 @@ class RecordedSource(Source):
         for number, record in enumerate(self._recordings.estimation):
             yield Segment(number, self._samples(record))
 
-    def finish(self) -> Iterator[RecordedSample]:
+    def finish(self) -> Iterator[RecordedBlock]:
         """The samples of the test records."""
         for record in self._judges:
             yield from self._samples(record)
 
-    def _samples(self, record: xr.Dataset) -> Iterator[RecordedSample]:
+    def _samples(self, record: xr.Dataset) -> Iterator[RecordedBlock]:
         y = np.stack([record[name].values for name in self.outputs], axis=1)
         u = np.stack([record[name].values for name in self.inputs], axis=1) if self.inputs else np.empty((len(y), 0))
-        for sample in zip(record["time"].values.tolist(), y, u, strict=True):
-            self._n_seen += 1
-            yield RecordedSample(*sample)
+        for begin in range(0, len(y), BLOCK):
+            block = RecordedBlock(y[begin : begin + BLOCK], u[begin : begin + BLOCK])
+            self._n_seen += len(block.output)
+            yield block
 
     def recordings(self) -> Recordings:
         """Estimation, validation and test records."""
@@ -93,7 +95,7 @@ class RecordedSource(Source):
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the records, and too few samples."""
-        narx.dataset(self.records())
+        narx.check(self.records())
         lengths = [record.sizes["time"] - narx.max_lag for record in self._recordings.estimation]
         if sum(lengths) < n_needed - narx.max_lag:
             raise ValueError(

@@ -30,7 +30,7 @@ def run(config: DictConfig, folder: Path) -> None:
     ------
     ValueError
         An unknown study or task, numbers that leave nothing to compute.
-    sysid.store.StoreError
+    sysid.StoreError
         Results of another version or of other settings in the folder; a file that cannot be written.
     Stopped
         After Ctrl-C or the death of a worker; what was computed so far is kept, and the same command goes on.

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of, show_from_to
 from experiments.clock import detail
-from sysid.result import VALIDATION
+from sysid.model.result import VALIDATION
 
 DAY = 86400.0  # s
 MOST_PANELS = 6

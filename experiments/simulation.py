@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from experiments.plant import Plant
 from simulators import Sample, Trajectory, collect
-from sysid.identify import Measurement
+from sysid import Measurement
 
 
 class Simulation(ABC):

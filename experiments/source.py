@@ -9,9 +9,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.automatic import AutomaticNarx
-from sysid.identify import Measurement
-from sysid.narx import Narx
-from sysid.recordings import Recordings
+from sysid import Measurement, Narx, Recordings
 
 
 class Segment(NamedTuple):
@@ -46,7 +44,7 @@ class Source(ABC):
         """What to identify from, one segment per record."""
 
     @abstractmethod
-    def finish(self) -> Iterator[object]:
+    def finish(self) -> Iterator[Measurement]:
         """Deliver the samples that are not identified, one by one."""
 
     @abstractmethod

@@ -15,12 +15,7 @@ from omegaconf import DictConfig
 from experiments.plain import plain
 from experiments.source import Source
 from experiments.validation.identified import Trial, tell_free_run
-from sysid.adaptation import Estimate
-from sysid.identify import Identification, Step
-from sysid.insertion import Always
-from sysid.lag_window import LagWindow
-from sysid.model import Prediction
-from sysid.validation import scores, standardised_mean_squared_error
+from sysid import Always, Estimate, Identification, LagWindow, Prediction, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +27,7 @@ class Evidence:
     source: Source
     identification: Identification
     window: LagWindow
-    steps: list[Step]
+    record: np.ndarray  # what became of each row of the identified part
     rows: xr.Dataset | None  # lag data set of the whole trajectory
     validation: xr.Dataset | None  # its rows after the identified part
     predicted: Prediction  # of the final model for the validation rows
@@ -40,9 +35,14 @@ class Evidence:
     stopped: BaseException | None
 
     @property
-    def online(self) -> list[Step]:
-        """Steps that were predicted."""
-        return [step for step in self.steps if step.report is not None]
+    def is_online(self) -> np.ndarray:
+        """Which rows of the identified part were predicted, as all after the initial ones."""
+        return ~np.isnan(self.record["mean"])
+
+    @property
+    def identified(self) -> xr.Dataset | None:
+        """Lag data set of the identified part."""
+        return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))
 
     @property
     def estimates(self) -> list[Estimate]:
@@ -86,19 +86,18 @@ def _validation_scores(evidence: Evidence) -> dict[str, Any]:
     target = np.zeros(0) if validation is None else validation["target"].values
     previous = np.zeros(0) if validation is None else validation["previous"].values
     noise = model.gp.noise_variance if model is not None else math.nan
-    final = scores(target, *evidence.predicted, noise)
+    mean, variance = evidence.predicted
+    final = validate(target, mean, variance, noise)
     unchanged = np.broadcast_to(evidence.identification.narx.predict.of(previous, previous), target.shape)
-    stream = evidence.online
+    is_online = evidence.is_online
+    seen = np.zeros(0) if evidence.identified is None else evidence.identified["target"].values[is_online]
     return {
         "smse": final.smse,
         "smse_initial": standardised_mean_squared_error(target, evidence.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(target, unchanged),
-        "smse_stream": standardised_mean_squared_error(
-            np.array([step.target for step in stream]),
-            np.array([step.report.mean for step in stream if step.report is not None]),
-        ),
+        "smse_stream": standardised_mean_squared_error(seen, evidence.record["mean"][is_online]),
         "rmse": final.rmse,
-        "mean_variance": final.mean_variance,
+        "mean_variance": float(np.mean(variance)) if len(variance) else math.nan,
         "coverage_95": final.coverage_95,
         "nlpd": final.nlpd,
         "n_validation": final.n,
@@ -106,14 +105,14 @@ def _validation_scores(evidence: Evidence) -> dict[str, Any]:
 
 
 def _stream_counts(evidence: Evidence) -> dict[str, int]:
-    reports = [step.report for step in evidence.online if step.report is not None]
+    record = evidence.record[evidence.is_online]
     return {
-        "n_initial": len(evidence.steps) - len(reports),
-        "n_seen": len(reports),
-        "n_inserted": sum(report.inserted for report in reports),
-        "n_accepted": sum(report.accepted for report in reports),
-        "n_turned_away": sum(report.inserted and not report.accepted for report in reports),
-        "n_revised": sum(report.slot >= 0 for report in reports),
+        "n_initial": len(evidence.record) - len(record),
+        "n_seen": len(record),
+        "n_inserted": int(record["inserted"].sum()),
+        "n_accepted": int(record["accepted"].sum()),
+        "n_turned_away": int((record["inserted"] & ~record["accepted"]).sum()),
+        "n_revised": int((record["slot"] >= 0).sum()),
         "n_estimates": len(evidence.estimates),
     }
 

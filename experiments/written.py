@@ -10,7 +10,7 @@ def write_every(jobs: Iterable[Callable[[], object]]) -> None:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         If a file could not be written; the others are there.
     """
     failures = []

@@ -1,25 +1,9 @@
-"""Simulation of benchmark systems, in open loop and under a controller."""
+"""Simulation of benchmark systems, in open loop and under a controller.
 
-from simulators.ensemble import Ensemble
-from simulators.integrators import DivergenceError
-from simulators.interpolation import Interpolation
-from simulators.measurement import MeasurementNoise
-from simulators.monte_carlo import simulate_many
-from simulators.simulate import closed_loop, simulate
-from simulators.system import Signal, System
-from simulators.trajectory import Sample, Trajectory, collect
+The public names stand in `__init__.pyi`; each is imported when it is first used, so that importing the package
+compiles nothing.
+"""
 
-__all__ = [
-    "DivergenceError",
-    "Ensemble",
-    "Interpolation",
-    "MeasurementNoise",
-    "Sample",
-    "Signal",
-    "System",
-    "Trajectory",
-    "closed_loop",
-    "collect",
-    "simulate",
-    "simulate_many",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,13 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array: TypeAlias = NDArray[np.float64]
+from simulators.settings import Array, read_real
 
 
 class StaticFunction(ABC):
@@ -34,12 +34,12 @@ class StaticFunction(ABC):
 
     def __call__(self, x: ArrayLike) -> Array:
         """Return f (...) at places (..., 2)."""
-        x = _places(self, x)
+        x = _read_places(self, x)
         return np.asarray(self.value(x[..., 0], x[..., 1]))
 
     def gradient(self, x: ArrayLike) -> Array:
         """Return (df/dx1, df/dx2), shape (..., 2), at places (..., 2)."""
-        x = _places(self, x)
+        x = _read_places(self, x)
         return np.stack(self.slopes(x[..., 0], x[..., 1]), axis=-1)
 
     def to_dataset(self, x: ArrayLike) -> xr.Dataset:
@@ -48,7 +48,7 @@ class StaticFunction(ABC):
         Parameters
         ----------
         x : (n, 2) array_like
-            Places, for example of a `simulators.sampling.Sampling`.
+            Places, for example of a `simulators.Sampling`.
 
         Returns
         -------
@@ -61,7 +61,7 @@ class StaticFunction(ABC):
         TypeError, ValueError
             As a call, and if x has another shape or no rows.
         """
-        x = _places(self, x)
+        x = _read_places(self, x)
         if x.ndim != 2 or not len(x):
             raise ValueError(f"{type(self).__name__}: expected places of shape (n, 2), n >= 1, got {x.shape}")
         columns = dict(zip(("x1", "x2", "y"), (*np.ascontiguousarray(x.T), self(x)), strict=True))
@@ -151,10 +151,7 @@ class SixHumpCamel(StaticFunction):
     lower: ClassVar = (-2.0, -2.0)
     upper: ClassVar = (2.0, 2.0)
     minimum: ClassVar = -1.0316284534898774
-    minimisers: ClassVar = (
-        (0.08984201310031807, -0.7126564030207396),
-        (-0.08984201310031807, 0.7126564030207396),
-    )
+    minimisers: ClassVar = ((0.08984201310031807, -0.7126564030207396), (-0.08984201310031807, 0.7126564030207396))
 
     def value(self, x1: Array, x2: Array) -> Array:
         """``(4 - 2.1 x1^2 + x1^4/3) x1^2 + x1 x2 + (-4 + 4 x2^2) x2^2``."""
@@ -192,10 +189,9 @@ class Rosenbrock(StaticFunction):
         return 2 * (x1 - 1) - 400 * x1 * (x2 - x1**2), 200 * (x2 - x1**2)
 
 
-def _places(function: StaticFunction, x: ArrayLike) -> Array:
-    x = np.asarray(x)
-    if x.dtype.kind not in "biuf":
-        raise TypeError(f"{type(function).__name__}: expected real numbers, got dtype {x.dtype}")
+def _read_places(function: StaticFunction, x: ArrayLike) -> Array:
+    """Return checked places (..., 2) as floats."""
+    x = read_real(x, type(function).__name__)
     if x.ndim < 1 or x.shape[-1] != 2:
         raise ValueError(f"{type(function).__name__}: expected places of shape (..., 2), got {x.shape}")
     if not np.isfinite(x).all():

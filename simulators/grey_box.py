@@ -1,19 +1,191 @@
 """Grey-box identification: physical parameters of a system from measured records, by output error."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.interpolation import Interpolation
-from simulators.output_error import FreeParameter, OutputError, Record, output_error
-from simulators.system import System
+from simulators.runge_kutta import DivergenceError, integrate
+from simulators.settings import Array, check_ascending, check_count, refuse
+from simulators.simulation import read_input, read_start
+from simulators.system import System, names_of
+
+Measured = tuple[Array, Array]  # input (n, n_u) and output (n, n_y)
+
+
+FAILED = 1e3  # scaled residual of a simulation that failed
+
+
+@dataclass(frozen=True)
+class FreeParameter:
+    """A field of a system that is estimated between two bounds.
+
+    Raises
+    ------
+    ValueError
+        If the bounds are not finite and ascending, or not positive for a logarithmic parameter.
+    """
+
+    name: str  # name of the field
+    lower: float  # unit of the field
+    upper: float  # unit of the field
+    logarithmic: bool = False  # estimated on a logarithmic scale, for positive parameters
+    own: bool = False  # every record has its own value, for example an initial state
+
+    def __post_init__(self) -> None:
+        check_ascending(self, "lower", "upper")
+        if self.logarithmic and self.lower <= 0:
+            raise refuse(self, "lower", "a number > 0 for a logarithmic parameter")
+
+    def value(self, share: float) -> float:
+        """Return the value at a share of the range, 0 at the lower and 1 at the upper bound."""
+        if self.logarithmic:
+            return float(self.lower * (self.upper / self.lower) ** share)
+        return float(self.lower + (self.upper - self.lower) * share)
+
+    def share(self, value: float) -> float:
+        """Return the share of the range at which a value lies; the inverse of `value`."""
+        if self.logarithmic:
+            return float(np.log(value / self.lower) / np.log(self.upper / self.lower))
+        return float((value - self.lower) / (self.upper - self.lower))
+
+    def slope(self, share: float) -> float:
+        """Return the derivative of `value` with respect to the share."""
+        if self.logarithmic:
+            return float(self.value(share) * np.log(self.upper / self.lower))
+        return float(self.upper - self.lower)
+
+
+@dataclass(frozen=True, eq=False)
+class OutputError:
+    """Errors of the simulation as a function of the free parameters, each given as a share of its range."""
+
+    system: System
+    records: tuple[Measured, ...]
+    free: tuple[FreeParameter, ...]
+    window: int
+    interpolation: Interpolation
+    counts: Counter[str] = field(default_factory=Counter)  # evaluations, refused, diverged
+
+    @cached_property
+    def columns(self) -> list[tuple[FreeParameter, int | None]]:
+        """Parameter and record of each column; None stands for all records."""
+        return [(p, r) for p in self.free for r in (range(len(self.records)) if p.own else (None,))]
+
+    @cached_property
+    def scale(self) -> Array:
+        """Standard deviations (n_y,) of the measured outputs; 1 for a constant one."""
+        spread = np.concatenate([y[self.window :] for _, y in self.records]).std(axis=0)
+        return np.where(spread > 0, spread, 1.0)
+
+    def values(self, shares: Array) -> Array:
+        """Return the values (n_p,) of the columns."""
+        return np.array([p.value(share) for (p, _), share in zip(self.columns, shares, strict=True)])
+
+    def systems(self, shares: Array) -> tuple[System, ...]:
+        """Return the system of each record; ValueError where it refuses its settings."""
+        settings: list[dict[str, Any]] = [{} for _ in self.records]
+        for (p, r), value in zip(self.columns, self.values(shares).tolist(), strict=True):
+            for own in settings if r is None else settings[r : r + 1]:
+                own[p.name] = value
+        return tuple(replace(self.system, **own) for own in settings)
+
+    def simulate(self, shares: Array) -> list[Array] | None:
+        """Return the outputs (n, n_y) of every record without noise; None where that fails."""
+        self.counts["evaluations"] += 1
+        try:
+            systems = self.systems(shares)
+        except ValueError:  # for example a level above the brim
+            self.counts["refused"] += 1
+            return None
+        outputs = []
+        try:
+            for system, (u, _) in zip(systems, self.records, strict=True):
+                silent = np.zeros((len(u), len(system.noises)))
+                path = integrate(system, system.initial_state(), u, silent, self.interpolation)
+                outputs.append(np.array(system.output(path.states), dtype=np.float64))
+        except DivergenceError:
+            self.counts["diverged"] += 1
+            return None
+        return outputs
+
+    def errors(self, shares: Array) -> Array:
+        """Return the scaled errors of all records behind each other; FAILED where the simulation fails."""
+        simulated = self.simulate(shares)
+        if simulated is None:
+            return np.full(sum(y[self.window :].size for _, y in self.records), FAILED)
+        pairs = zip(simulated, self.records, strict=True)
+        return np.concatenate([((yhat - y)[self.window :] / self.scale).ravel() for yhat, (_, y) in pairs])
+
+
+def output_error(
+    system: System,
+    records: Sequence[tuple[ArrayLike, ArrayLike]],
+    free: Sequence[FreeParameter],
+    window: int,
+    interpolation: Interpolation,
+) -> OutputError:
+    """Check and combine what `simulators.fit_output_error` is given.
+
+    Raises
+    ------
+    ValueError
+        As stated there.
+    """
+    _check_free(system, free)
+    measured = tuple(_read_record(system, *record, f"record {r}") for r, record in enumerate(records))
+    problem = OutputError(system, measured, tuple(free), window, interpolation)
+    lengths = [len(y) for _, y in measured]
+    n_errors = sum(n - window for n in lengths) * len(system.outputs)
+    if not 0 <= window < min(lengths, default=0) or n_errors <= len(problem.columns):
+        raise ValueError(
+            f"fit_output_error(window={window}): expected more errors after the window than the {len(problem.columns)} "
+            f"free parameters, one at least in each record, got records of {lengths} samples; give longer records"
+        )
+    return problem
+
+
+def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
+    """Check that every free parameter is a field of its own and starts between its bounds."""
+    names = [p.name for p in free]
+    known = [f.name for f in fields(system) if f.name != "dt" and isinstance(getattr(system, f.name), float)]
+    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
+        raise ValueError(f"fit_output_error: expected parameters among {known}, each once, got {names}; change free")
+    for p in free:
+        value = getattr(system, p.name)
+        if not p.lower <= value <= p.upper:
+            start = f"{p.name} of {type(system).__name__} to start from {p.lower:g} to {p.upper:g}"
+            raise ValueError(f"fit_output_error: expected {start}, got {value!r}; change it or its bounds")
+
+
+def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str) -> Measured:
+    """Return a record as arrays; the system can be simulated with its input."""
+    y = np.array(output, dtype=np.float64)
+    y = y[:, np.newaxis] if y.ndim == 1 and len(system.outputs) == 1 else y
+    if y.ndim != 2 or y.shape[1] != len(system.outputs) or not np.all(np.isfinite(y)):
+        raise ValueError(
+            f"fit_output_error: expected finite outputs {names_of(system.outputs)} as columns in {title}, got shape "
+            f"{y.shape} with {np.count_nonzero(~np.isfinite(y))} values that are not finite; cut or repair it"
+        )
+    u = read_input(system, input, len(y))
+    read_start(system, None, u)
+    return u, y
+
 
 AT_BOUND = 1e-6  # a parameter this close to a bound, in parts of the range, counts as on it
+
+
 STEP = 1e-5  # of the forward differences on the way, relative to the share of the range
+
+
 LAST_STEP = 1e-4  # of the central differences that give the covariance
+
+
 UNDETERMINED = 1e-6  # relative singular value below which the records do not determine a direction
 
 
@@ -27,10 +199,10 @@ class GreyBoxFit:
 
     systems: tuple[System, ...]  # one per record; they differ in the own parameters only
     names: tuple[str, ...]  # (n_p,) names of the columns
-    values: NDArray[np.float64]  # (n_p,) estimates
-    covariance: NDArray[np.float64]  # (n_p, n_p); NaN for a parameter on a bound, inf if undetermined
-    rmse: NDArray[np.float64]  # (n_y,) free-run error on the records, unit of the output
-    scaled_rmse_of_runs: NDArray[np.float64]  # one per start that could be simulated
+    values: Array  # (n_p,) estimates
+    covariance: Array  # (n_p, n_p); NaN for a parameter on a bound, inf if undetermined
+    rmse: Array  # (n_y,) free-run error on the records, unit of the output
+    scaled_rmse_of_runs: Array  # one per start that could be simulated
     at_bounds: tuple[str, ...]  # columns that ended on a bound
     n_evaluations: int  # simulations of all records
     n_refused: int  # evaluations whose settings the system refused
@@ -43,14 +215,14 @@ class GreyBoxFit:
         return self.systems[0]
 
     @property
-    def std(self) -> NDArray[np.float64]:
+    def std(self) -> Array:
         """Standard errors (n_p,) of the estimates."""
         return np.sqrt(np.diag(self.covariance))
 
 
 def fit_output_error(
     system: System,
-    records: Sequence[Record | tuple[ArrayLike, ArrayLike]],
+    records: Sequence[tuple[ArrayLike, ArrayLike]],
     free: Sequence[FreeParameter],
     *,
     window: int = 0,
@@ -119,37 +291,37 @@ def fit_output_error(
 
     problem = output_error(system, records, free, window, interpolation)
     options = {"bounds": (0.0, 1.0), "x_scale": "jac", "diff_step": STEP}
-    shares = _starts(problem, starts, seed)
-    runs = [least_squares(problem.errors, share, **options) for share in shares if problem.succeeds(share)]
+    shares = _draw_starts(problem, starts, seed)
+    runs = [least_squares(problem.errors, share, **options) for share in shares if problem.simulate(share) is not None]
     if not runs:
         raise ArithmeticError(
             f"fit_output_error: none of {starts} starts of {type(system).__name__} could be simulated; narrow the "
             "bounds, use more substeps or start elsewhere"
         )
-    return _report(problem, min(runs, key=lambda run: run.cost), [run.cost for run in runs])
+    return _summarise(problem, min(runs, key=lambda run: run.cost), [run.cost for run in runs])
 
 
-def _starts(problem: OutputError, starts: int, seed: int) -> NDArray[np.float64]:
+def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:
     """Return the shares (starts, n_p) of the first runs: the system's own values, then random ones."""
-    if starts < 1:
-        raise ValueError(f"fit_output_error(starts={starts}): expected an integer >= 1; change starts")
+    check_count("starts", starts)
     own = [p.share(getattr(problem.system, p.name)) for p, _ in problem.columns]
     random = np.random.default_rng(seed).uniform(size=(starts - 1, len(own)))
     return np.vstack([np.clip(own, 1e-3, 1 - 1e-3), random])
 
 
-def _report(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFit:
+def _summarise(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFit:
     """Turn the best run of `least_squares` into a fit."""
     inside = np.minimum(best.x, 1.0 - best.x) > AT_BOUND
+    names = tuple(p.name if r is None else f"{p.name}[{r}]" for p, r in problem.columns)
     errors = best.fun.reshape(-1, len(problem.scale)) * problem.scale
     return GreyBoxFit(
         systems=problem.systems(best.x),
-        names=problem.names,
+        names=names,
         values=problem.values(best.x),
-        covariance=_covariance(problem, best, inside),
+        covariance=_estimate_covariance(problem, best, inside),
         rmse=np.sqrt(np.mean(errors**2, axis=0)),
         scaled_rmse_of_runs=np.sqrt(2.0 * np.array(costs) / len(best.fun)),
-        at_bounds=tuple(name for name, free in zip(problem.names, inside, strict=True) if not free),
+        at_bounds=tuple(name for name, free in zip(names, inside, strict=True) if not free),
         n_evaluations=problem.counts["evaluations"],
         n_refused=problem.counts["refused"],
         n_diverged=problem.counts["diverged"],
@@ -157,12 +329,13 @@ def _report(problem: OutputError, best: Any, costs: list[float]) -> GreyBoxFit:
     )
 
 
-def _covariance(problem: OutputError, best: Any, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _estimate_covariance(problem: OutputError, best: Any, inside: NDArray[np.bool_]) -> Array:
     """Return s^2 (J' J)^-1 (n_p, n_p) of the parameters that are not on a bound, NaN for the others."""
     from scipy.optimize import least_squares
 
     options = {"bounds": (0.0, 1.0), "jac": "3-point", "diff_step": LAST_STEP, "max_nfev": 1, "method": "dogbox"}
-    J = (least_squares(problem.errors, best.x, **options).jac / problem.slopes(best.x))[:, inside]
+    slopes = np.array([p.slope(share) for (p, _), share in zip(problem.columns, best.x, strict=True)])
+    J = (least_squares(problem.errors, best.x, **options).jac / slopes)[:, inside]
     lengths = np.linalg.norm(J, axis=0)
     lengths[lengths == 0] = 1.0
     _, s, Vt = np.linalg.svd(J / lengths, full_matrices=False)

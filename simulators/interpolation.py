@@ -5,7 +5,8 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from simulators.settings import Array
 
 PIECE_ROWS = 2**16  # rows of a linearly interpolated input that exist at a time
 
@@ -15,8 +16,14 @@ class Piece(NamedTuple):
 
     first: int  # sample at which the stretch starts
     last: int  # sample at which it ends
-    values: NDArray[np.float64]  # rows of the input, (n, n_u)
+    values: Array  # rows of the input, (n, n_u)
     rows: int  # rows per sample: 1 if held, else 2 substeps
+
+    def split(self) -> Iterator[Array]:
+        """Yield the input from each sample to the next, (1, n_u) if held, else (2 substeps + 1, n_u)."""
+        ends = 0 if self.rows == 1 else 1
+        for k in range(self.last - self.first):
+            yield self.values[k * self.rows : (k + 1) * self.rows + ends]
 
 
 class Interpolation(Enum):
@@ -37,7 +44,7 @@ class Interpolation(Enum):
         names = ", ".join(repr(member.value) for member in cls)
         raise ValueError(f"interpolation={value!r}: expected one of {names}; change interpolation")
 
-    def pieces(self, input: NDArray[np.float64], substeps: int) -> Iterator[Piece]:
+    def pieces(self, input: Array, substeps: int) -> Iterator[Piece]:
         """Yield an input (n, n_u) in stretches that cover the samples 0 to n - 1.
 
         Parameters
@@ -55,22 +62,22 @@ class Interpolation(Enum):
         if self is Interpolation.held:
             yield Piece(0, n - 1, input, 1)
         elif self is Interpolation.band_limited:
-            yield Piece(0, n - 1, _upsampled(input, per_sample)[: (n - 1) * per_sample + 1], per_sample)
+            yield Piece(0, n - 1, _upsample(input, per_sample)[: (n - 1) * per_sample + 1], per_sample)
         else:
             length = max(PIECE_ROWS // per_sample, 1)
             for first in range(0, max(n - 1, 1), length):
                 last = min(first + length, n - 1)
-                yield Piece(first, last, _ramps(input[first : last + 1], per_sample), per_sample)
+                yield Piece(first, last, _interpolate(input[first : last + 1], per_sample), per_sample)
 
 
-def _ramps(input: NDArray[np.float64], factor: int) -> NDArray[np.float64]:
+def _interpolate(input: Array, factor: int) -> Array:
     """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1, n_u)."""
     share = np.arange(factor)[:, np.newaxis] / factor
     rows = input[:-1, np.newaxis, :] + share * np.diff(input, axis=0)[:, np.newaxis, :]
     return np.concatenate([rows.reshape(len(rows) * factor, input.shape[1]), input[-1:]])
 
 
-def _upsampled(input: NDArray[np.float64], factor: int) -> NDArray[np.float64]:
+def _upsample(input: Array, factor: int) -> Array:
     """Resample one period (n, n_u) at factor times the rate by its Fourier series: (n factor, n_u)."""
     n = len(input)
     spectrum = np.fft.rfft(input, axis=0)

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from simulators.settings import Array, check_count
 
 
 class Streams(NamedTuple):
@@ -66,15 +68,14 @@ def random_stream(seed: int, name: str) -> np.random.Generator:
     >>> random_stream(3, "weather").normal() == random_streams(3).weather.normal()
     True
     """
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise ValueError(f"seed={seed!r}: expected an integer >= 0; change the seed")
+    check_count("seed", seed, lowest=0)
     if name not in Streams._fields:
         raise ValueError(f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name")
     key = (Streams._fields.index(name),)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -> NDArray[np.float64]:
+def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -> Array:
     """Draw white noise that is held over each sample.
 
     ``w[k, i] ~ N(0, std[i]^2)``, independent. A longer path begins with the shorter one, and a channel
@@ -87,7 +88,7 @@ def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -
     n_samples : int
         Number of samples n.
     std : (n_w,) array_like
-        Standard deviation per channel; it does not depend on the sampling interval.
+        Standard deviation per channel; it does not depend on the sampling time.
 
     Returns
     -------
@@ -96,3 +97,8 @@ def held_noise(generator: np.random.Generator, n_samples: int, std: ArrayLike) -
     """
     sigma = np.asarray(std, dtype=np.float64)
     return generator.standard_normal((n_samples, sigma.size)) * sigma
+
+
+def draw_noise(seed: int, stream: str, n_samples: int, std: Array) -> Array:
+    """Draw the noise (n, m) of a run from one of its `Streams`; zeros where all standard deviations (m,) are zero."""
+    return held_noise(random_stream(seed, stream), n_samples, std) if std.any() else np.zeros((n_samples, len(std)))

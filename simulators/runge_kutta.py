@@ -7,9 +7,11 @@ of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain 
 """
 
 import functools
+import math
 import re
-from collections.abc import Callable
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import carray, cfunc, njit, types
@@ -17,12 +19,24 @@ from numba.core import config
 from numba.core.cgutils import ir
 from numba.extending import intrinsic
 
+from simulators.interpolation import Interpolation, Piece
+from simulators.settings import Array
+from simulators.system import System, limits_of, names_of, read_vector
+
 Drift = Callable[..., None]
 
+
 PLAIN = bool(vars(config)["DISABLE_JIT"])  # NUMBA_DISABLE_JIT=1: the kernels run as plain Python
+
+
 LARGEST = 1e100  # a state beyond this magnitude counts as diverged: no physical quantity is as large
+
+
 WORK_ROWS = 6  # four slopes, the state of a stage, the candidate
+
+
 CANDIDATE = 5  # row of the work buffer with the state after the substep
+
 
 kernel = np.errstate(all="ignore") if PLAIN else njit(cache=True, error_model="numpy", nogil=True)
 
@@ -62,12 +76,12 @@ def compile_drift(drift: Drift) -> Any:
     except Exception as error:  # numba raises more than its NumbaError
         raise TypeError(
             f"{drift.__qualname__}, the drift of a system: expected scalar Python that numba compiles, got: "
-            f"{_complaint(error)}; write the drift with indexed arrays, floats and math functions, or set "
+            f"{_summarise_error(error)}; write the drift with indexed arrays, floats and math functions, or set "
             "NUMBA_DISABLE_JIT=1 to run it uncompiled"
         ) from error
 
 
-def _complaint(error: Exception) -> str:
+def _summarise_error(error: Exception) -> str:
     """Return what numba complains about, and where, without the history of its compilation."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith(("Failed in", "During:"))] or [type(error).__name__]
@@ -204,3 +218,164 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
         if done < substeps:
             return k, done, n_clipped
     return states.shape[0] - 1, 0, n_clipped
+
+
+Stepper = Callable[[float, Array, Array, Array], int]
+
+
+class DivergenceError(ArithmeticError):
+    """A state left the finite numbers; the message names system, time, state and the last finite values."""
+
+
+class Path(NamedTuple):
+    """States over a record."""
+
+    states: Array  # (n, n_x)
+    n_clipped: int  # substeps that ended with a state set to one of its limits
+
+
+def _describe_divergence(system: System, time: float, state: Array, candidate: Array) -> DivergenceError:
+    """Describe a substep at `time` [s] that led from `state` to the bad `candidate`."""
+    names = names_of(system.states)
+    bad = next(i for i in range(len(names)) if not abs(candidate[i]) <= LARGEST)
+    values = zip(system.states, state, strict=True)
+    finite = ", ".join(f"{signal.name}={value:.6g} {signal.unit}" for signal, value in values)
+    return DivergenceError(
+        f"{type(system).__name__} diverged at time {time:.6g} s (sample {int(time / system.dt + 1e-9)}): state "
+        f"'{names[bad]}' became {candidate[bad]:.3g}, expected a magnitude of at most {LARGEST:g}; last finite state: "
+        f"{finite}. Use more substeps (now {system.substeps} per dt={system.dt:g} s), or check parameters and input"
+    )
+
+
+def check_drift(system: System, state: Array, input: Array) -> None:
+    """Evaluate the drift once in plain Python, where a wrong index raises, and check that it is complete.
+
+    Raises
+    ------
+    ValueError
+        If the drift raises, or a component of x' at the start of the run is not finite, for example never written.
+    """
+    noise, parameters = np.zeros(len(system.noises)), read_vector(system, "parameters")
+    derivative = np.full(len(system.states), np.nan)
+    try:
+        with np.errstate(all="ignore"):
+            system.drift(0.0, state, input, noise, parameters, derivative)
+    except Exception as error:  # whatever a user's drift raises
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        line = f" (line {frames[-1].lineno} of {frames[-1].filename}: {frames[-1].line})" if frames else ""
+        raise ValueError(
+            f"{type(system).__name__}.drift raised {type(error).__name__}: {error}{line}. It was called with "
+            f"{state.size} states, {input.size} inputs, {noise.size} noises and {parameters.size} parameters at time "
+            "0: correct the drift or its arguments (time, state, input, noise, parameters, derivative)"
+        ) from error
+    for signal, value in zip(system.states, derivative.tolist(), strict=True):
+        if not math.isfinite(value):
+            raise ValueError(
+                f"{type(system).__name__}.drift gave {value} for the rate of '{signal.name}' at time 0: expected a "
+                "finite number; write every component of derivative, or check initial state, input and parameters"
+            )
+
+
+def stepper(system: System) -> Stepper:
+    """Prepare the integration of a system sample by sample.
+
+    Parameters
+    ----------
+    system : System
+        System to integrate.
+
+    Returns
+    -------
+    callable
+        ``advance(time, state, inputs, noise) -> n_clipped``: moves `state`, a C-contiguous float64 array like
+        the others, in place from `time` [s] to `time + dt`; `inputs` is (1, n_u), held, or (2 substeps + 1,
+        n_u), its values at every half substep. Raises DivergenceError.
+    """
+    _, address, parameters, limits, dt, substeps = problem_of(system)
+    work = np.empty((WORK_ROWS, len(system.states)))
+
+    def advance(time: float, state: Array, inputs: Array, noise: Array) -> int:
+        done, n_clipped = step(address, time, dt, substeps, state, inputs, noise, parameters, limits, work)
+        if done < substeps:
+            raise _describe_divergence(system, time + done * dt / substeps, state, work[CANDIDATE])
+        return int(n_clipped)
+
+    return advance
+
+
+class Problem(NamedTuple):
+    """A system as the kernels take it."""
+
+    system: System
+    address: Any  # of the drift
+    parameters: Array  # (n_p,)
+    limits: Array  # (2, n_x)
+    dt: float  # s
+    substeps: int
+
+
+def problem_of(system: System) -> Problem:
+    """Prepare a system for the kernels.
+
+    Raises
+    ------
+    ValueError
+        If its parameters or limits are not what the kernels take.
+    TypeError
+        If its drift cannot be compiled.
+    """
+    address, parameters = drift_address(system.drift), read_vector(system, "parameters")
+    return Problem(system, address, parameters, limits_of(system), float(system.dt), int(system.substeps))
+
+
+def integrate(
+    system: System,
+    initial_state: Array,
+    input: Array,
+    noise: Array,
+    interpolation: Interpolation | str = Interpolation.held,
+) -> Path:
+    """Integrate a system over a record; the noise is held over each sample.
+
+    Parameters
+    ----------
+    system : System
+        System to integrate.
+    initial_state : (n_x,) array
+        State at time zero.
+    input, noise : (n, n_u), (n, n_w) C-contiguous float64 array
+        Row k belongs to time k dt.
+    interpolation : Interpolation
+        The input between its samples.
+
+    Returns
+    -------
+    Path
+        States (n, n_x) at the times k dt. The last row of the noise has no effect, nor has that of an input
+        that is held.
+
+    Raises
+    ------
+    DivergenceError
+        If a state leaves the finite numbers.
+    """
+    pieces = Interpolation(interpolation).pieces(input, system.substeps)
+    return follow_pieces(problem_of(system), initial_state, pieces, noise)
+
+
+def follow_pieces(problem: Problem, initial_state: Array, pieces: Iterable[Piece], noise: Array) -> Path:
+    """Do what `integrate` does, with a prepared system and a prepared input."""
+    system, address, parameters, limits, dt, substeps = problem
+    states = np.empty((len(noise), len(initial_state)))
+    states[0] = initial_state
+    work, n_clipped = np.empty((WORK_ROWS, states.shape[1])), 0
+    for first, last, values, rows in pieces:
+        part = states[first : last + 1]
+        k, done, clipped = follow(
+            address, first, dt, substeps, part, values, rows, noise[first : last + 1], parameters, limits, work
+        )
+        n_clipped += clipped
+        if k < last - first:
+            time = (first + k) * dt + done * dt / substeps
+            raise _describe_divergence(system, time, states[first + k + 1], work[CANDIDATE])
+    return Path(states, n_clipped)

@@ -3,14 +3,12 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from operator import index
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from simulators.noise import random_stream
-
-Array: TypeAlias = NDArray[np.float64]
+from simulators.settings import Array
 
 
 class Sampling(ABC):
@@ -46,7 +44,7 @@ class Sampling(ABC):
         """
         if index(n) < 1:
             raise ValueError(f"{type(self).__name__}: expected n >= 1 places, got {n}")
-        low, high = _box(lower, upper)
+        low, high = _check_box(lower, upper)
         unit = self.unit(index(n), low.size, random_stream(seed, "excitation"))
         return np.minimum(low + (high - low) * unit, high)  # rounding must not leave the box
 
@@ -123,19 +121,15 @@ class Grid(Sampling):
         m = round(n ** (1 / d))
         if m < 2 or m**d != n:
             low = max(m - (m**d > n), 2)
-            raise ValueError(
-                f"Grid(n={n}) in {d} dimensions: expected m^{d} places with m >= 2; use {low**d} or {(low + 1) ** d}"
-            )
+            raise ValueError(f"Grid: expected m^{d} places with m >= 2, got n={n}; use {low**d} or {(low + 1) ** d}")
         axes = np.meshgrid(*[np.linspace(0, 1, m)] * d, indexing="ij")
         return np.stack([axis.ravel() for axis in axes], axis=1)
 
 
-def _box(lower: ArrayLike, upper: ArrayLike) -> tuple[Array, Array]:
+def _check_box(lower: ArrayLike, upper: ArrayLike) -> tuple[Array, Array]:
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     good = low.ndim == 1 and low.size > 0 and low.shape == high.shape and bool(np.isfinite([low, high]).all())
     if not good or not (low < high).all():
-        raise ValueError(
-            f"a box needs finite bounds lower < upper of one shape (d,), got lower={low.tolist()} and "
-            f"upper={high.tolist()}"
-        )
+        found = f"lower={low.tolist()} and upper={high.tolist()}"
+        raise ValueError(f"a box needs finite bounds lower < upper of one shape (d,), got {found}; change them")
     return low, high

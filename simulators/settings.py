@@ -1,8 +1,15 @@
-"""Checks of the settings dataclasses: what was expected, what was given, what to do."""
+"""Checks of settings, arguments and files: what was expected, what was given, what to do."""
 
+import csv
 import math
 from numbers import Real
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = NDArray[np.float64]
 
 
 def refuse(owner: Any, name: str, expected: str) -> ValueError:
@@ -26,35 +33,53 @@ def refuse(owner: Any, name: str, expected: str) -> ValueError:
     return ValueError(f"{type(owner).__name__}({name}={value!r}): expected {expected}; change {name}")
 
 
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite real number; True and False do not count as numbers."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_whole(value: object, lowest: int, highest: float = math.inf) -> bool:
+    """Whether a value is an integer, also one of numpy, from `lowest` to `highest`; True and False do not count."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(lowest <= value <= highest)
+
+
+def list_given(owner: Any, *names: str) -> list[str]:
+    """Return the names of the fields that are not None."""
+    return [name for name in names if getattr(owner, name) is not None]
+
+
 def check_finite(owner: Any, *names: str) -> None:
     """Raise ValueError unless every named field is a finite real number."""
     for name in names:
-        value = getattr(owner, name)
-        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+        if not is_finite(getattr(owner, name)):
             raise refuse(owner, name, "a finite number")
 
 
 def check_positive(owner: Any, *names: str) -> None:
     """Raise ValueError unless every named field is a finite number above zero."""
-    check_finite(owner, *names)
     for name in names:
-        if getattr(owner, name) <= 0:
-            raise refuse(owner, name, "a number > 0")
+        if not (is_finite(getattr(owner, name)) and getattr(owner, name) > 0):
+            raise refuse(owner, name, "a finite number > 0")
 
 
 def check_not_negative(owner: Any, *names: str) -> None:
     """Raise ValueError unless every named field is a finite number, zero or above."""
-    check_finite(owner, *names)
     for name in names:
-        if getattr(owner, name) < 0:
-            raise refuse(owner, name, "a number >= 0")
+        if not (is_finite(getattr(owner, name)) and getattr(owner, name) >= 0):
+            raise refuse(owner, name, "a finite number >= 0")
 
 
 def check_whole(owner: Any, name: str, lowest: int, highest: float = math.inf) -> None:
-    """Raise ValueError unless the field is an integer from `lowest` to `highest`, both included."""
+    """Raise ValueError unless the field is a plain integer from `lowest` to `highest`, both included."""
     value = getattr(owner, name)
-    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+    if not isinstance(value, int) or not is_whole(value, lowest, highest):
         raise refuse(owner, name, f"an integer from {lowest} to {highest}")
+
+
+def check_flag(owner: Any, name: str) -> None:
+    """Raise ValueError unless the field is true or false."""
+    if not isinstance(getattr(owner, name), bool):
+        raise refuse(owner, name, "true or false")
 
 
 def check_ascending(owner: Any, lower: str, upper: str) -> None:
@@ -62,3 +87,83 @@ def check_ascending(owner: Any, lower: str, upper: str) -> None:
     check_finite(owner, lower, upper)
     if not getattr(owner, lower) < getattr(owner, upper):
         raise refuse(owner, lower, f"a number below {upper}={getattr(owner, upper)!r}")
+
+
+def check_count(name: str, value: Any, lowest: int = 1) -> None:
+    """Raise ValueError unless an argument is an integer of at least `lowest`."""
+    if not is_whole(value, lowest):
+        raise ValueError(f"{name}={value!r}: expected an integer >= {lowest}; change {name}")
+
+
+def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
+    """Return values as an array of real numbers, not copied.
+
+    Parameters
+    ----------
+    values : array_like
+        Numbers or truth values; neither complex nor text.
+    title : str
+        Stands in front of the message.
+
+    Raises
+    ------
+    TypeError
+        If they are something else.
+    ValueError
+        If they are nested lists of different lengths.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{title}: expected rows of one length, got {error}; cut or fill the rows") from error
+    if array.dtype.kind not in "biuf":
+        raise TypeError(
+            f"{title}: expected real numbers, got {type(values).__name__} of type {array.dtype}; convert it to an "
+            "array of floats first"
+        )
+    return array
+
+
+def parse_number(cell: str) -> float:
+    """Return the number in a cell of a table, NaN if there is none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def find_file(owner: Any) -> Path:
+    """Return the file that the field `path` of a settings object names.
+
+    Raises
+    ------
+    ValueError
+        If the path is None.
+    FileNotFoundError
+        If there is no such file.
+    """
+    title = f"{type(owner).__name__}(path={owner.path!r})"
+    if owner.path is None:
+        raise ValueError(f"{title}: expected a file; set path, for example weather.path=year.csv")
+    if not Path(owner.path).is_file():
+        raise FileNotFoundError(f"{title}: no such file from {Path.cwd()}; change path")
+    return Path(owner.path)
+
+
+def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of cells of a CSV file, without empty lines at its end.
+
+    Raises
+    ------
+    ValueError
+        If it is no CSV file in UTF-8, or has no row below its header.
+    """
+    try:
+        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: expected a CSV file in UTF-8, got {error}; export it as CSV") from error
+    while lines and not lines[-1]:
+        lines.pop()
+    if len(lines) < 2:
+        raise ValueError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
+    return [name.strip() for name in lines[0]], lines[1:]

@@ -1,6 +1,7 @@
 """The role of a simulated system: its signals, its drift, its output."""
 
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, fields, is_dataclass
@@ -8,9 +9,8 @@ from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulators.settings import check_positive, check_whole
+from simulators.settings import Array, check_positive, check_whole, read_real
 
 
 class Signal(NamedTuple):
@@ -29,7 +29,7 @@ class System(ABC):
 
         x'(t) = f(t, x, u(t), w_k; p),   y(t) = h(x),   t_k <= t < t_k + dt,   w_k ~ N(0, diag(noise_std^2))
 
-    with the input u(t) held at u_k, unless a simulation is told otherwise.
+    with the input u(t) held at u_k, unless a simulation interpolates it.
 
     A system is a frozen dataclass: its fields are the physical parameters, the noise standard
     deviations, the initial state, `dt` and `substeps`. It declares its signals as class attributes
@@ -39,9 +39,9 @@ class System(ABC):
     Parameters
     ----------
     dt : float
-        Sampling interval [s]; the noise is held over it.
+        Sampling time [s]; the noise is held over it.
     substeps : int
-        Runge-Kutta steps per sampling interval.
+        Runge-Kutta steps per sample.
 
     Raises
     ------
@@ -72,13 +72,11 @@ class System(ABC):
         names = Counter(signal.name for role in roles for signal in getattr(cls, role, ()))
         for name, count in names.items():
             if count > 1 or name == "time" or not name.isidentifier():
-                raise ValueError(
-                    f"{cls.__name__}: signal name {name!r} (used {count} times): expected an identifier "
-                    f"other than 'time', used once among {', '.join(roles)}; rename the signal"
-                )
+                wanted = f"an identifier other than 'time', used once among {', '.join(roles)}, not {count} times"
+                raise ValueError(f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal")
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
-        """Refuse a class whose fields are none, before its constructor refuses their names."""
+        """Refuse a class whose settings are not declared as fields, before its constructor refuses their names."""
         _check_fields(cls)
         return super().__new__(cls)
 
@@ -88,14 +86,7 @@ class System(ABC):
 
     @staticmethod
     @abstractmethod
-    def drift(
-        time: float,
-        state: NDArray[np.float64],
-        input: NDArray[np.float64],
-        noise: NDArray[np.float64],
-        parameters: NDArray[np.float64],
-        derivative: NDArray[np.float64],
-    ) -> None:
+    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
         """Write x' = f(t, x, u, w; p) into `derivative`.
 
         Plain scalar Python that numba can compile: indexed arrays, floats, `math` functions.
@@ -117,14 +108,14 @@ class System(ABC):
         """
 
     @abstractmethod
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Array:
         """Return the (n_p,) physical parameters in the order that `drift` reads them."""
 
-    def initial_state(self) -> NDArray[np.float64]:
+    def initial_state(self) -> Array:
         """Return the (n_x,) state at time zero; by default zeros."""
         return np.zeros(len(self.states))
 
-    def state_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def state_limits(self) -> tuple[Array, Array]:
         """Return the lower and upper limits (n_x,) of the states; by default there are none.
 
         A state is set to its limit after every Runge-Kutta step that crosses it, for example where a tank
@@ -133,7 +124,7 @@ class System(ABC):
         infinite = np.full(len(self.states), np.inf)
         return -infinite, infinite
 
-    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def input_limits(self) -> tuple[Array, Array]:
         """Return the physical lower and upper limits (n_u,) of the inputs; by default there are none.
 
         `simulate` takes any input; the commands refuse excitations beyond the limits.
@@ -141,42 +132,34 @@ class System(ABC):
         infinite = np.full(len(self.inputs), np.inf)
         return -infinite, infinite
 
-    def jacobian(
-        self, state: NDArray[np.float64], input: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
         """Return df/dx (n_x, n_x) and df/du (n_x, n_u) without noise at time zero, where they are known.
 
-        None, the default, stands for unknown: who needs them takes differences of the drift.
+        None, the default, stands for unknown: callers then take differences of the drift.
         """
         return None
 
-    def noise_std(self) -> NDArray[np.float64]:
-        """Return the (n_w,) standard deviations of the held process noise; a system with noises states them.
+    def noise_std(self) -> Array:
+        """Return the (n_w,) standard deviations of the held process noise; a system with noises defines them.
 
         Raises
         ------
         NotImplementedError
-            If the system has noises and does not state them.
+            If the system has noises and does not define them.
         """
         if self.noises:
             names = [signal.name for signal in self.noises]
             raise NotImplementedError(f"{type(self).__name__} has the noises {names}: define noise_std for them")
         return np.empty(0)
 
-    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def output(self, state: Array) -> Array:
         """Return y = h(x) of states (..., n_x) as (..., n_y), without measurement noise.
 
         By default the outputs are the first n_y states.
         """
         return state[..., : len(self.outputs)]
 
-    def derivative(
-        self,
-        time: float,
-        state: NDArray[np.float64],
-        input: NDArray[np.float64],
-        noise: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def derivative(self, time: float, state: Array, input: Array, noise: Array) -> Array:
         """Evaluate the drift once, in plain Python.
 
         Parameters
@@ -216,3 +199,61 @@ def _check_fields(system: type[System]) -> None:
                 f"{part.__name__} declares {ignored}, which are no fields: write @dataclass(frozen=True) above the "
                 f"class, and every field with its type, say {ignored[0]}: float = 1.0"
             )
+
+
+def names_of(signals: tuple[Signal, ...]) -> list[str]:
+    """Return the names of signals."""
+    return [signal.name for signal in signals]
+
+
+def read_vector(system: System, method: str) -> Array:
+    """Call a method of a system and check what it returns.
+
+    Parameters
+    ----------
+    system : System
+        System that defines the method.
+    method : str
+        ``parameters``, ``initial_state`` or ``noise_std``.
+
+    Returns
+    -------
+    (n,) array
+        Finite C-contiguous float64 numbers, also where the method returns integers.
+
+    Raises
+    ------
+    ValueError
+        If the method returns no vector of finite numbers, or not one number per state or noise.
+    """
+    values = getattr(system, method)()
+    n = {"initial_state": len(system.states), "noise_std": len(system.noises)}.get(method)
+    try:
+        vector = read_real(values, method)
+    except (TypeError, ValueError):
+        vector = np.empty(())
+    if vector.ndim != 1 or n not in (None, len(vector)) or not all(map(math.isfinite, vector.tolist())):
+        wanted = f"a vector of {'' if n is None else f'{n} '}finite numbers; return np.array([...])"
+        raise ValueError(f"{type(system).__name__}.{method}() returned {values!r}: expected {wanted}")
+    return np.ascontiguousarray(vector, dtype=np.float64)
+
+
+def limits_of(system: System) -> Array:
+    """Return the lower and upper limits of the states as (2, n_x).
+
+    Raises
+    ------
+    ValueError
+        If there are not two limits per state, the lower one not above the upper one.
+    """
+    given = system.state_limits()
+    try:
+        limits = np.array(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        limits = np.empty(0)
+    if limits.shape != (2, len(system.states)) or not np.all(limits[0] <= limits[1]):
+        raise ValueError(
+            f"{type(system).__name__}.state_limits() returned {given!r}: expected lower and upper limits of "
+            f"{len(system.states)} states, the lower not above the upper; return two arrays, inf where there is none"
+        )
+    return limits

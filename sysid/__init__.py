@@ -1,11 +1,12 @@
-"""System identification with budgeted online Gaussian processes."""
+"""System identification with budgeted online Gaussian processes.
+
+The public names stand in `__init__.pyi`; each is imported when it is first used, so that importing the package
+compiles nothing.
+"""
 
 from importlib.metadata import version
 
-from sysid.kernels import SquaredExponential
-from sysid.online import OnlineGP
-from sysid.report import UpdateReport, UpdateReports
+import lazy_loader
 
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = version("sysid")
-
-__all__ = ["OnlineGP", "SquaredExponential", "UpdateReport", "UpdateReports"]

@@ -1,7 +1,13 @@
 """Checked arrays at the boundary: what comes in is finite, float64, contiguous and of the right shape."""
 
+from numbers import Integral
+from typing import Any, TypeAlias
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
 
 LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measurement is as large
 
@@ -38,8 +44,8 @@ def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
     return array
 
 
-def vector(values: ArrayLike, size: int | None, name: str) -> np.ndarray:
-    """Finite float64 vector (size,), C-contiguous; any length if size is None.
+def vector(values: ArrayLike, size: int | None, name: str, *, finite: bool = True) -> np.ndarray:
+    """Float64 vector (size,), C-contiguous; any length if size is None. It is finite unless that is not asked for.
 
     >>> vector([1, 2], 2, "targets")
     array([1., 2.])
@@ -47,5 +53,28 @@ def vector(values: ArrayLike, size: int | None, name: str) -> np.ndarray:
     array = _floats(values, name)
     if array.ndim != 1 or (size is not None and array.size != size):
         raise ValueError(f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}")
-    _check_finite(array, name)
+    if finite:
+        _check_finite(array, name)
     return array
+
+
+def check_whole(value: Any, least: int, name: str) -> None:
+    """Refuse what is not a whole number of at least so much.
+
+    Raises
+    ------
+    ValueError
+        Naming the setting.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_counts(settings: object, **least: int) -> None:
+    """`check_whole` for settings of an object, which the error names with their class.
+
+    >>> from types import SimpleNamespace
+    >>> check_counts(SimpleNamespace(points=3), points=1)
+    """
+    for name, lowest in least.items():
+        check_whole(getattr(settings, name), lowest, f"{type(settings).__name__}: {name}")

@@ -13,21 +13,28 @@ to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import platform
+import secrets
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import netCDF4
+import numpy as np
 import xarray as xr
-
-from sysid.atomic import StoreError, write_bytes
-from sysid.netcdf import attributes_from_file, from_file, groups_from_file, groups_to_bytes, to_bytes
-from sysid.provenance import package_versions, provenance
 
 SCHEMA_VERSION = 2  # 2: a model states its mean function and its origin
 OLDEST_VERSION = 1  # that can be read
 CONVENTIONS = "CF-1.11"
+
 TITLES = {
     "trajectory": "Trajectory of a dynamic system: signals over time",
     "narx": "Lag data set: regressors and targets of a NARX model",
@@ -40,26 +47,29 @@ TITLES = {
     "job": "Result of one identification: summary, record and model",
     "sweep": "Results of a sweep: metrics over the swept parameters",
 }
-OWN_ATTRIBUTES = {
-    "schema",
-    "schema_version",
-    "Conventions",
-    "creation_time",
-    "package_versions",
-    "source_commit",
-    "group_names",
-}
+
+#: attributes that describe the file itself
+OWN_ATTRIBUTES = {"schema", "schema_version", "Conventions", "group_names", "content_sha256"}
+OWN_ATTRIBUTES |= {"creation_time", "package_versions", "source_commit"}
+
+PACKAGES = ("sysid", "numpy", "scipy", "xarray", "netCDF4", "numba")
+SOURCES = ("sysid/*.py", "simulators/*.py", "experiments/*.py", "hydra_plugins/*.py")  # patterns of git
+GIT_TIMEOUT = 2.0  # s
+
+CHUNK_VALUES = 2**17  # largest number of values in one chunk (1 MiB of float64)
+COMPRESSED_BYTES = 4096  # arrays from this size on are compressed [byte]
+FILE_LENGTH = {0: 40, 1: 44, 2: 28, 3: 28}  # version of HDF5's superblock -> where it states the length of the file
 
 
-Content = TypeVar("Content")
+class StoreError(OSError):
+    """A file could not be written, or is not what the reader expects."""
+
+
+# --- write ----------------------------------------------------------------------------------------
 
 
 def write(
-    dataset: xr.Dataset,
-    path: str | os.PathLike[str],
-    *,
-    kind: str,
-    attributes: Mapping[str, Any] | None = None,
+    dataset: xr.Dataset, path: str | os.PathLike[str], *, kind: str, attributes: Mapping[str, Any] | None = None
 ) -> Path:
     """Write a data set to a NetCDF 4 file that appears complete or not at all, and return its path.
 
@@ -85,7 +95,7 @@ def write(
     StoreError
         Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
     """
-    chosen = _file_attributes(dataset.attrs, kind, attributes or {}, provenance())
+    chosen = _gather_attributes(dataset.attrs, kind, attributes or {}, provenance())
     return write_bytes(to_bytes(dataset.drop_attrs(deep=False).assign_attrs(chosen)), path)
 
 
@@ -107,20 +117,287 @@ def write_groups(
     path, kind, attributes
         As in `write`; the attributes are those of the file.
     reproducible
-        True leaves out creation time and source commit, so that the same content, written by the same
-        package versions, gives the same bytes.
+        True writes the attribute ``content_sha256``, a digest of all groups, in place of creation time and source
+        commit. Two files of the same content have the same attributes, but not the same bytes: HDF5 notes times.
 
     Raises
     ------
     ValueError, TypeError, StoreError
         As `write`; no groups, or names of groups that cannot be stored.
     """
-    origin = {"package_versions": package_versions()} if reproducible else provenance()
-    chosen = _file_attributes({}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))})
-    own = {
-        name: dataset.drop_attrs(deep=False).assign_attrs(_inherited(dataset.attrs)) for name, dataset in groups.items()
+    _check_groups(groups)
+    own = {name: part.drop_attrs(deep=False).assign_attrs(_inherit(part.attrs)) for name, part in groups.items()}
+    origin = provenance()
+    if reproducible:
+        digests = "".join(f"{name} {digest(part, part.attrs)}\n" for name, part in own.items())
+        content = hashlib.sha256(digests.encode()).hexdigest()
+        origin = {"package_versions": package_versions(), "content_sha256": content}
+    chosen = _gather_attributes({}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))})
+    return write_bytes(to_bytes(xr.Dataset(attrs=chosen), own), path)
+
+
+def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
+    """Write a file that appears under its name complete or not at all, and return its path.
+
+    Raises
+    ------
+    StoreError
+        Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise StoreError(_describe_failure(path, len(content), error)) from error
+    _flush_folder(path.parent)
+    return path
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the disk keep the names in a folder, so that a renamed file stays after a loss of power.
+
+    Windows and some network file systems cannot do it; the file is complete in any case.
+    """
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _describe_failure(path: Path, size: int, error: OSError) -> str:
+    if not path.parent.is_dir():
+        advice = f"the folder {path.parent} does not exist: create it or choose another one"
+    elif path.is_dir():
+        advice = "the name belongs to a folder: choose another name"
+    else:
+        advice = "free space on the disk, or choose a folder that you may write to"
+    return f"could not write {path} ({size} bytes): {error.strerror or error}; {advice}; nothing was changed"
+
+
+def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None) -> bytes:
+    """Content of the NetCDF 4 file that holds a data set, and others in groups, made in memory.
+
+    HDF5 reports a full disk as "HDF error" and then keeps the failed file open, and with it the disk
+    occupied, until the process ends; plain bytes leave writing and its errors to the operating system.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A variable or an attribute that NetCDF cannot give back as it was, with its name.
+    """
+    parts = {name: part.drop_encoding() for name, part in {"": dataset, **(groups or {})}.items()}
+    for part in parts.values():
+        _check(part)
+    file = netCDF4.Dataset("in_memory.nc", mode="w", memory=2**16)
+    try:
+        for name, part in parts.items():
+            place = xr.backends.NetCDF4DataStore(file.createGroup(name) if name else file)
+            encoding = {owner: options for owner, v in part.variables.items() if (options := _choose_encoding(v))}
+            part.dump_to_store(place, encoding=encoding)
+    except BaseException:
+        file.close()
+        raise
+    return _cut_padding(file.close())
+
+
+def _cut_padding(content: memoryview) -> bytes:
+    """The file as long as it states; in memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end."""
+    place = FILE_LENGTH.get(content[8])
+    return bytes(content if place is None else content[: int.from_bytes(content[place : place + 8], "little")])
+
+
+def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:
+    """SHA-256 of the content of a data set: names, shapes and values of all variables, and these attributes.
+
+    Equal data sets have the same digest, whatever file they were read from.
+    """
+    found = hashlib.sha256()
+    for name in sorted(map(str, dataset.variables)):
+        values = dataset[name].values
+        if values.dtype.kind in "OUT":
+            content = "\0".join(map(str, values.ravel())).encode()
+        else:
+            content = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+        found.update(f"{name} {values.shape} ".encode() + content)
+    for name in attributes:
+        if name in dataset.attrs:
+            found.update(f"{name} {np.asarray(dataset.attrs[name]).tolist()!r} ".encode())
+    return found.hexdigest()
+
+
+# --- where it comes from --------------------------------------------------------------------------
+
+
+def provenance() -> dict[str, str]:
+    """Return the creation time (ISO, UTC), package versions (JSON) and source commit, if there is one.
+
+    >>> sorted(provenance().keys() - {"source_commit"})
+    ['creation_time', 'package_versions']
+    """
+    commit = source_commit()
+    return {
+        "creation_time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "package_versions": package_versions(),
+        **({"source_commit": commit} if commit else {}),
     }
-    return write_bytes(groups_to_bytes(own, chosen), path)
+
+
+@cache
+def package_versions() -> str:
+    """Return the versions of Python and of the packages that decide the numbers, as a JSON object."""
+    return json.dumps({"python": platform.python_version()} | {name: _find_version(name) for name in PACKAGES})
+
+
+@cache
+def source_commit(folder: Path = Path(__file__).parent) -> str | None:
+    """Commit of the git checkout whose top level holds the package folder; None without such a checkout.
+
+    It ends in ``-modified`` if a tracked file differs from the commit, or git does not know a Python file of the
+    packages. A checkout further up (say, the user's project around a virtual environment) does not count.
+    """
+    top = folder.resolve().parent
+    answer = _git(top, "rev-parse", "--show-toplevel", "HEAD").split("\n")
+    if len(answer) < 2 or Path(answer[0]).resolve() != top:
+        return None
+    unknown = ("ls-files", "--others", "--exclude-standard", "--", *SOURCES)
+    is_modified = _git(top, "diff", "--name-only", "HEAD") or _git(top, *unknown)
+    return answer[1] + ("-modified" if is_modified else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git prints; nothing where it is missing, slow, or refuses."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _find_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _gather_attributes(
+    inherited: Mapping[str, Any], kind: str, attributes: Mapping[str, Any], origin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
+    _check_kind(kind)
+    if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
+        raise ValueError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
+    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | dict(origin)
+    return {"title": TITLES[kind], "source": "sysid"} | _inherit(inherited) | dict(attributes) | own
+
+
+def _inherit(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of a data set without those of the file that it was read from."""
+    kept = {name: value for name, value in attributes.items() if name not in OWN_ATTRIBUTES}
+    if kept.get("title") in TITLES.values():
+        del kept["title"]
+    return kept
+
+
+# --- what can be stored ---------------------------------------------------------------------------
+
+
+def _check_groups(groups: Mapping[str, xr.Dataset]) -> None:
+    if not groups:
+        raise ValueError("expected at least one group, got none")
+    for name in groups:
+        for part in name.split("/") if isinstance(name, str) else [name]:
+            _check_name(f"group {name!r}: part", part)
+        if inside := [other for other in groups if other.startswith(f"{name}/")]:
+            raise ValueError(
+                f"group {name!r} cannot be stored: it holds a data set and other groups, {inside}; "
+                "give it a name of its own, such as 'test/record_0'"
+            )
+
+
+def _check(dataset: xr.Dataset) -> None:
+    for name, value in dataset.attrs.items():
+        _check_attribute("of the data set", name, value)
+    for owner, variable in dataset.variables.items():
+        _check_variable(owner, variable)
+        for name, value in variable.attrs.items():
+            _check_attribute(f"of variable {owner!r}", name, value)
+
+
+def _check_variable(name: object, variable: xr.Variable) -> None:
+    _check_name("variable", name)
+    is_text = variable.dtype.kind == "U" or (
+        variable.dtype == object and all(isinstance(value, str) for value in variable.values.flat)
+    )
+    if not is_text and not _is_number(variable.dtype) and variable.dtype != bool:
+        raise TypeError(
+            f"variable {name!r} is {variable.dtype}, expected integer, float32, float64, bool or text: "
+            "convert it first (times to seconds in float64)"
+        )
+
+
+def _check_attribute(owner: str, name: object, value: object) -> None:
+    _check_name(f"attribute {owner}:", name)
+    if not (_is_scalar(value) or _is_plain_list(value)):
+        raise TypeError(
+            f"attribute {name!r} {owner} is {value!r} ({type(value).__name__}); NetCDF gives back only text, "
+            "64-bit numbers and flat lists of at least two texts or two numbers: store json.dumps(value)"
+        )
+
+
+def _check_name(owner: str, name: object) -> None:
+    if not isinstance(name, str) or not name or "/" in name:
+        raise ValueError(f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'")
+
+
+def _is_number(dtype: np.dtype) -> bool:
+    return dtype.kind in "iu" or dtype.newbyteorder("=") in (np.float32, np.float64)
+
+
+def _is_scalar(value: object) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _is_number(np.asarray(value).dtype)  # an integer beyond 64 bits becomes an object
+    return isinstance(value, str) or (isinstance(value, np.number) and _is_number(value.dtype))
+
+
+def _is_plain_list(value: object) -> bool:
+    """Flat, of one type, and longer than one (NetCDF gives a list of one back as its only entry)."""
+    if not isinstance(value, list | tuple | np.ndarray) or np.ndim(value) != 1:
+        return False
+    entries = list(value)
+    return len(entries) > 1 and all(map(_is_scalar, entries)) and len({isinstance(e, str) for e in entries}) == 1
+
+
+def _choose_encoding(variable: xr.Variable) -> dict[str, Any]:
+    """Checksum, chunks and compression of one variable; none for text, single numbers, empty arrays."""
+    if variable.dtype.kind not in "biuf":
+        return {}
+    if variable.ndim == 0 or variable.size == 0:
+        return {"_FillValue": None}
+    rows = max(1, CHUNK_VALUES * variable.shape[0] // variable.size)
+    compressed = variable.nbytes >= COMPRESSED_BYTES
+    return {
+        "_FillValue": None,
+        "chunksizes": (min(variable.shape[0], rows), *variable.shape[1:]),
+        "fletcher32": True,
+        "zlib": compressed,
+        "shuffle": compressed,
+        "complevel": 1,
+    }
+
+
+# --- read -----------------------------------------------------------------------------------------
 
 
 def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
@@ -146,7 +423,11 @@ def read(path: str | os.PathLike[str], *, kind: str) -> xr.Dataset:
         Missing, truncated or damaged file (a flipped byte in an array of numbers included), a NetCDF
         file of another origin, another kind, another schema version.
     """
-    return _checked_read(path, kind, lambda file: from_file(file, check=lambda found: _check_single(found, file, kind)))
+    with _open(path, kind) as (file, attributes):
+        if "group_names" in attributes:
+            names = attributes["group_names"]
+            raise StoreError(f"{path} holds the groups {names}: read it with sysid.store.read_groups")
+        return _load(file)
 
 
 def read_groups(path: str | os.PathLike[str], *, kind: str, under: str = "") -> dict[str, xr.Dataset]:
@@ -169,9 +450,8 @@ def read_groups(path: str | os.PathLike[str], *, kind: str, under: str = "") -> 
     ValueError, StoreError
         As `read`; also for a file of `write`, which has no groups.
     """
-    return _checked_read(
-        path, kind, lambda file: groups_from_file(file, names=lambda found: _group_names(found, file, kind, under))
-    )
+    with _open(path, kind) as (file, attributes):
+        return {name: _load(file, name) for name in _read_group_names(attributes, path, under)}
 
 
 def read_attributes(path: str | os.PathLike[str], *, kind: str, under: str = "") -> dict[str, dict[str, Any]]:
@@ -187,9 +467,9 @@ def read_attributes(path: str | os.PathLike[str], *, kind: str, under: str = "")
     ValueError, StoreError
         As `read_groups`.
     """
-    return _checked_read(
-        path, kind, lambda file: attributes_from_file(file, names=lambda found: _group_names(found, file, kind, under))
-    )
+    with _open(path, kind) as (file, attributes):
+        names = _read_group_names(attributes, path, under)
+        return {"": attributes} | {name: _read_attributes(file, name) for name in names}
 
 
 def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset]:
@@ -200,27 +480,54 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
     ValueError, StoreError
         As `read`.
     """
-    single = _checked_read(
-        path, kind, lambda file: from_file(file, check=lambda found: _check_schema(found, file, kind))
-    )
-    return read_groups(path, kind=kind) if "group_names" in single.attrs else {"": single}
+    with _open(path, kind) as (file, attributes):
+        names = _read_group_names(attributes, path, "") if "group_names" in attributes else [""]
+        return {name: _load(file, name) for name in names}
+
+
+def from_file(path: Path) -> xr.Dataset:
+    """Data set of a NetCDF 4 file of any origin, read into memory; the inverse of `to_bytes`.
+
+    Raises
+    ------
+    StoreError
+        Missing, truncated or damaged file.
+    """
+    with _report_damage(path), netCDF4.Dataset(path) as file:
+        return _load(file)
 
 
 def header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and others explain."""
     try:
-        return attributes_from_file(Path(path), names=lambda found: [])[""]
-    except (OSError, RuntimeError, UnicodeDecodeError):
+        with _report_damage(path), netCDF4.Dataset(path) as file:
+            return _read_attributes(file)
+    except StoreError:
         return {}
 
 
-def _checked_read(path: str | os.PathLike[str], kind: str, load: Callable[[Path], Content]) -> Content:
+@contextmanager
+def _open(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[netCDF4.Dataset, dict[str, Any]]]:
+    """Open file of the expected kind, and its attributes."""
     _check_kind(kind)
-    path = Path(path)
-    if not path.is_file():
+    if not Path(path).is_file():
         raise StoreError(f"no file {path}: check the path, or write it with sysid.store.write")
+    with _report_damage(path):
+        file = netCDF4.Dataset(path)
+    with file:
+        attributes = _read_attributes(file)
+        _check_schema(attributes, path, kind)
+        yield file, attributes
+
+
+@contextmanager
+def _report_damage(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what netCDF4, HDF5 and xarray raise on a damaged file into a `StoreError`.
+
+    Only calls of them belong inside: an error of our own code is not the file's fault.
+    """
     try:
-        return load(path)
+        yield
     except StoreError:
         raise
     except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
@@ -230,60 +537,45 @@ def _checked_read(path: str | os.PathLike[str], kind: str, load: Callable[[Path]
         ) from error
 
 
+def _read_attributes(file: netCDF4.Dataset, group: str = "") -> dict[str, Any]:
+    with _report_damage(file.filepath()):
+        place = file[group] if group else file
+        return {name: place.getncattr(name) for name in place.ncattrs()}
+
+
+def _load(file: netCDF4.Dataset, group: str = "") -> xr.Dataset:
+    with _report_damage(file.filepath()):
+        place = xr.backends.NetCDF4DataStore(file[group] if group else file)
+        found = xr.open_dataset(place, decode_times=False, mask_and_scale=False).load().drop_encoding()
+        texts = {name: v for name, v in found.variables.items() if v.dtype.kind == "O"}
+        return found.assign({name: (v.dims, v.values.astype(str), v.attrs) for name, v in texts.items()})
+
+
 def _check_kind(kind: str) -> None:
     if kind not in TITLES:
         raise ValueError(f"kind must be one of {', '.join(TITLES)}, got {kind!r}")
 
 
-def _check_schema(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
-    if "schema" not in attributes or "schema_version" not in attributes:
+def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> None:
+    found, version = attributes.get("schema"), attributes.get("schema_version")
+    if found is None or not isinstance(version, int | np.integer):
         raise StoreError(
             f"{path} is a NetCDF file of another origin: it has no attributes 'schema' and 'schema_version'; "
             "build an xarray.Dataset from it and write that with sysid.store.write"
         )
-    found, version = attributes["schema"], attributes["schema_version"]
     if found != kind:
         raise StoreError(f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}")
     if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
-        age, advice = (
-            ("newer", "update sysid")
-            if version > SCHEMA_VERSION
-            else ("older", "write it anew with this sysid, or read it with the sysid that wrote it")
-        )
+        age = "newer" if version > SCHEMA_VERSION else "older"
         raise StoreError(
             f"{path} has schema_version {version}, {age} than this sysid reads ({OLDEST_VERSION} to {SCHEMA_VERSION}): "
-            + advice
+            "read it with the sysid that wrote it, or with a newer one"
         )
 
 
-def _check_single(attributes: Mapping[str, Any], path: Path, kind: str) -> None:
-    _check_schema(attributes, path, kind)
-    if "group_names" in attributes:
-        raise StoreError(f"{path} holds the groups {attributes['group_names']}: read it with sysid.store.read_groups")
-
-
-def _group_names(attributes: Mapping[str, Any], path: Path, kind: str, under: str) -> list[str]:
-    _check_schema(attributes, path, kind)
+def _read_group_names(attributes: Mapping[str, Any], path: str | os.PathLike[str], under: str) -> list[str]:
     if "group_names" not in attributes:
         raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
-    names = list(json.loads(attributes["group_names"]))
+    with _report_damage(path):
+        names = [str(name) for name in json.loads(attributes["group_names"])]
     return [name for name in names if not under or f"{name}/".startswith(f"{under}/")]
-
-
-def _file_attributes(
-    inherited: Mapping[str, Any], kind: str, attributes: Mapping[str, Any], origin: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
-    _check_kind(kind)
-    if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
-        raise ValueError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
-    own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | dict(origin)
-    return {"title": TITLES[kind], "source": "sysid"} | _inherited(inherited) | dict(attributes) | own
-
-
-def _inherited(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of a data set without those of the file that it was read from."""
-    kept = {name: value for name, value in attributes.items() if name not in OWN_ATTRIBUTES}
-    if kept.get("title") in TITLES.values():
-        del kept["title"]
-    return kept

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore = ["sysid/sparse_reference/gpflow_values.py"]  # made the reference values; needs GPflow
-
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 # numba numbers the compiled versions of a function without a lock: two processes that both compile may mix them up

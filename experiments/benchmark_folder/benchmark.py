@@ -12,7 +12,7 @@ from experiments.benchmark_folder.record import SimulatedRecord
 from experiments.benchmark_folder.start import Starts
 from experiments.plant import Plant
 from simulators import System
-from sysid.recordings import ROLES
+from sysid.data.source import ROLES
 
 #: keys that say where and what to draw; they are no part of what makes the data
 NOT_STORED = ("output", "figures")

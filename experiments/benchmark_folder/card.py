@@ -10,9 +10,7 @@ from experiments.benchmark_folder.description import equations, notes, parameter
 from experiments.benchmark_folder.excitation_section import excitation_section
 from experiments.benchmark_folder.markdown import number, table, yaml_block
 from experiments.benchmark_folder.score_section import score_section
-from simulators import Signal, System
-from simulators.measurement import signal_to_noise
-from simulators.trajectory import noise_free
+from simulators import Signal, System, noise_free, signal_to_noise
 
 FIGURES = {
     "time_series": "Signals of the first record of each split; the grey samples are the initialisation window",

@@ -12,8 +12,8 @@ from experiments.benchmark_folder.lags import Lags
 from experiments.benchmark_folder.record import SimulatedRecord
 from experiments.plant import Plant
 from simulators import Signal
-from sysid.baselines.baseline import Baseline
-from sysid.narx import Narx
+from sysid import Narx
+from sysid.simulation.baselines import Baseline
 
 TASKS = ("one_step", "free_run")
 

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.benchmark_folder.benchmark import Benchmark
 from experiments.benchmark_folder.record import SimulatedRecord
-from sysid.narx import Narx
-from sysid.recordings import ROLES
+from sysid import Narx
+from sysid.data.source import ROLES
 
 BLUE, ORANGE, GREY, GREEN = "#0b6fa4", "#d9741a", "#7a7a7a", "#3a8a4d"
 COLORS = {"estimation": BLUE, "validation": GREEN, "test": ORANGE}

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulators import DivergenceError, Trajectory
-from simulators.integrators import Problem, problem_of, stepper
 from simulators.interpolation import Piece
 from simulators.noise import held_noise
-from simulators.runge_kutta import WORK_ROWS, follow
+from simulators.runge_kutta import WORK_ROWS, Problem, follow, problem_of, stepper
 
 Array = NDArray[np.float64]
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sysid.store import StoreError, write_bytes
+from sysid import StoreError
+from sysid.store import write_bytes
 
 CHECKSUMS = "checksums.sha256"
 

@@ -10,8 +10,7 @@ from experiments.automatic import AutomaticNarx
 from experiments.benchmark_folder.split import Split
 from experiments.build import build
 from experiments.plant import Plant
-from sysid.narx import Narx
-from sysid.orders import Orders
+from sysid import Narx, Orders
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
-from sysid.provenance import provenance
+from sysid.store import provenance
 
 HIDDEN = ("seed=", "output=", "hydra.")  # they tell the answer, or folders of this machine
 OWN = {"simulators", "sysid", "experiments"}

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from simulators import Signal, Trajectory
-from simulators.trajectory import noise_free
-from sysid.recordings import make_record
+from simulators import Signal, Trajectory, noise_free
+from sysid import make_record
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from experiments.duration import samples_of
-from sysid.recordings import ROLES
+from sysid.data.source import ROLES
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import xarray as xr
 def csv_text(record: xr.Dataset) -> str:
     """Time and all signals of a record; every number is the shortest text that gives back its bits.
 
-    >>> from sysid.recordings import make_record
+    >>> from sysid.data.source import make_record
     >>> print(csv_text(make_record({"u": [0.1, 1 / 3]}, name="", sampling_time=0.5)), end="")
     time,u
     0.0,0.1

@@ -9,7 +9,8 @@ from experiments.benchmark_folder.benchmark import Benchmark
 from experiments.benchmark_folder.card import Facts, card
 from experiments.benchmark_folder.folder import checksums, write_checksums
 from experiments.benchmark_folder.table import csv_text
-from sysid.recordings import ROLES, Recordings
+from sysid import Recordings
+from sysid.data.source import ROLES
 from sysid.store import write_bytes, write_groups
 
 SCORE = Path(__file__).with_name("score.py")
@@ -21,7 +22,7 @@ def write(benchmark: Benchmark, origin: dict[str, str], place: Path, *, figures:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         If a file cannot be written.
     """
     write_data(benchmark, place)
@@ -42,7 +43,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_data(benchmark: Benchmark, place: Path) -> None:
-    """Write the NetCDF files; the same configuration and packages give the same bytes."""
+    """Write the NetCDF files; the same configuration and packages give the same content and attributes."""
     own = {"name": benchmark.name, "licence": benchmark.licence}
     digest = {"configuration_sha256": hashlib.sha256(benchmark.configuration.encode()).hexdigest()}
     measured = {role: tuple(record.measured for record in benchmark.of_role(role)) for role in ROLES}

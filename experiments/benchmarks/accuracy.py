@@ -8,8 +8,7 @@ from experiments.benchmarks.extended import Posterior, Problem, double_posterior
 from experiments.benchmarks.material import OldestLeaves, narx_samples, online_gp
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row
-from sysid import OnlineGP
-from sysid.criteria import MarginalLogLikelihood
+from sysid import MarginalLogLikelihood, OnlineGP
 
 NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)  # signal variance
 CRITERIA = {"marginal_log_likelihood": MarginalLogLikelihood(), "oldest leaves": OldestLeaves()}
@@ -29,7 +28,7 @@ def accuracy(plan: Plan) -> Iterator[Row]:
         for name, reduction in CRITERIA.items():
             samples = narx_samples(plan.budget + plan.replacements, noise_variance=noise_variance, seed=plan.seed)
             gp = online_gp(plan.budget, noise_variance=noise_variance, reduction=reduction, length_scale=10.0)
-            replaced = int((gp.update_many(*samples).removed >= 0).sum())
+            replaced = int((gp.update_many(*samples)["removed"] >= 0).sum())
             points = np.random.default_rng(plan.seed).choice(samples.inputs, TEST_POINTS)
             details: dict[str, float] = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
             yield from _rows(f"noise {noise_variance:g}, {name}", gp, points, details)

@@ -14,8 +14,8 @@ from experiments.benchmarks.row import Row, Target
 from experiments.benchmarks.timing import Job, time_once
 from experiments.identification import prepare, source_of, stream
 from experiments.source import Source
-from sysid.identify import Identification, Step
-from sysid.lag_window import LagWindow
+from sysid import Identification, LagWindow
+from sysid.stream import Block
 
 ROUNDS = 3
 
@@ -25,13 +25,13 @@ class Loop(NamedTuple):
 
     source: Source
     identification: Identification
-    steps: list[Step]
+    blocks: list[Block]
     seconds: float  # without the training
 
     @property
     def n_replaced(self) -> int:
         """Samples that entered the dictionary."""
-        return sum(step.report is not None and step.report.slot >= 0 for step in self.steps)
+        return int(sum((block.record["slot"] >= 0).sum() for block in self.blocks))
 
 
 def loop(plan: Plan) -> Iterator[Row]:
@@ -45,7 +45,7 @@ def loop(plan: Plan) -> Iterator[Row]:
         config = compose("identify", overrides=[f"duration={plan.duration}", f"seed={plan.seed}"])
         whole = run_loop(config)
         rounds.append((whole.seconds, simulation_seconds(config), identification_seconds(whole)))
-    samples, online = whole.source.n_seen, sum(step.report is not None for step in whole.steps)
+    samples, online = whole.source.n_seen, int(sum(np.isfinite(block.record["mean"]).sum() for block in whole.blocks))
     best, median = np.min(rounds, axis=0), np.median(rounds, axis=0)
     counts = {"samples": samples, "identified": online, "entered": whole.n_replaced}
     rates = {"samples/s": samples / best[0]}
@@ -64,13 +64,13 @@ def run_loop(config: DictConfig) -> Loop:
     """Run the loop of `sysid-identify`."""
     source = source_of(config)
     identification = prepare(config, source)
-    steps: list[Step] = []
+    blocks: list[Block] = []
     start = time.perf_counter()
-    stopped = stream(source, identification, LagWindow(identification.narx), steps)
+    stopped = stream(source, identification, LagWindow(identification.narx), blocks)
     seconds = time.perf_counter() - start
     if stopped is not None:
         raise stopped
-    return Loop(source, identification, steps, seconds - identification.training_seconds)
+    return Loop(source, identification, blocks, seconds - identification.training_seconds)
 
 
 def simulation_seconds(config: DictConfig) -> float:
@@ -90,7 +90,8 @@ def identification_seconds(whole: Loop) -> float:
     narx, model = whole.identification.narx, whole.identification.initial
     assert model is not None
     rows = narx.dataset(whole.source.records())
-    online = slice(whole.identification.settings.training.n_initial, len(whole.steps))
+    n_identified = sum(len(block.record) for block in whole.blocks)
+    online = slice(whole.identification.settings.training.n_initial, n_identified)
     inputs = model.scaling.transform(rows["regressor"].values[online])
     targets = rows["target"].values[online] - model.mean(rows["regressor"].values[online])
     return time_once(Job(lambda: model.gp.update_many(inputs, targets)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sysid.provenance import provenance
+from sysid.store import provenance
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

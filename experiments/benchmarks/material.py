@@ -6,10 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from sysid import OnlineGP, SquaredExponential
-from sysid.criteria import Criterion
-from sysid.insertion import ErrorThreshold
-from sysid.reference import Reference
+from sysid import Criterion, ErrorThreshold, OnlineGP, Reference, SquaredExponential
 
 N_FEATURES = 9
 NEVER = ErrorThreshold(error_threshold=1e12)  # no sample asks for a place

@@ -8,8 +8,7 @@ import numpy as np
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target, ratio
 from experiments.benchmarks.timing import Job, interleave
-from simulators import Ensemble, simulate, simulate_many
-from simulators.systems.van_der_pol import VanDerPol
+from simulators import Ensemble, VanDerPol, simulate, simulate_many
 
 SAMPLES = 50  # of one trajectory
 LONG = 500  # samples of a trajectory for which threads pay

@@ -8,16 +8,22 @@ import numpy as np
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, microseconds
 from experiments.benchmarks.timing import Job, interleave
-from simulators import simulate_many
-from simulators.systems.van_der_pol import VanDerPol
-from sysid import OnlineGP
-from sysid.dynamics import Dynamics
-from sysid.mean import ConstantMean
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.propagation import MeanOnly, MomentMatching, Moments, MonteCarlo, Pathwise, Propagation, Taylor
-from sysid.scaling import Scaling
-from sysid.training import MaximumAPosteriori
+from simulators import VanDerPol, simulate_many
+from sysid import (
+    ConstantMean,
+    MaximumAPosteriori,
+    MeanOnly,
+    Model,
+    MomentMatching,
+    MonteCarlo,
+    Narx,
+    OnlineGP,
+    Pathwise,
+    Propagation,
+    Scaling,
+    Taylor,
+)
+from sysid.simulation.dynamics import Dynamics, Moments
 
 WIDEST = 2.0  # largest initial position [m] and velocity [m/s]
 N_LAGS, N_STEPS = 2, 100  # samples

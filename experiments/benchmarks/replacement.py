@@ -9,10 +9,17 @@ from experiments.benchmarks.material import NEVER, OldestLeaves, Samples, narx_s
 from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target, microseconds, ratio
 from experiments.benchmarks.timing import Job, interleave, matrix_vector_product
-from sysid import OnlineGP
-from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
-from sysid.criteria import Criterion, MarginalLogLikelihood, MeanRelevance, PriorEntropy
-from sysid.dictionary import PROBE_INTERVAL
+from sysid import (
+    AcceptAll,
+    Acceptance,
+    Criterion,
+    ExceedsMinimum,
+    MarginalLogLikelihood,
+    MeanRelevance,
+    OnlineGP,
+    PriorEntropy,
+)
+from sysid.gp.dictionary import PROBE_INTERVAL
 
 CRITERIA = {
     "prior_entropy": PriorEntropy(),
@@ -53,7 +60,7 @@ def _replacement_row(
     jobs = _against_product(gp, rewind, chosen, size)
     seconds = interleave(jobs, plan.rounds(size))
     rewind()
-    fraction = float((gp.update_many(*chosen).removed >= 0).mean())
+    fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
     return _row("replacement", case, seconds, Target(8.0), samples=len(chosen.targets), accepted=fraction)
 
 
@@ -85,7 +92,7 @@ def _accepted(gp: OnlineGP, samples: Samples, wanted: int) -> Samples:
     found: list[int] = []
     for start in range(0, len(samples.targets), wanted):
         reports = gp.update_many(*samples.part(start, start + wanted))
-        found += (start + np.flatnonzero(reports.removed >= 0)).tolist()
+        found += (start + np.flatnonzero(reports["removed"] >= 0)).tolist()
         if len(found) >= wanted:
             break
     kept = found[: max(len(found[:wanted]) // PROBE_INTERVAL, 1) * PROBE_INTERVAL]

@@ -7,11 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simulators import Interpolation, System, Trajectory, closed_loop, simulate
-from simulators.controllers.pi import PI
-from simulators.systems.bouc_wen import BoucWen
-from simulators.systems.building import Building
-from simulators.weather.synthetic import SyntheticWeather
+from simulators import PI, BoucWen, Building, Interpolation, SyntheticWeather, System, Trajectory, closed_loop, simulate
 
 PERIOD = 8192  # samples of the force of the Bouc-Wen oscillator
 STEPS = 20  # integration steps per sample of it: 750 Hz to 15 kHz

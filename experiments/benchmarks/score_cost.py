@@ -10,16 +10,16 @@ from scipy.linalg import cho_solve
 from experiments.benchmarks.left_out import PUBLISHED_SCORES, LeftOut, left_out
 from experiments.benchmarks.material import N_FEATURES, Samples, online_gp
 from experiments.benchmarks.timing import Job, interleave
-from sysid import OnlineGP
-from sysid.criteria import (
+from sysid import (
     Criterion,
     LogPredictiveDensity,
     MarginalLogLikelihood,
     MeanRelevance,
+    OnlineGP,
     PredictiveEntropy,
     PriorEntropy,
 )
-from sysid.dictionary import scores
+from sysid.gp.dictionary import scores
 
 #: the five criteria of section 3.2
 CRITERIA: dict[str, Criterion] = {

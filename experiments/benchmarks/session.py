@@ -59,7 +59,7 @@ def run(config: DictConfig, folder: Path) -> None:
     ------
     ValueError
         An unknown benchmark, or settings that leave nothing to measure.
-    sysid.store.StoreError
+    sysid.StoreError
         A file could not be written.
     """
     names, plan = benchmark_names(config, list(BENCHMARKS)), Plan.of(config)

@@ -10,10 +10,7 @@ from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.replacement import rewinder
 from experiments.benchmarks.row import Row, Target, ratio
 from experiments.benchmarks.timing import Job, interleave
-from sysid import OnlineGP
-from sysid.acceptance import AcceptAll
-from sysid.criteria import MeanRelevance
-from sysid.kernels import Kernel
+from sysid import AcceptAll, Kernel, MeanRelevance, OnlineGP
 
 CANDIDATES = 2  # replacements of one run of the textbook way
 OURS = 500  # and of ours

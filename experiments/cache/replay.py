@@ -11,7 +11,7 @@ from experiments.cache.cache import Cache, Kind
 from experiments.cache.key import trajectory_key
 from experiments.live import LiveSource, live_source
 from experiments.plant import Plant
-from experiments.recorded import RecordedSample
+from experiments.recorded import BLOCK, RecordedBlock
 from experiments.simulation import Simulation
 from simulators import Sample, Trajectory
 
@@ -76,15 +76,13 @@ class CachedSimulation(Simulation):
         """Samples delivered so far."""
         return self._n_seen
 
-    def until(self, n_samples: int) -> Iterator[RecordedSample]:
+    def until(self, n_samples: int) -> Iterator[RecordedBlock]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
         if self._tape is None:
             self._tape = self._obtained()
-        time, output, input = self._tape[:3]
-        new = slice(self._n_seen, n_samples)
-        for sample in zip(time[new].tolist(), output[new], input[new], strict=True):
-            self._n_seen += 1
-            yield RecordedSample(*sample)
+        for begin in range(self._n_seen, min(n_samples, len(self._tape.time)), BLOCK):
+            self._n_seen = min(begin + BLOCK, n_samples, len(self._tape.time))
+            yield RecordedBlock(self._tape.output[begin : self._n_seen], self._tape.input[begin : self._n_seen])
         if self._n_seen < n_samples and self._reason is not None:
             raise self._reason
 

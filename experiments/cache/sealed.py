@@ -6,8 +6,7 @@ from pathlib import Path
 import xarray as xr
 
 from sysid import store
-from sysid.netcdf import from_file, to_bytes
-from sysid.provenance import provenance
+from sysid.store import from_file, provenance, to_bytes
 
 MARK = b"\nsha256 "
 SEAL_BYTES = len(MARK) + 64
@@ -26,7 +25,7 @@ def write(dataset: xr.Dataset, path: Path, *, key: str, title: str) -> None:
     ------
     TypeError, ValueError
         What NetCDF cannot give back as it was.
-    sysid.store.StoreError
+    sysid.StoreError
         Read-only folder, full disk.
     """
     attributes = dataset.attrs | {"title": title, "source": "sysid", "key": key, **provenance()}
@@ -52,7 +51,7 @@ def read(path: Path, *, key: str) -> xr.Dataset:
         raise Damaged("it does not end with a digest: truncated, or of another origin")
     if seal != MARK + hashlib.sha256(body).hexdigest().encode():
         raise Damaged("its digest is not that of its content")
-    dataset = from_file(path, check=lambda attributes: None)
+    dataset = from_file(path)
     if dataset.attrs.get("key") != key:
         raise Damaged(f"it belongs to the key {dataset.attrs.get('key')!r}")
     return dataset

@@ -6,12 +6,9 @@ import numpy as np
 
 from experiments.cache.cache import Cache, Kind
 from experiments.cache.key import array_digest, key_of
-from sysid.adaptation import Adaptation
-from sysid.description import describe
-from sysid.mean import MeanFunction
-from sysid.start import InitialSamples, Start
-from sysid.start_data import start_from_dataset, start_to_dataset
-from sysid.training import Hyperparameters, Training
+from sysid import Hyperparameters, InitialSamples, MeanFunction, Start, Training, describe
+from sysid.gp.training import Follower
+from sysid.model.model_file import start_from_dataset, start_to_dataset
 
 START = Kind("start", "What a model starts from", start_to_dataset, start_from_dataset)
 
@@ -47,12 +44,12 @@ class CachedTraining(Training):
         """As the training; not looked up."""
         return self.training.train(inputs, targets, seed)
 
-    def follow(self, seed: int) -> Adaptation | None:
+    def follow(self, seed: int) -> Follower | None:
         """As the training."""
         return self.training.follow(seed)
 
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
-        """See `sysid.training.Training.prepare`."""
+        """See `sysid.Training.prepare`."""
 
         def compute() -> Start:
             return self.training.prepare(samples, known, mean=mean, budget=budget, seed=seed)

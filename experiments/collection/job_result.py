@@ -10,7 +10,7 @@ from experiments.collection.sweep_folder import Sweep
 from experiments.job_file import FILE, read_summary
 from experiments.sweep.manifest import Entry
 from experiments.sweep.outcome import NAME, damage, kept
-from sysid.store import StoreError
+from sysid import StoreError
 
 MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 STATUSES = ("missing", "done", "failed", "damaged", "partial")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.job_file import NUMBERS, SQUARED, TIMES, UNIT
-from sysid.result import squared_unit
+from sysid.model.result import squared_unit
 
 #: names that the data set and the table of a sweep need for themselves
 RESERVED = frozenset({"status", "number", "output", "job", "sample", "error", "folder", "timed", "trial"})

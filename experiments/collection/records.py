@@ -17,7 +17,7 @@ from experiments.collection.cells import Layout
 from experiments.collection.gathering import Gathered
 from experiments.job_file import FILE, RECORD, read_record
 from sysid import store
-from sysid.netcdf import CHUNK_VALUES
+from sysid.store import CHUNK_VALUES
 
 SAMPLE = "sample"
 PREFIX = "record_"  # a record and a summary may use the same name
@@ -92,7 +92,7 @@ def write_with_records(
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         As `sysid.store.write`; a record that cannot be read.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")

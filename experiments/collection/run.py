@@ -32,7 +32,7 @@ def run(config: DictConfig, folder: Path) -> None:
     ------
     ValueError
         A setting that does not exist, before anything is written.
-    sysid.store.StoreError
+    sysid.StoreError
         No sweep, none of its jobs is done, or a file that cannot be written (the others are).
     """
     source, output = folders_of(config)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from experiments.sweep.manifest import NAME, Entry, read_manifest
 from experiments.sweep.search.result import NAME as SEARCH
 from experiments.sweep.search.result import TABLE as TRIALS
-from sysid.store import StoreError
+from sysid import StoreError
 
 SHOWN = 8  # names of files or sweeps in a message
 AGAIN = "start the sweep again with the same command, jobs that are done are not run anew"
@@ -36,7 +36,7 @@ def read_sweep(folder: Path) -> Sweep:
     ------
     ValueError
         A manifest of another project, of a newer version, or damaged.
-    sysid.store.StoreError
+    sysid.StoreError
         No folder, or no sweep in it.
     """
     if not folder.is_dir():

@@ -17,7 +17,7 @@ from experiments.collection.metric import attributes_of
 from experiments.collection.planning import command_of, overrides_text
 from experiments.collection.timing import is_measured
 from experiments.studies.significant import significant
-from sysid.provenance import package_versions
+from sysid.store import package_versions
 
 SEED = "seed"  # parameter that repetitions differ in
 DIGEST = 12  # letters of a digest that are shown

@@ -13,8 +13,7 @@ from experiments.studies.stream import initial_smse
 from experiments.studies.study import Unit, Work
 from experiments.studies.tasks.catalogue import task_of
 from experiments.studies.tasks.task import TaskData
-from sysid.kernels import SquaredExponential
-from sysid.training import Hyperparameters
+from sysid import Hyperparameters, SquaredExponential
 
 LENGTHS = np.geomspace(0.02, 20.0, 31)  # standard deviations of the features
 LEAST_NOISE_RATIO = 1e-4  # noise over signal variance

@@ -21,8 +21,7 @@ from experiments.studies.stream import (
 from experiments.studies.study import Unit, seeds_of
 from experiments.studies.tasks.catalogue import TASKS
 from experiments.studies.tasks.task import TaskData
-from sysid.insertion import Insertion
-from sysid.training import Hyperparameters
+from sysid import Hyperparameters, Insertion
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
 QUANTITIES = (*Outcome._fields, "accepted_percent", "threshold")

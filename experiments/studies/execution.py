@@ -13,7 +13,7 @@ from tqdm import tqdm
 from experiments.studies.part import part_path, read_part, write_part
 from experiments.studies.plan import Plan
 from experiments.studies.study import Unit
-from sysid.data.source import DataError
+from sysid import DataError
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -51,7 +51,7 @@ class Execution:
 
         Raises
         ------
-        sysid.store.StoreError
+        sysid.StoreError
             A kept result that does not fit the plan, before anything is computed; a file that cannot be written.
         """
         from experiments.studies.catalogue import WORK

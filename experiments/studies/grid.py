@@ -13,9 +13,7 @@ from experiments.studies.plan import Plan
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
 from experiments.studies.stream import Outcome, identification_of, initial_smse, offer
 from experiments.studies.study import Study, Unit
-from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
-from sysid.insertion import Always
-from sysid.reference import Reference
+from sysid import AcceptAll, Acceptance, Always, ExceedsMinimum, Reference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

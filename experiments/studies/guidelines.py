@@ -75,7 +75,7 @@ class Guidelines(Study):
 
         Raises
         ------
-        sysid.store.StoreError
+        sysid.StoreError
             A store that cannot be read.
         """
         paths = {study: plan.folder / f"{study}.nc" for study in self.needs}

@@ -29,7 +29,7 @@ def read_part(unit: Unit, plan: Plan) -> xr.Dataset:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         No file, a damaged one, or one of another plan or version.
     """
     path = part_path(unit, plan)

@@ -5,7 +5,7 @@ import xarray as xr
 from experiments.studies.plan import Plan
 from experiments.studies.study import Unit, Work
 from experiments.studies.tasks.catalogue import task_of
-from sysid.training import MaximumAPosteriori
+from sysid import MaximumAPosteriori
 
 
 class Preparation(Work):

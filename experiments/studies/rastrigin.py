@@ -18,9 +18,7 @@ from experiments.studies.study import Study, Unit, seeds_of
 from experiments.studies.tasks.catalogue import task_of
 from experiments.studies.tasks.static_function import N_AXIS, RastriginTask
 from experiments.studies.tasks.task import TaskData
-from sysid.identify import Identification
-from sysid.insertion import Always
-from sysid.scaling import Scaling
+from sysid import Always, Identification, Scaling
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

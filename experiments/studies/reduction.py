@@ -17,10 +17,7 @@ from experiments.studies.stream import CRITERIA, spread
 from experiments.studies.study import Study, Unit, seeds_of
 from experiments.studies.tasks.catalogue import TASKS, task_of
 from experiments.studies.tasks.task import TaskData
-from sysid.criteria import Criterion
-from sysid.online import OnlineGP
-from sysid.training import Hyperparameters
-from sysid.validation import standardised_mean_squared_error
+from sysid import Criterion, Hyperparameters, OnlineGP, standardised_mean_squared_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,7 +37,7 @@ def check_folder(plan: Plan, names: Iterable[str]) -> None:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         Says which file, and what to do.
     """
     for path in (plan.folder / f"{name}.nc" for name in names):
@@ -58,7 +58,7 @@ def write_study(
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         A part that is missing though its task has data, or a file that cannot be written.
     """
     units = [unit for unit in study.units(plan) if part_path(unit, plan).is_file() or unit.task not in gaps]

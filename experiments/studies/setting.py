@@ -7,9 +7,7 @@ from experiments.studies.part import read_part
 from experiments.studies.plan import Plan
 from experiments.studies.study import Unit
 from experiments.studies.tasks.task import TaskData
-from sysid.adaptive import Adaptive
-from sysid.kernels import SquaredExponential
-from sysid.training import Hyperparameters, MaximumAPosteriori, Training
+from sysid import Adaptive, Hyperparameters, MaximumAPosteriori, SquaredExponential, Training
 
 
 class Setting(StrEnum):

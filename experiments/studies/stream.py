@@ -6,18 +6,30 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.studies.tasks.task import TaskData
-from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
-from sysid.criteria import Criterion, MarginalLogLikelihood, MeanRelevance, PriorEntropy
-from sysid.identify import Identification, Settings
-from sysid.insertion import Insertion
-from sysid.mean import ZeroMean
-from sysid.narx import Narx, Target
-from sysid.online import OnlineGP
-from sysid.reference import Reference
-from sysid.scaling import Scaling
-from sysid.start import Start
-from sysid.training import Hyperparameters, MaximumAPosteriori, Training
-from sysid.validation import scores, standardised_mean_squared_error
+from sysid import (
+    AcceptAll,
+    Acceptance,
+    Criterion,
+    ExceedsMinimum,
+    Hyperparameters,
+    Identification,
+    Insertion,
+    MarginalLogLikelihood,
+    MaximumAPosteriori,
+    MeanRelevance,
+    Narx,
+    OnlineGP,
+    PriorEntropy,
+    Reference,
+    Scaling,
+    Settings,
+    Start,
+    Target,
+    Training,
+    ZeroMean,
+    standardised_mean_squared_error,
+    validate,
+)
 
 #: the three criteria of the tables; the other two select the same points (section 3.2 of the paper)
 CRITERIA: dict[str, Criterion] = {
@@ -57,20 +69,21 @@ def offer(identification: Identification, data: TaskData, *, smse_initial: float
     start = identification.hyperparameters
     assert start is not None
     begin = time.perf_counter()
-    reports = identification.observe_many(data.inputs, data.targets)
+    record = identification.observe_many(data.inputs, data.targets)
     seconds = time.perf_counter() - begin
     model, adaptation = identification.model, identification.adaptation
     assert model is not None
-    final = scores(data.test_targets, *model.predict(data.test_inputs), model.gp.noise_variance)
+    mean, variance = model.predict(data.test_inputs)
+    final = validate(data.test_targets, mean, variance, model.gp.noise_variance)
     return Outcome(
         smse=final.smse,
         smse_initial=initial_smse(data, start) if smse_initial is None else smse_initial,
-        mean_variance=final.mean_variance,
+        mean_variance=float(np.mean(variance)),
         coverage_95=final.coverage_95,
         nlpd=final.nlpd,
         n_offered=len(data.targets),
-        n_inserted=int(reports.inserted.sum()),
-        n_revised=int(reports.accepted.sum()),
+        n_inserted=int(record["inserted"].sum()),
+        n_revised=int(record["accepted"].sum()),
         n_estimates=0 if adaptation is None else len(adaptation.estimates),
         seconds=seconds,
     )
@@ -97,7 +110,7 @@ def identification_of(
 ) -> Identification:
     """Identification that has seen the initial rows and nothing else; inputs and targets stay as they are scaled.
 
-    `training` follows the stream, if it can (`sysid.adaptive.Adaptive`); by default the hyper-parameters stay.
+    `training` follows the stream, if it can (`sysid.Adaptive`); by default the hyper-parameters stay.
     """
     settings = Settings(
         training=MaximumAPosteriori(n_initial=len(data.initial_targets)) if training is None else training,

@@ -17,7 +17,7 @@ from experiments.studies.table_rows import long_row
 from experiments.studies.table_summary import select, summaries
 from experiments.studies.tasks.catalogue import TASKS
 from experiments.studies.threshold import is_meaningless, own_threshold
-from sysid.insertion import Always, ErrorThreshold, Insertion, VarianceThreshold
+from sysid import Always, ErrorThreshold, Insertion, VarianceThreshold
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

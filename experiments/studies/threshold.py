@@ -4,8 +4,7 @@ import numpy as np
 
 from experiments.studies.cells import Cell
 from experiments.studies.stream import Outcome, identification_of
-from sysid.acceptance import AcceptAll
-from sysid.insertion import Always, ErrorThreshold, Insertion, VarianceThreshold
+from sysid import AcceptAll, Always, ErrorThreshold, Insertion, VarianceThreshold
 
 RAISE = 1.25  # factor between a threshold that revises too many points and the next
 FEWEST, MOST = 0.1, 0.99  # of the published number of revised points; of the stream
@@ -45,7 +44,11 @@ def surprise(cell: Cell, rule: type[Insertion]) -> np.ndarray:
     )
     assert identification.model is not None
     mean, variance = identification.model.predict(cell.data.inputs)
-    return {VarianceThreshold: variance, ErrorThreshold: np.abs(cell.data.targets - mean)}[rule]
+    compared: dict[type[Insertion], np.ndarray] = {
+        VarianceThreshold: variance,
+        ErrorThreshold: np.abs(cell.data.targets - mean),
+    }
+    return compared[rule]
 
 
 def exceeded_by(values: np.ndarray, n: int) -> float:

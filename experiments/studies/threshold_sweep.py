@@ -19,7 +19,7 @@ from experiments.studies.sweep_remark import remarks
 from experiments.studies.tasks.building import BuildingTask
 from experiments.studies.tasks.catalogue import TASKS, task_of
 from experiments.studies.tasks.van_der_pol import VanDerPolTask
-from sysid.insertion import ErrorThreshold
+from sysid import ErrorThreshold
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -173,7 +173,7 @@ def baseline_smse(plan: Plan, task: str, model: str) -> float:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         A result of another plan or version.
     """
     units = [Unit("baselines", task, seed) for seed in task_of(task, plan).seeds(plan.seeds)]

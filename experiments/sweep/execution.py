@@ -32,7 +32,7 @@ from experiments.code_version import code_digest
 from experiments.sweep.guard import guarded, time_exceeded, where_it_stood
 from experiments.sweep.job import Job, Outcome
 from experiments.sweep.outcome import ATTEMPTS, attempts, keep, kept, outcome_of
-from sysid.provenance import package_versions
+from sysid.store import package_versions
 
 ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
 DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash of compiled code, or somebody's SIGKILL)"

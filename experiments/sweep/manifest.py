@@ -97,7 +97,7 @@ class Manifest:
 
         Raises
         ------
-        sysid.store.StoreError
+        sysid.StoreError
             Full disk, read-only folder.
         """
         content = {

@@ -24,7 +24,7 @@ def keep(outcome: Outcome, job: Job) -> None:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         Full disk, read-only folder.
     """
     folder = Path(job.folder)

@@ -11,13 +11,20 @@ from numpy.typing import NDArray
 from experiments.validation.loop_comparison import LoopComparison
 from experiments.validation.material import Material
 from experiments.validation.options import Case, Options
-from sysid.forecast import Divergence, Forecast, RecordForecast, check_records, forecast
-from sysid.joint import JointModel
-from sysid.narx import Target
-from sysid.propagation import MeanOnly, Propagation
-from sysid.propagation import Moments as Propagated
-from sysid.propagation.about_path import variance_about
-from sysid.validation import Moments, Validation, validate
+from sysid import (
+    Divergence,
+    Forecast,
+    JointModel,
+    MeanOnly,
+    Propagation,
+    RecordForecast,
+    Target,
+    Validation,
+    forecast,
+    validate,
+)
+from sysid.simulation.forecast import check_records
+from sysid.simulation.propagation.propagation import variance_about
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -101,7 +108,7 @@ class Assessment:
         s, origin = self.series(case, output), self.joint.models[self.outputs.index(output)].origin
         trivial = None
         if origin.output_mean is not None and origin.output_variance is not None:
-            trivial = Moments(origin.output_mean, origin.output_variance)
+            trivial = (origin.output_mean, origin.output_variance)
         return validate(s.measured, s.mean, s.variance, s.noise_variance, trivial=trivial, window=case.window)
 
     def n_left_out(self, case: Case) -> int:
@@ -191,7 +198,7 @@ def _predicted(joint: JointModel, material: Material, case: Case, propagation: P
 
 
 def _about_path(path: RecordForecast, spread: RecordForecast) -> RecordForecast:
-    return replace(path, variance=variance_about(path.mean, Propagated(spread.mean, spread.variance)))
+    return replace(path, variance=variance_about(path.mean, spread.mean, spread.variance))
 
 
 def _later(shorter: Predicted, case: Case, max_lag: int) -> Predicted | None:

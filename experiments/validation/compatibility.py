@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from experiments.validation.material import Material
-from simulators.controllers.controller import Controller
-from sysid.joint import JointModel
+from simulators import Controller
+from sysid import JointModel
 
 
 def check_together(joint: JointModel, material: Material, left_out: Sequence[str]) -> None:

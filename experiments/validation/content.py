@@ -8,7 +8,7 @@ from experiments.validation.assessment import Assessment
 from experiments.validation.loop_comparison import loop_scores
 from experiments.validation.options import FREE_RUN, Case
 from experiments.validation.residuals import Residuals
-from sysid.validation import calibration
+from sysid import calibration
 
 LEFT_OUT = "samples of the records that n does not count: the window of each record, and what no horizon reaches"
 

@@ -10,8 +10,9 @@ from experiments.clock import with_clock
 from experiments.validation.assessment import Assessment
 from experiments.validation.residual_figure import COLOURS, NAMES, correlations
 from experiments.validation.residuals import Residuals
-from sysid.result import INITIAL
-from sysid.validation import Z_95, calibration
+from sysid import calibration
+from sysid.model.result import INITIAL
+from sysid.simulation.validation import Z_95
 
 TESTS = ("autocorrelation", "input", "squared_autocorrelation", "squared_input")
 DENSE = 1500  # samples from which on the measurement is a thin line

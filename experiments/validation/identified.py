@@ -12,8 +12,7 @@ from experiments.validation.assessment import assess
 from experiments.validation.material import recorded_material
 from experiments.validation.options import Options
 from experiments.validation.report import Report, report_of
-from sysid.joint import JointModel
-from sysid.model import Model
+from sysid import JointModel, Model
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simulators.controllers.controller import Controller
-from sysid.dynamics import Dynamics
+from simulators import Controller
+from sysid.simulation.dynamics import Dynamics
 
 Array: TypeAlias = NDArray[np.float64]
 #: targets (P, m) of P functions, one for each path, at the regressors (P, p) of the paths

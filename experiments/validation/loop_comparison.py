@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from experiments.validation.compatibility import check_loop
 from experiments.validation.loop import close_loop
 from experiments.validation.material import Material
-from sysid.dynamics import Dynamics
-from sysid.joint import JointModel
-from sysid.propagation import Pathwise, Propagation
-from sysid.validation import Z_95, validate
+from sysid import JointModel, Pathwise, Propagation, validate
+from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.validation import Z_95
 
 Array: TypeAlias = NDArray[np.float64]
 

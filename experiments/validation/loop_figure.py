@@ -10,7 +10,7 @@ from experiments.clock import with_clock
 from experiments.validation.assessment import Assessment
 from experiments.validation.figure import keep_in_sight
 from experiments.validation.loop_comparison import LoopComparison
-from sysid.validation import Z_95
+from sysid.simulation.validation import Z_95
 
 
 def loop_page(assessment: Assessment, loop: LoopComparison) -> Figure:

@@ -9,7 +9,8 @@ from experiments.build import build
 from experiments.plant import Plant, plant_of
 from experiments.recorded import SIMULATION, refuse_simulation
 from experiments.validation.options import Options
-from sysid.recordings import ROLES, Recordings
+from sysid import Recordings
+from sysid.data.source import ROLES
 
 #: what systems and sources of data bring for an identification
 OF_THE_MODEL = frozenset({"narx", "insertion", "on_missing"})

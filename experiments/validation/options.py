@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, ListConfig
 
-from sysid.recordings import ROLES
+from sysid.data.source import ROLES
 
 FREE_RUN = "free_run"  # the horizon that has no end
 

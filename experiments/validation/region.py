@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sysid.model import Model
-from sysid.scaling import Scaling
+from sysid import Model
 
 MARGIN = 0.05  # of the range of a coordinate among the stored points: so far beyond it is still inside
 UNKNOWN = 0.5  # part of the prior variance that the stored points must explain
@@ -54,7 +53,7 @@ def departures(model: Model, regressors: NDArray[np.float64]) -> Departures:
     outside = (beyond > MARGIN).any(axis=1) | unknown
     row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
     farthest = None
-    if beyond[row, column] > MARGIN and isinstance(model.scaling, Scaling):
+    if beyond[row, column] > MARGIN and model.scaling.matrix is None:
         ends = model.scaling.inverse(np.stack([low, high]))[:, column]
         unit = model.origin.unit(model.narx.features[column][0])
         name = model.narx.feature_names[column]

@@ -43,7 +43,7 @@ def write(report: Report, folder: Path, attributes: Mapping[str, Any], *, figure
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         If a file could not be written; the others are there.
     """
     write_every(writers(report, folder, attributes, figures=figures))

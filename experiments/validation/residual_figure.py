@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 from experiments.canvas import BLUE, GREY, ORANGE
 from experiments.validation.residuals import Residuals
-from sysid.residual import CorrelationTest
+from sysid.simulation.residuals import CorrelationTest
 
 COLOURS = {"one_step": ORANGE, "free_run": BLUE}
 NAMES = {"one_step": "one step", "free_run": "free run"}

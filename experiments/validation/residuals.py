@@ -8,8 +8,8 @@ import xarray as xr
 
 from experiments.validation.assessment import Assessment
 from experiments.validation.options import FREE_RUN, Case
-from sysid.residual import ResidualReport, most_lags, residual_tests
-from sysid.residual.report import MEANINGS
+from sysid import ResidualReport, residual_tests
+from sysid.simulation.residuals import MEANINGS, most_lags
 
 N_LAGS = 25  # largest lag, where the records are long enough
 SHOWN = 2  # alarms told on the terminal; the files hold all

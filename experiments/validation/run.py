@@ -1,11 +1,12 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.build import build
+from experiments.build import build, trusted_names
 from experiments.interrupt import deferred_interrupt
 from experiments.summary import without_effect
 from experiments.validation.assessment import Assessment, assess, check_lengths, default_window
@@ -14,9 +15,8 @@ from experiments.validation.loop_comparison import compare_loops
 from experiments.validation.material import Material, material_of
 from experiments.validation.options import Options, options_of
 from experiments.validation.report import report_of, tell, write
-from sysid.forecast import check_records
-from sysid.joint import JointModel
-from sysid.propagation import Propagation
+from sysid import JointModel, Propagation
+from sysid.simulation.forecast import check_records
 from sysid.store import header
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def run(config: DictConfig, folder: Path) -> float:
         No model, a file that is none, records that do not fit it, a simulation that diverges. Nothing is written then.
     """
     options, propagation = options_of(config), build(config, "propagation")
-    joint = model_of(config.model)
+    joint = model_of(config.model, trusted_names(config))
     material = material_of(config, options)
     assessment = validated(joint, material, options, propagation)
     notes = [
@@ -54,17 +54,17 @@ def run(config: DictConfig, folder: Path) -> float:
     return assessment.scores[assessment.free_run][assessment.outputs[0]].rmse
 
 
-def model_of(path: object) -> JointModel:
-    """Model of a file.
+def model_of(path: object, trusted: Sequence[str] = ()) -> JointModel:
+    """Model of a file, which may name classes of the user's own that are trusted.
 
     Raises
     ------
-    ValueError, sysid.store.StoreError
+    ValueError, sysid.StoreError
         No file named; a file that is missing, damaged, or no model.
     """
     if not isinstance(path, str) or not path:
         raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={path!r}")
-    return JointModel.load(path)
+    return JointModel.load(path, trusted=trusted)
 
 
 def validated(joint: JointModel, material: Material, options: Options, propagation: Propagation) -> Assessment:

@@ -6,8 +6,7 @@ from math import isfinite
 from experiments.validation.assessment import Assessment
 from experiments.validation.options import Case
 from experiments.validation.region import Departures, departures
-from sysid.forecast import Divergence
-from sysid.validation import Validation
+from sysid import Divergence, Validation
 
 FAR_WORSE = 3.0  # times the error of one step
 POOR_FIT = 90.0  # percent: a free run that fits better is no reason to worry

@@ -2,18 +2,64 @@
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulators.excitation.duration import check_sampling
-from simulators.excitation.excitation import Excitation
-from simulators.excitation.frequency import Band, check_below_nyquist, checked_band
-from simulators.excitation.grid import Grid
-from simulators.settings import check_positive, check_whole, refuse
+from simulators.excitation import Band, Excitation, check_below_nyquist, check_sampling, read_band
+from simulators.settings import Array, check_positive, check_whole, refuse
+
+
+class Grid(Enum):
+    """Harmonic grid of a multisine.
+
+    - `full`: every harmonic.
+    - `odd`: the odd ones; even nonlinearities answer only at even harmonics, which then show them.
+    - `random_odd`: the odd ones, without one drawn at random from every group of consecutive odd harmonics;
+      odd nonlinearities show up at these detection lines. An incomplete last group keeps all its harmonics.
+
+    Notes
+    -----
+    R. Pintelon and J. Schoukens, System Identification: A Frequency Domain Approach (Wiley, 2012), chapter 4;
+    J. Schoukens and L. Ljung, Nonlinear System Identification: A User-Oriented Road Map, IEEE Control Systems
+    Magazine 39(6), 2019. Groups have three or four harmonics there.
+    """
+
+    full = "full"
+    odd = "odd"
+    random_odd = "random_odd"
+
+    def harmonics(self, lowest: int, highest: int, group: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Return the excited harmonics from `lowest` to `highest`, both included.
+
+        Parameters
+        ----------
+        lowest, highest : int
+            Range of harmonics, from 1.
+        group : int
+            Size of the groups of consecutive odd harmonics.
+        generator : np.random.Generator
+            Draws the harmonics left out; advances for `random_odd` only.
+
+        Returns
+        -------
+        (m,) array of int
+            Ascending; empty if there is none.
+        """
+        if self is Grid.full:
+            return np.arange(lowest, highest + 1)
+        odd = np.arange(lowest + (lowest + 1) % 2, highest + 1, 2)
+        if self is Grid.odd:
+            return odd
+        first = np.arange(0, len(odd) - group + 1, group)
+        return np.delete(odd, first + generator.integers(group, size=len(first)))
+
 
 CLIPPED = 0.85  # of the peak, at which a period is clipped
+
+
 LINE = 1e-9  # lines by which a band may miss a harmonic, for rounding
 
 
@@ -21,7 +67,7 @@ class MultisineReport(NamedTuple):
     """What was drawn for one period of a multisine."""
 
     harmonics: NDArray[np.int64]  # (m,) excited harmonics of the period, ascending
-    frequencies: NDArray[np.float64]  # (m,) their frequencies, Hz
+    frequencies: Array  # (m,) their frequencies, Hz
     resolution: float  # frequency between two harmonics, 1 / (period dt), Hz
     rms: float  # about the offset, over a period, unit of the input
     crest_factor: float  # of the samples of a period
@@ -92,7 +138,7 @@ class Multisine(Excitation):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "rms")
-        object.__setattr__(self, "band", checked_band(self))
+        object.__setattr__(self, "band", read_band(self))
         names = [grid.value for grid in Grid]
         if not isinstance(self.grid, Grid) and self.grid not in names:
             raise refuse(self, "grid", f"one of {names}")
@@ -102,7 +148,7 @@ class Multisine(Excitation):
         if self.period is not None:
             check_whole(self, "period", 3)
 
-    def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> NDArray[np.float64]:
+    def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return v (n,) [unit of the input]; equation in the class."""
         _, v = self._draw(n_samples, dt, generator)
         return np.resize(v, n_samples)
@@ -120,52 +166,41 @@ class Multisine(Excitation):
         frequencies = np.multiply(harmonics, resolution, dtype=np.float64)
         return MultisineReport(harmonics, frequencies, resolution, rms, crest_factor(v))
 
-    def _draw(
-        self, n_samples: int, dt: float, generator: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _draw(self, n_samples: int, dt: float, generator: np.random.Generator) -> tuple[NDArray[np.int64], Array]:
         """Return the excited harmonics (m,) and one period of v (P,)."""
         P = self.period_samples(n_samples)
-        harmonics = self._harmonics(P, dt, generator)
-        best = v = self._period(P, harmonics, generator.uniform(0.0, 2 * np.pi, len(harmonics)))
+        harmonics = self._choose_harmonics(P, dt, generator)
+        best = v = self._compose(P, harmonics, generator.uniform(0.0, 2 * np.pi, len(harmonics)))
         for _ in range(self.clippings):
             limit = CLIPPED * np.max(np.abs(v))
-            v = self._period(P, harmonics, np.angle(np.fft.rfft(np.clip(v, -limit, limit))[harmonics]))
+            v = self._compose(P, harmonics, np.angle(np.fft.rfft(np.clip(v, -limit, limit))[harmonics]))
             best = min(best, v, key=crest_factor)
         return harmonics, best
 
-    def _period(self, P: int, harmonics: NDArray[np.int64], phases: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _compose(self, P: int, harmonics: NDArray[np.int64], phases: Array) -> Array:
         """Return one period of v (P,) with given phases (m,) [rad]."""
         spectrum = np.zeros(P // 2 + 1, dtype=np.complex128)
         spectrum[harmonics] = self.rms * P / math.sqrt(2 * len(harmonics)) * np.exp(1j * phases)
         return np.fft.irfft(spectrum, P)
 
-    def _harmonics(self, P: int, dt: float, generator: np.random.Generator) -> NDArray[np.int64]:
+    def _choose_harmonics(self, P: int, dt: float, generator: np.random.Generator) -> NDArray[np.int64]:
         """Return the excited harmonics, at least one; raise ValueError where the settings leave none."""
         assert isinstance(self.grid, Grid)
-        if self.grid.needs_even_period and P % 2:
-            raise ValueError(
-                f"Multisine(grid={self.grid.value!r}): expected an even period, got {P} samples, which alias even "
-                f"harmonics onto odd ones; set period to {P - 1} or {P + 1}"
-            )
+        if self.grid is not Grid.full and P % 2:  # aliasing folds harmonic h to P - h and must keep its parity
+            raise refuse(self, "period", f"an even number on the grid {self.grid.value}, such as {P - 1} or {P + 1}")
         lowest, highest = 1, (P - 1) // 2
         if self.band is not None:
             check_below_nyquist(self, "band", self.band[1], dt)
             lowest = max(math.ceil(self.band[0] * P * dt - LINE), lowest)
             highest = min(math.floor(self.band[1] * P * dt + LINE), highest)
         harmonics = self.grid.harmonics(lowest, highest, self.group, generator)
-        candidates = len(range(lowest + (lowest + 1) % 2, highest + 1, 2))
-        if len(harmonics) == 0 or (self.grid is Grid.random_odd and candidates < self.group):
-            self._refuse_band(P, dt)
+        n, fewest = len(harmonics), 1
+        if self.grid is Grid.random_odd:  # a complete group, before one of its harmonics is left out
+            n, fewest = len(range(lowest + (lowest + 1) % 2, highest + 1, 2)), self.group
+        if n < fewest:
+            lines = f"harmonics of 1/(period dt) = {1 / (P * dt):.6g} Hz on the grid {self.grid.value}"
+            raise refuse(self, "band", f"{lines} in the band, at least {fewest}, or a period longer than {P} samples")
         return harmonics
-
-    def _refuse_band(self, P: int, dt: float) -> None:
-        """Raise the error for a band that holds too few harmonics."""
-        few = f"{self.group} odd harmonics" if self.grid is Grid.random_odd else "a harmonic"
-        band = f"band {list(self.band)} Hz" if self.band is not None else "range below the Nyquist frequency"
-        raise ValueError(
-            f"Multisine(band={self.band!r}, grid={Grid(self.grid).value!r}): expected at least {few} of "
-            f"1/(period dt) = {1 / (P * dt):.6g} Hz in the {band}; widen the band or lengthen the period of {P} samples"
-        )
 
 
 def crest_factor(signal: ArrayLike) -> float:

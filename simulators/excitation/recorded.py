@@ -1,6 +1,5 @@
 """A recorded signal."""
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,10 +7,9 @@ from numbers import Real
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulators.excitation.excitation import Excitation
-from simulators.settings import refuse
+from simulators.excitation import Excitation
+from simulators.settings import Array, check_flag, find_file, parse_number, read_csv, refuse
 
 JITTER = 0.05  # samples by which a row's time may miss its place
 
@@ -30,7 +28,7 @@ class Recorded(Excitation):
     column : str, optional
         Column with the signal [unit of the input]; None: the only one besides the time.
     time_column : str, optional
-        Column with the time [s], checked against the sampling interval; None: the one called ``time``, if any.
+        Column with the time [s], checked against the sampling time; None: the one called ``time``, if any.
     values : sequence of float, optional
         The samples [unit of the input].
     repeat : bool
@@ -59,8 +57,7 @@ class Recorded(Excitation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.repeat, bool):
-            raise refuse(self, "repeat", "true or false")
+        check_flag(self, "repeat")
         if self.values is None:
             return
         if self.path is not None:
@@ -70,101 +67,76 @@ class Recorded(Excitation):
             raise ValueError("Recorded(values=...): expected finite numbers, at least one; repair values")
         object.__setattr__(self, "values", tuple(map(float, values)))
 
-    def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> NDArray[np.float64]:
+    def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
         """Return the first n samples of the record (n,) [unit of the input]."""
-        record = self._record(dt)
+        record = self._read_record(dt)
         if len(record) < n_samples and not self.repeat:
-            raise ValueError(
-                f"Recorded(path={self.path!r}): expected a record of at least {n_samples} samples, got {len(record)}; "
-                "simulate fewer samples or set repeat to true"
-            )
+            raise refuse(self, "repeat", f"true, or a record of at least {n_samples} samples, got {len(record)}")
         return np.resize(record, n_samples)
 
     def period_samples(self, n_samples: int, dt: float | None = None) -> int | None:
         """Return the samples of the record if it repeats, else None; see `Excitation.period_samples`."""
-        return len(self._record(dt)) if self.repeat else None
+        return len(self._read_record(dt)) if self.repeat else None
 
-    def _record(self, dt: float | None) -> NDArray[np.float64]:
+    def _read_record(self, dt: float | None) -> Array:
         """Return all samples; times are checked if `dt` [s] is given."""
         if self.values is not None:
             return np.array(self.values)
         if self.path is None:
-            raise ValueError("Recorded(path=None, values=None): expected a CSV file or values; set path or values")
-        path = Path(self.path)
-        if not path.is_file():
-            raise FileNotFoundError(f"Recorded(path={self.path!r}): no such file from {Path.cwd()}; change path")
-        header, rows = _read(path)
-        time = self._time_index(header)
-        signal = _column(path, rows, self._signal_index(header, time), header)
+            raise refuse(self, "path", "a CSV file, or values")
+        path = find_file(self)
+        header, lines = read_csv(path)
+        rows = [row for row in lines if row]
+        time = self._find_time(header)
+        signal = _read_column(path, rows, self._find_signal(header, time), header)
         if time is not None and dt is not None:
-            _check_times(path, _column(path, rows, time, header), dt)
+            _check_times(path, _read_column(path, rows, time, header), dt)
         return signal
 
-    def _time_index(self, header: list[str]) -> int | None:
+    def _find_time(self, header: list[str]) -> int | None:
         """Return the position of the column of time, None without one."""
         if self.time_column is not None:
             return self._find(self.time_column, "time_column", header)
         return header.index("time") if header.count("time") == 1 else None
 
-    def _signal_index(self, header: list[str], time: int | None) -> int:
+    def _find_signal(self, header: list[str], time: int | None) -> int:
         """Return the position of the column with the signal."""
         if self.column is not None:
             return self._find(self.column, "column", header)
         rest = [i for i in range(len(header)) if i != time]
         if len(rest) != 1:
-            raise ValueError(
-                f"Recorded(path={self.path!r}, column=None): expected one column besides the time, got {len(rest)}; "
-                f"set column to one of {header}"
-            )
+            raise refuse(self, "column", f"one of the columns {header} of {self.path}")
         return rest[0]
 
     def _find(self, name: str, field: str, header: list[str]) -> int:
         """Return the position of a named column, which must occur once."""
         if header.count(name) != 1:
-            raise ValueError(
-                f"Recorded(path={self.path!r}, {field}={name!r}): expected that column once, found it "
-                f"{header.count(name)} times; set {field} to one of {header}"
-            )
+            found = f"{header.count(name)} times in the columns {header} of {self.path}"
+            raise refuse(self, field, f"the name of one column, it is found {found}")
         return header.index(name)
 
 
-def _read(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a CSV file."""
-    try:
-        lines = [row for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines()) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected a CSV file in UTF-8, got {error}; export it as CSV") from error
-    if len(lines) < 2:
-        raise ValueError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
-    return [name.strip() for name in lines[0]], lines[1:]
-
-
-def _column(path: Path, rows: list[list[str]], index: int, header: list[str]) -> NDArray[np.float64]:
-    """Return one column as numbers; raise ValueError, naming row and column, where there is none."""
-    values = np.full(len(rows), np.nan)
+def _read_column(path: Path, rows: list[list[str]], index: int, header: list[str]) -> Array:
+    """Return one column as numbers; raise ValueError, naming row and column, for a cell without a number."""
+    values = np.empty(len(rows))
     for i, row in enumerate(rows):
-        try:
-            values[i] = float(row[index])
-        except (ValueError, IndexError):
-            break
-    missing = np.flatnonzero(~np.isfinite(values))
-    if missing.size:
-        row = rows[missing[0]]
-        raise ValueError(
-            f"{path}, row {missing[0] + 1} of the data: expected a finite number in column {header[index]!r}, got "
-            f"{row[index] if index < len(row) else 'no cell'!r}; repair the row or choose another column"
-        )
+        cell = row[index] if index < len(row) else "no cell"
+        values[i] = parse_number(cell)
+        if not np.isfinite(values[i]):
+            raise ValueError(
+                f"{path}, row {i + 1} of the data: expected a finite number in column {header[index]!r}, got "
+                f"{cell!r}; repair the row or choose another column"
+            )
     return values
 
 
-def _check_times(path: Path, time: NDArray[np.float64], dt: float) -> None:
+def _check_times(path: Path, time: Array, dt: float) -> None:
     """Raise ValueError unless the times [s] of the rows are dt apart."""
-    n = len(time)
-    mean = float(time[-1] - time[0]) / (n - 1) if n > 1 else dt
-    off = np.flatnonzero(np.abs(time - time[0] - dt * np.arange(n)) > JITTER * dt)
+    expected = time[0] + dt * np.arange(len(time))
+    off = np.flatnonzero(np.abs(time - expected) > JITTER * dt)
     if off.size:
+        mean = (time[-1] - time[0]) / (len(time) - 1)
         raise ValueError(
             f"{path}: expected rows every dt={dt:.9g} s, got {mean:.9g} s on average and at row {off[0] + 1} the time "
-            f"{time[off[0]]:.9g} s instead of {time[0] + dt * off[0]:.9g} s; resample the record "
-            "or simulate with its interval"
+            f"{time[off[0]]:.9g} s, not {expected[off[0]]:.9g} s; resample the record or simulate with its interval"
         )

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulators.settings import check_finite, check_not_negative, check_positive, refuse
+from simulators.settings import Array, check_finite, check_not_negative, check_positive, refuse
 from simulators.system import Signal, System
 
 
@@ -70,14 +69,7 @@ class BoucWen(System):
             raise refuse(self, "nu", "a number >= 1")
 
     @staticmethod
-    def drift(
-        time: float,
-        state: NDArray[np.float64],
-        input: NDArray[np.float64],
-        noise: NDArray[np.float64],
-        parameters: NDArray[np.float64],
-        derivative: NDArray[np.float64],
-    ) -> None:
+    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
         """Write the rates of position, velocity and hysteretic force; equations in the class."""
         y, v, z = state[0], state[1], state[2]
         per_m, c, k = parameters[0], parameters[1], parameters[2]
@@ -87,18 +79,16 @@ class BoucWen(System):
         derivative[1] = per_m * (input[0] + noise[0] - c * v - k * y - z)
         derivative[2] = alpha * v - beta * power * (gamma * abs(v) * z + delta * v * abs(z))
 
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Array:
         """Return 1/m [1/kg], c [N s/m], k, alpha [N/m], beta [N^(1-nu)/m], gamma, delta, nu."""
         mechanical = (1.0 / self.mass, self.damping, self.stiffness)
         return np.array([*mechanical, self.alpha, self.beta, self.gamma, self.delta, self.nu])
 
-    def initial_state(self) -> NDArray[np.float64]:
+    def initial_state(self) -> Array:
         """Return position [m], velocity [m/s] and hysteretic force [N] at time zero."""
         return np.array([self.initial_position, self.initial_velocity, self.initial_restoring_force])
 
-    def jacobian(
-        self, state: NDArray[np.float64], input: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
         """Return df/dx and df/du, at v = 0 or z = 0 the mean of both sides; see `System.jacobian`."""
         per_m, c, k, alpha, beta, gamma, delta, nu = self.parameters()
         _, v, z = state
@@ -108,6 +98,6 @@ class BoucWen(System):
         A = np.array([[0.0, 1.0, 0.0], [-k * per_m, -c * per_m, -per_m], [0.0, of_v, of_z]])
         return A, np.array([[0.0], [per_m], [0.0]])
 
-    def noise_std(self) -> NDArray[np.float64]:
+    def noise_std(self) -> Array:
         """Return the standard deviation of the force noise [N]."""
         return np.array([self.force_noise_std])

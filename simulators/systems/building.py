@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulators.settings import check_finite, check_not_negative, check_positive
+from simulators.settings import Array, check_finite, check_not_negative, check_positive
 from simulators.system import Signal, System
 
 
@@ -77,14 +76,7 @@ class Building(System):
         check_finite(self, "supply_temperature", "initial_zone", "initial_wall", "initial_radiator")
 
     @staticmethod
-    def drift(
-        time: float,
-        state: NDArray[np.float64],
-        input: NDArray[np.float64],
-        noise: NDArray[np.float64],
-        parameters: NDArray[np.float64],
-        derivative: NDArray[np.float64],
-    ) -> None:
+    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
         """Write the rates [K/s] of zone, wall and radiator; equations in the class."""
         Tz, Tw, Tr = state[0], state[1], state[2]
         Ta, m = input[0], input[1]
@@ -96,24 +88,22 @@ class Building(System):
         derivative[1] = per_Cw * (Gw * (Ta - Tw) - from_wall) + noise[1]
         derivative[2] = per_Cr * (cw * m * (Ts - Tr) - from_radiator) + noise[2]
 
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Array:
         """Return 1/Cz, 1/Cw, 1/Cr [K/J], 1/Rz, 1/Rw, 1/Rr [W/K], cw [J/(kg K)], Ts [degC]: products are fast."""
         capacities = (self.zone_capacity, self.wall_capacity, self.radiator_capacity)
         resistances = (self.zone_resistance, self.wall_resistance, self.radiator_resistance)
         inverse = [1.0 / value for value in (*capacities, *resistances)]
         return np.array([*inverse, self.water_heat_capacity, self.supply_temperature])
 
-    def initial_state(self) -> NDArray[np.float64]:
+    def initial_state(self) -> Array:
         """Return the temperatures of zone, wall and radiator at time zero [degC]."""
         return np.array([self.initial_zone, self.initial_wall, self.initial_radiator])
 
-    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def input_limits(self) -> tuple[Array, Array]:
         """Return the limits of ambient temperature [degC] and flow [kg/s]: water flows one way only."""
         return np.array([-273.15, 0.0]), np.array([np.inf, np.inf])
 
-    def jacobian(
-        self, state: NDArray[np.float64], input: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
         """Return df/dx [1/s] and df/du; see `System.jacobian`."""
         per_Cz, per_Cw, per_Cr, Gz, Gw, Gr, cw, Ts = self.parameters()
         zone = per_Cz * np.array([-(Gz + Gr), Gz, Gr])
@@ -122,6 +112,6 @@ class Building(System):
         B = np.array([[0.0, 0.0], [per_Cw * Gw, 0.0], [0.0, per_Cr * cw * (Ts - state[2])]])
         return np.array([zone, wall, radiator]), B
 
-    def noise_std(self) -> NDArray[np.float64]:
+    def noise_std(self) -> Array:
         """Return the standard deviations of the three noise channels [K/s]."""
         return np.array([self.zone_noise_std, self.wall_noise_std, self.radiator_noise_std])

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulators.settings import check_finite, check_not_negative, check_positive, refuse
+from simulators.settings import Array, check_finite, check_not_negative, check_positive, refuse
 from simulators.system import Signal, System
 
 
@@ -41,7 +40,7 @@ class CascadedTanks(System):
     -----
     Benchmark: M. Schoukens and J.-P. Noel, Three benchmarks addressing open challenges in nonlinear system
     identification, IFAC World Congress 2017, with the equations for o = 0 and u0 = 0. The defaults are not
-    published: `simulators.grey_box.fit_output_error` fitted k1 to k4, u0, c and the initial levels on the
+    published: `simulators.fit_output_error` fitted k1 to k4, u0, c and the initial levels on the
     estimation record. The threshold u0 of the pump was chosen by eightfold cross-validation within that record
     (0.30 V, without it 0.52 V); the free-run error on the test record is 0.34 V, without it 0.53 V.
     The defaults have no process noise.
@@ -91,14 +90,7 @@ class CascadedTanks(System):
                 raise refuse(self, name, f"a number <= {highest:g}")
 
     @staticmethod
-    def drift(
-        time: float,
-        state: NDArray[np.float64],
-        input: NDArray[np.float64],
-        noise: NDArray[np.float64],
-        parameters: NDArray[np.float64],
-        derivative: NDArray[np.float64],
-    ) -> None:
+    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
         """Write the rates [V/s] of the upper and the lower level; equations in the class."""
         k1, k2, k3, k4 = parameters[0], parameters[1], parameters[2], parameters[3]
         u0, c, d, H1 = parameters[4], parameters[5], parameters[6], parameters[7]
@@ -108,27 +100,25 @@ class CascadedTanks(System):
         derivative[0] = q - o
         derivative[1] = k2 * root1 + k2 / k1 * c * o - k3 * root2 + noise[1]
 
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Array:
         """Return k1, k2, k3 [V^0.5/s], k4 [1/s], u0 [V], c, d, H1 [V]."""
         flows = (self.upper_outflow, self.lower_inflow, self.lower_outflow, self.pump_gain)
         overflow = (self.overflow_fraction, self.overflow_depth, self.upper_height)
         return np.array([*flows, self.pump_threshold, *overflow])
 
-    def initial_state(self) -> NDArray[np.float64]:
+    def initial_state(self) -> Array:
         """Return the levels of the upper and the lower tank at time zero [V]."""
         return np.array([self.initial_upper, self.initial_lower])
 
-    def state_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def state_limits(self) -> tuple[Array, Array]:
         """Return the levels of the empty and of the full tanks [V]."""
         return np.zeros(2), np.array([self.upper_height, self.lower_height])
 
-    def input_limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def input_limits(self) -> tuple[Array, Array]:
         """Return the limits of the pump voltage [V]: the pump does not suck, and takes at most 10 V."""
         return np.array([0.0]), np.array([10.0])
 
-    def jacobian(
-        self, state: NDArray[np.float64], input: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    def jacobian(self, state: Array, input: Array) -> tuple[Array, Array] | None:
         """Return df/dx [1/s] and df/du; see `System.jacobian`.
 
         None where they do not exist: at an empty tank, at the threshold of the pump, where the overflow sets
@@ -147,10 +137,10 @@ class CascadedTanks(System):
         A = [[-k1 * slope - o_x, 0.0], [k2 * slope + k2 / k1 * c * o_x, -0.5 * k3 / math.sqrt(x2)]]
         return np.array(A), np.array([[of_u - o_u], [k2 / k1 * c * o_u]])
 
-    def noise_std(self) -> NDArray[np.float64]:
+    def noise_std(self) -> Array:
         """Return the standard deviations of the noise on both level rates [V/s]."""
         return np.array([self.upper_noise_std, self.lower_noise_std])
 
-    def output(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def output(self, state: Array) -> Array:
         """Return the level of the lower tank [V] of states (..., 2) as (..., 1)."""
         return state[..., 1:]

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulators.settings import check_finite, check_not_negative
+from simulators.settings import Array, check_finite, check_not_negative
 from simulators.system import Signal, System
 
 
@@ -55,35 +54,26 @@ class VanDerPol(System):
         check_finite(self, "initial_position", "initial_velocity")
 
     @staticmethod
-    def drift(
-        time: float,
-        state: NDArray[np.float64],
-        input: NDArray[np.float64],
-        noise: NDArray[np.float64],
-        parameters: NDArray[np.float64],
-        derivative: NDArray[np.float64],
-    ) -> None:
+    def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
         """Write velocity and acceleration; equation in the class."""
         x, v, mu = state[0], state[1], parameters[0]
         derivative[0] = v
         derivative[1] = mu * (1.0 - x * x) * v - x + noise[0]
 
-    def parameters(self) -> NDArray[np.float64]:
+    def parameters(self) -> Array:
         """Return mu [1/s]."""
         return np.array([self.damping])
 
-    def initial_state(self) -> NDArray[np.float64]:
+    def initial_state(self) -> Array:
         """Return position [m] and velocity [m/s] at time zero."""
         return np.array([self.initial_position, self.initial_velocity])
 
-    def jacobian(
-        self, state: NDArray[np.float64], input: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def jacobian(self, state: Array, input: Array) -> tuple[Array, Array]:
         """Return df/dx and the empty df/du; see `System.jacobian`."""
         x, v = state
         A = np.array([[0.0, 1.0], [-2.0 * self.damping * x * v - 1.0, self.damping * (1.0 - x * x)]])
         return A, np.empty((2, 0))
 
-    def noise_std(self) -> NDArray[np.float64]:
+    def noise_std(self) -> Array:
         """Return the standard deviation of the acceleration noise [m/s^2]."""
         return np.array([self.acceleration_noise_std])

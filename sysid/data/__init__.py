@@ -1,1 +1,1 @@
-"""Sources of recordings, one file per source; each is a `sysid.data.source.DataSource`."""
+"""Sources of records: files of one's own, stored data sets, published sets."""

@@ -1,21 +1,19 @@
-"""Files that the toolbox has written: stored benchmarks and trajectories."""
+"""Records from NetCDF files of the toolbox."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from sysid import store
-from sysid.data.source import DataError, DataSource
-from sysid.record import read_records
-from sysid.recordings import ROLES, Recordings, part
+from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part
+from sysid.narx.record import read_records
 
 NUMBER = "trajectory"  # dimension over the trajectories of an ensemble
-READ = {"benchmark", "trajectory"}  # kinds of files
 
 
 @dataclass(frozen=True)
@@ -53,85 +51,70 @@ class StoredRecordings(DataSource):
 
     def load(self) -> Recordings:
         """Read the files; see `DataSource.load`. Errors of `sysid.store` pass through."""
-        named = {role: _paths(getattr(self, role)) for role in ROLES}
+        named = {role: list_paths(getattr(self, role)) for role in ROLES}
         if (self.path is not None) == any(named.values()):
             raise ValueError(
                 f"StoredRecordings(path={self.path!r}) needs either data.path=<benchmark.nc or trajectory.nc> or "
                 f"files in data.estimation, data.validation, data.test, got {named}"
             )
         if self.path is None:
-            return self._trajectories(named)
-        if _checked_kind(self.path) == "benchmark":
+            return self._read_roles(named)
+        if store.header(self.path).get("schema") == "benchmark":
             return Recordings.from_groups(store.read_groups(self.path, kind="benchmark"))
-        return self._cut(store.read(self.path, kind="trajectory"))
+        return self._split(self.path)
 
-    def _trajectories(self, named: dict[str, list[str]]) -> Recordings:
-        first, records = None, {}
-        for role, paths in named.items():
-            for path in paths:
-                _checked_kind(path)
-            read = [(path, store.read(path, kind="trajectory")) for path in paths]
-            first = first or next(iter(read), None)
-            records[role] = tuple(
-                self._record(single, name)
-                for path, dataset in read
-                for name, single in _singles(dataset, Path(path).stem).items()
-            )
-        assert first is not None  # `load` made sure of a file
-        inputs, outputs = self._signals(first[1], first[0])
-        return Recordings(Path(first[0]).stem, inputs, outputs, **records)
+    def _read_roles(self, named: dict[str, list[str]]) -> Recordings:
+        """Every trajectory of the files of a role is one record of it; the first file names inputs and outputs."""
+        files = [(role, path, store.read(path, kind="trajectory")) for role, paths in named.items() for path in paths]
+        records: dict[str, list[xr.Dataset]] = {role: [] for role in ROLES}
+        for role, path, dataset in files:
+            records[role] += self._records(dataset, path)
+        _, path, dataset = files[0]
+        return self._label(records, dataset, path)
 
-    def _cut(self, dataset: xr.Dataset) -> Recordings:
-        assert self.path is not None
-        stem = Path(self.path).stem
-        singles = _singles(dataset, stem)
-        records = [self._record(single, name) for name, single in singles.items()]
-        inputs, outputs = self._signals(dataset, self.path)
+    def _split(self, path: str) -> Recordings:
+        """Parts of a file of trajectories: those of a run as they were, an ensemble in whole ones, one in pieces."""
+        dataset = store.read(path, kind="trajectory")
+        records = self._records(dataset, path)
+        parts: dict[str, list[xr.Dataset]] = {role: [] for role in ROLES}
         if _is_joined(dataset):
-            identified = [bool(single["part"][0] == 0) for single in singles.values()]
-            bare = [record.drop_vars(["record", "part"]) for record in records]
-            parts = {
-                role: tuple(record for record, first in zip(bare, identified, strict=True) if first == wanted)
-                for role, wanted in (("estimation", True), ("test", False))
-            }
+            for record in records:
+                parts["estimation" if record["part"][0] == 0 else "test"].append(record.drop_vars(["record", "part"]))
         elif NUMBER in dataset.dims:
-            ends = np.cumsum([0, *_shares(self.split, len(records), self.path)])
-            parts = {role: tuple(records[ends[i] : ends[i + 1]]) for i, role in enumerate(ROLES)}
+            ends = np.cumsum([0, *_share_out(self.split, len(records), path)])
+            parts = {role: records[ends[i] : ends[i + 1]] for i, role in enumerate(ROLES)}
         else:
-            ends = np.rint(np.cumsum([0.0, *self.split]) * records[0].sizes["time"]).astype(int)
-            parts = {
-                role: (self._part(records[0], int(start), int(end), role),) if end > start else ()
-                for role, start, end in zip(ROLES, ends[:-1], ends[1:], strict=True)
-            }
-        return Recordings(stem, inputs, outputs, **parts)
+            (whole,) = records
+            ends = np.rint(np.cumsum([0.0, *self.split]) * whole.sizes["time"]).astype(int)
+            window, name = self.initialisation_window, whole.attrs["name"]
+            for role, start, end in zip(ROLES, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+                if end > start:
+                    parts[role] = [part(whole, start, end, name=f"{name}, {role}", initialisation_window=window)]
+        return self._label(parts, dataset, path)
 
-    def _part(self, whole: xr.Dataset, start: int, end: int, role: str) -> xr.Dataset:
-        name = f"{whole.attrs['name']}, {role}"
-        return part(whole, start, end, name=name, initialisation_window=self.initialisation_window)
+    def _records(self, dataset: xr.Dataset, path: str) -> list[xr.Dataset]:
+        """Trajectories of a file, each with the attributes of a record."""
+        found = []
+        for name, single in _take_apart(dataset, Path(path).stem).items():
+            (read,) = read_records(single, ())
+            own = {"name": name, "sampling_time": read.sampling_time}
+            found.append(single.assign_attrs(own | {"initialisation_window": self.initialisation_window}))
+        return found
 
-    def _record(self, trajectory: xr.Dataset, name: str) -> xr.Dataset:
-        (read,) = read_records(trajectory, ())
-        own = {"name": name, "initialisation_window": self.initialisation_window, "sampling_time": read.sampling_time}
-        return trajectory.assign_attrs(own)
-
-    def _signals(self, trajectory: xr.Dataset, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of inputs and outputs, given or stated by the file."""
-        names = []
+    def _label(self, records: dict[str, list[xr.Dataset]], dataset: xr.Dataset, path: str) -> Recordings:
+        """Records of each role, with the names of inputs and outputs, given or stated by the file."""
+        names: dict[str, Any] = {}
         for role, given in (("inputs", self.inputs), ("outputs", self.outputs)):
-            if given is None and role not in trajectory.attrs:
+            if given is None and role not in dataset.attrs:
                 raise ValueError(
-                    f"{path} does not say which of its signals {sorted(map(str, trajectory.data_vars))} are {role}: "
+                    f"{path} does not say which of its signals {sorted(map(str, dataset.data_vars))} are {role}: "
                     f"set data.{role}=[...]"
                 )
-            names.append(tuple(json.loads(trajectory.attrs[role]) if given is None else given))
-        return names[0], names[1]
+            names[role] = json.loads(dataset.attrs[role]) if given is None else given
+        return Recordings(Path(path).stem, **names, **records)  # type: ignore[arg-type]  # lists become tuples
 
 
-def _paths(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
-
-
-def _singles(dataset: xr.Dataset, stem: str) -> dict[str, xr.Dataset]:
+def _take_apart(dataset: xr.Dataset, stem: str) -> dict[str, xr.Dataset]:
     """Trajectories of a file by name, each over time only; what is one number of each becomes an attribute."""
     if _is_joined(dataset):
         numbers = np.unique(dataset["record"].values).tolist()
@@ -151,7 +134,7 @@ def _is_joined(dataset: xr.Dataset) -> bool:
     return {"record", "part"} <= set(dataset.coords) and len(np.unique(dataset["record"].values)) > 1
 
 
-def _shares(split: Sequence[float], n: int, path: str) -> list[int]:
+def _share_out(split: Sequence[float], n: int, path: str) -> list[int]:
     """Numbers of n trajectories for the parts: the nearest to their sizes, at least one where a part is above 0."""
     lowest = [1 if size > 0 else 0 for size in split]
     if sum(lowest) > n:
@@ -163,18 +146,3 @@ def _shares(split: Sequence[float], n: int, path: str) -> list[int]:
     while sum(shares) < n:
         shares[int(np.argmax([size * n - share for size, share in zip(split, shares, strict=True)]))] += 1
     return shares
-
-
-def _checked_kind(path: str | os.PathLike[str]) -> str:
-    """Kind of a file; a file of the toolbox of another kind than those that are read here is an error."""
-    kind = _kind(path)
-    if kind in set(store.TITLES) - READ:
-        raise DataError(f"{path} is a file of kind {kind!r}, expected benchmark.nc or trajectory.nc: name one of these")
-    return kind
-
-
-def _kind(path: str | os.PathLike[str]) -> str:
-    """Kind that a file states; empty where it cannot be read, which `sysid.store` explains."""
-    if not Path(path).is_file():
-        raise DataError(f"no file {path} (seen from {Path.cwd()}): check data.path")
-    return str(store.header(path).get("schema", ""))

@@ -10,4 +10,5 @@ except ImportError as error:
         f"sysid.estimators needs scikit-learn 1.6 or newer ({error}): pip install 'sysid[sklearn]'"
     ) from error
 
+
 __all__ = ["EXEMPTED_CHECKS", "NarxGPRegressor", "OnlineGPRegressor"]

@@ -1,37 +1,103 @@
-"""The online Gaussian process as an estimator of scikit-learn, and as a model of river."""
+"""Estimator of scikit-learn and river for tables, and what both estimators share."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sysid.acceptance import Acceptance
 from sysid.arrays import vector
-from sysid.criteria import Criterion
-from sysid.estimators.learning import LEAST_SAMPLES, distinct, identification_of
-from sysid.identify import Identification
-from sysid.insertion import Insertion
-from sysid.kernels import Form
-from sysid.mean import MeanFunction
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.selection import Selection
-from sysid.training import Training
+from sysid.gp.kernels import Kernel
+from sysid.gp.rules import Acceptance, Criterion, Insertion
+from sysid.gp.selection import Selection
+from sysid.gp.training import MaximumAPosteriori, Start, Training
+from sysid.model.affine_map import AffineMap
+from sysid.model.mean import MeanFunction
+from sysid.model.model import Model
+from sysid.narx.lags import Narx
+from sysid.stream import Identification, Settings
+
+LEAST_SAMPLES = 2  # that a batch is fitted to
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GPRegressor(RegressorMixin, BaseEstimator):
+    """What both estimators share: parameters that become the settings of one identification per output."""
+
+    budget: int = 100
+    kernel: Kernel | None = None
+    training: Training | None = None
+    mean: MeanFunction | None = None
+    insertion: Insertion | None = None
+    acceptance: Acceptance | None = None
+    reduction: Criterion | None = None
+    selection: Selection | None = None
+    standardise: bool = True
+    random_state: Any = 0
+
+    def _identification(self, narx: Narx, n_samples: int | None = None) -> Identification:
+        """Identification with these parameters; a batch of fewer samples than the training wants trains on all of them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            What the parameters' own classes refuse.
+        """
+        training = MaximumAPosteriori() if self.training is None else self.training
+        if not isinstance(training, Training):
+            raise TypeError(f"training must be a Training such as MaximumAPosteriori(), got {training!r}")
+        changes: dict[str, Any] = {}
+        if self.kernel is not None:
+            if "kernel" not in [field.name for field in fields(training)]:  # type: ignore[arg-type]
+                raise ValueError(f"kernel: {type(training).__name__} chooses its kernel itself; leave kernel out")
+            changes["kernel"] = self.kernel
+        if n_samples is not None and (training.n_initial is None or training.n_initial > n_samples):
+            changes["n_initial"] = n_samples
+        rules = ("mean", "insertion", "acceptance", "reduction", "selection")
+        settings = Settings(
+            training=replace(training, **changes) if changes else training,  # type: ignore[type-var]
+            budget=self.budget,
+            seed=self._seed(),
+            **{name: getattr(self, name) for name in rules if getattr(self, name) is not None},
+        )
+        scaling = None if self.standardise else AffineMap.identity(narx.n_features)
+        return Identification(narx, settings, start=Start(scaling=scaling))
+
+    def _seed(self) -> int:
+        """A whole number as it is; otherwise one drawn as scikit-learn draws."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def distinct(wanted: str, taken: Sequence[str]) -> str:
+    """Return a name that is not taken, with underscores behind it if need be.
+
+    >>> distinct("y", ["x", "y"])
+    'y_'
+    """
+    return wanted if wanted not in taken else distinct(f"{wanted}_", taken)
+
 
 Target = float | Mapping[Hashable, float]
 
 
-class OnlineGPRegressor(RegressorMixin, BaseEstimator):
+class OnlineGPRegressor(GPRegressor):
     """Regression with a Gaussian process that learns from a stream and keeps at most `budget` points.
 
     The rows come in the order of time: the first ones (``training.n_initial``, or all of a smaller batch) give the
-    hyper-parameters, every later row is predicted and then learned from, by `sysid.identify.Identification`. Several
+    hyper-parameters, every later row is predicted and then learned from, by `sysid.Identification`. Several
     outputs have one Gaussian process each over the same features.
 
     `partial_fit` and `learn_one` go on where the calls before ended. Until they have seen ``training.n_initial``
@@ -41,14 +107,14 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
     ----------
     budget : int
         Largest number of stored points.
-    kernel : Form, optional
-        Kind of kernel that the training fills, such as `sysid.kernels.Matern52Form`; None: that of the training.
+    kernel : Kernel, optional
+        Prototype that the training fills, such as ``sysid.Matern52()``; None: that of the training.
     training : Training, optional
-        None: `sysid.training.MaximumAPosteriori`.
+        None: `sysid.MaximumAPosteriori`.
     mean, insertion, acceptance, reduction, selection : optional
-        As in `sysid.identify.Settings`; None: its defaults. Thresholds are in the unit of the target.
+        As in `sysid.Settings`; None: its defaults. Thresholds are in the unit of the target.
     standardise : bool
-        Whether the training standardises the features; `sysid.training.Fixed` never does.
+        Whether the training standardises the features; `sysid.Fixed` never does.
     random_state : int, RandomState or None
         Seed of the training's random starts.
 
@@ -70,34 +136,7 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
     True
     """
 
-    _names: tuple[Hashable, ...]  # of the features
     _target_names: tuple[Hashable, ...] | None  # None: the targets have no names
-    _target_shape: tuple[int, ...]
-
-    def __init__(
-        self,
-        *,
-        budget: int = 100,
-        kernel: Form | None = None,
-        training: Training | None = None,
-        mean: MeanFunction | None = None,
-        insertion: Insertion | None = None,
-        acceptance: Acceptance | None = None,
-        reduction: Criterion | None = None,
-        selection: Selection | None = None,
-        standardise: bool = True,
-        random_state: Any = 0,
-    ) -> None:
-        self.budget = budget
-        self.kernel = kernel
-        self.training = training
-        self.mean = mean
-        self.insertion = insertion
-        self.acceptance = acceptance
-        self.reduction = reduction
-        self.selection = selection
-        self.standardise = standardise
-        self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Forget everything, then learn from rows X (n, p), y (n,) or (n, m); n >= 2."""
@@ -177,17 +216,10 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return "_identifications" in vars(self)
 
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-    def _begin(
-        self, targets: np.ndarray, n_samples: int | None = None, names: tuple[Hashable, ...] | None = None
-    ) -> None:
+    def _begin(self, targets: np.ndarray, n_samples: int | None = None, names: Any = None) -> None:
         """Empty identifications for targets (n,) or (n, m) of features that are known."""
         numbered = [f"x{j}" for j in range(self.n_features_in_)]
-        self._names = tuple(vars(self).get("feature_names_in_", numbered)) if names is None else names
+        self._names: tuple[Hashable, ...] = tuple(names or vars(self).get("feature_names_in_", numbered))
         self._target_names = None
         self._target_shape = targets.shape[1:]
         features: list[str] = []
@@ -195,13 +227,13 @@ class OnlineGPRegressor(RegressorMixin, BaseEstimator):
             features.append(distinct(str(name), features))
         m = targets[0].size
         outputs = [distinct("y" if m == 1 else f"y{i + 1}", features) for i in range(m)]
-        self._identifications = tuple(self._identification(name, features, n_samples) for name in outputs)
+        inputs = {name: [0] for name in features}
+        self._identifications = tuple(
+            self._identification(Narx({name: []}, inputs, predict="value"), n_samples)  # type: ignore[arg-type]
+            for name in outputs
+        )
         self._first_targets = np.empty((0, m))
         self.n_samples_seen_ = 0
-
-    def _identification(self, output: str, features: list[str], n_samples: int | None) -> Identification:
-        narx = Narx({output: []}, {name: [0] for name in features}, predict="value")  # type: ignore[arg-type]
-        return identification_of(self, narx, n_samples)
 
     def _learn(self, x: np.ndarray, targets: np.ndarray) -> Self:
         columns = targets.reshape(len(x), -1)

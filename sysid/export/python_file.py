@@ -7,7 +7,8 @@ import os
 import runpy
 import tempfile
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,30 +16,59 @@ from typing import Any
 import numpy as np
 
 from sysid import store
-from sysid.dynamics import AFFINE, Dynamics
 from sysid.export import standalone
-from sysid.export import text as texts
-from sysid.export.source_text import MODULES, SourceError, SourceText
-from sysid.export.text import array, block
-from sysid.free_run import free_run
-from sysid.joint import JointModel
-from sysid.kernels import Kernel, Product, Sum
-from sysid.kernels.parts import OfParts
-from sysid.model import Model
+from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.model.description import name_of
+from sysid.model.model import JointModel, Model
+from sysid.narx.lags import Target
+from sysid.simulation.dynamics import AFFINE, Dynamics
+from sysid.simulation.forecast import free_run
 
-JOINED: dict[type[OfParts], str] = {Sum: " + ", Product: " * "}
-KEPT: tuple[Any, ...] = (
-    standalone.Part,
-    standalone.filled,
-    standalone.moments,
-    standalone.mean_only,
-    standalone.lagged,
-)
-KEPT_TOO = (standalone.columns, standalone.numbers, standalone.lower)
-RESERVED = frozenset({one.__name__ for one in (*KEPT, *KEPT_TOO, standalone.run_freely)} | texts.NAMES)
+FORMULAS: dict[type[Kernel], Callable[..., Any]] = {
+    SquaredExponential: standalone.squared_exponential,
+    Matern32: standalone.matern_32,
+    Matern52: standalone.matern_52,
+    Linear: standalone.linear,
+    Sum: standalone.total,
+    Product: standalone.product,
+}
+
+WIDTH = 118  # characters of a line
 N_CHECKED = 8  # regressors of the self-check
 N_STEPS = 20  # samples of its free run
 TOLERANCE = 1e-6  # of the self-check: rounding, also that of a badly conditioned model on another machine [-]
+
+HEAD = '''\
+"""Identified Gaussian process model, exported from sysid {version}.
+
+It needs Python 3.9 and NumPy 1.20, or newer, and nothing else::
+
+    import {name}  # the name of this file
+    mean, variance = {name}.predict({name}.regressors(u, y))  # one step ahead, samples {first}, {second}, ...
+{free_run}{facts}
+
+Variances are those of the function; add NOISE_VARIANCE for a measurement. Signals are arrays (n,), or (n, number of
+signals) in the order of INPUTS and OUTPUTS. Run as a script, the file checks itself.
+"""'''
+FREE_RUN = (
+    "    y = {name}.simulate(u, y_init)  # free run: all outputs from the inputs and {window} or more first outputs"
+)
+
+CHECK = '''\
+def self_check():
+    """Largest deviation from what was predicted when the model was exported, relative to what it could be at most."""
+    mean, variance = predict(CHECK_REGRESSORS)
+    pairs = [(mean, CHECK_MEAN), (variance, CHECK_VARIANCE){free}]
+    relative = [np.abs(np.ravel(found)[: kept.size] - kept) / (np.abs(kept) + CHECK_SCALE) for found, kept in pairs]
+    return float(np.max(np.concatenate(relative)))
+
+
+if __name__ == "__main__":
+    deviation = self_check()
+    verdict = "as exported" if deviation < TOLERANCE else "NOT the exported model"
+    print(f"largest deviation {{deviation:.1e}}: {{verdict}}")
+    raise SystemExit(not deviation < TOLERANCE)
+'''
 
 
 def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Path:
@@ -58,132 +88,139 @@ def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
     Raises
     ------
     ValueError
-        Another ending; a kernel or mean function whose source text is not to be had or does not stand alone, or which
-        computes something else with arrays than with numbers.
-    sysid.store.StoreError
+        Another ending; a kernel or a mean function that the toolbox does not ship.
+    sysid.StoreError
         The file cannot be written; nothing is left.
     """
     if Path(path).suffix != ".py":
         raise ValueError(f"export_python: expected a name that ends in .py, got {os.fspath(path)!r}")
-    text = python_text(model, Path(path).stem)
-    _check(text)
+    models = model.models if isinstance(model, JointModel) else (model,)
+    window = None  # first outputs that a free run needs; None: the file cannot simulate
+    if len(models) == len(models[0].narx.output_names):
+        dynamics = Dynamics(model)
+        window = int(dynamics.is_change or dynamics.feedback.size > 0)
+    lines = [
+        _head(models, Path(path).stem, window),
+        inspect.getsource(standalone).split('"""', 2)[2],
+        "",
+        *_constants(models),
+        *(line for i, one in enumerate(models) for line in _numbers(one, i)),
+        f"PARTS = ({', '.join(f'PART_{i}' for i in range(len(models)))},)",
+        f"MODEL = ExportedModel(PARTS, OUTPUTS, INPUTS, FEATURES, IS_CHANGE, {window or 0})",
+        "predict, regressors = MODEL.predict, MODEL.regressors",
+        *([] if window is None else ["simulate = MODEL.simulate"]),
+        *_evidence(models, window),
+        f"TOLERANCE = {TOLERANCE!r}",
+        "",
+        "",
+        CHECK.format(free="" if window is None else ", (simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)"),
+    ]
+    text = "\n".join(lines)
+    with tempfile.TemporaryDirectory() as folder:
+        checked = Path(folder) / "exported.py"
+        checked.write_text(text, encoding="utf-8")
+        deviation = runpy.run_path(str(checked))["self_check"]()
+    if not deviation < TOLERANCE:
+        raise ValueError(
+            f"the model cannot be exported: the file deviates from it by {deviation:.3g}; a likely reason is a badly "
+            "conditioned model, which a larger noise variance avoids"
+        )
     return store.write_bytes(text.encode(), path)
 
 
-def python_text(model: Model | JointModel, name: str) -> str:
-    """Text of the file of `export_python`, not yet checked.
-
-    Parameters
-    ----------
-    model : Model or JointModel
-    name
-        Of the module, for its docstring.
-
-    Raises
-    ------
-    ValueError
-        As `export_python`.
-    """
-    models = model.models if isinstance(model, JointModel) else (model,)
-    narx = models[0].narx
-    can_simulate = len(models) == len(narx.output_names)
-    window = _least_window(model) if can_simulate else None
-    source = SourceText({MODULES[np]}, RESERVED)
-    functions = [_functions(source, one, i) for i, one in enumerate(models)]
-    kept = [*KEPT, *KEPT_TOO, *([standalone.run_freely] if can_simulate else [])]
-    pieces = [
-        texts.head(models, name, version("sysid"), window, source.import_lines()) + "\n\n" + texts.constants(models),
-        *source.definitions.values(),
-        *(inspect.getsource(one).rstrip() for one in kept),
-        *functions,
-        *_uses(models, window),
-        "\n".join(line for i, one in enumerate(models) for line in _numbers(one, i)),
-        "\n".join(["PARTS = (", *(_part(i) for i in range(len(models))), ")"]),
-        _evidence(models, window),
-        texts.MAIN,
+def _head(models: Sequence[Model], name: str, window: int | None) -> str:
+    """Docstring."""
+    model, narx = models[0], models[0].narx
+    time = model.origin.sampling_time
+    facts = [
+        f"It keeps {', '.join(f'{one.gp.n_points} points of {_safe(one.narx.target)}' for one in models)}.",
+        *(_signal(model, signal) for signal in narx.signals),
+        f"A regressor has {narx.n_features} features: {', '.join(map(_safe, narx.feature_names))}.",
+        f"Target: {'the change y[k] - y[k-1]' if narx.predict is Target.change else 'the value y[k]'}. "
+        f"Sampling time: {'not known' if time is None else f'{time!r} s'}.",
     ]
-    return "\n\n\n".join(pieces) + "\n"
-
-
-def _least_window(model: Model | JointModel) -> int:
-    """First outputs that a free run needs."""
-    dynamics = Dynamics(model)
-    return int(dynamics.is_change or dynamics.feedback.size > 0)
-
-
-def _functions(source: SourceText, model: Model, i: int) -> str:
-    """Functions ``covariance_i`` and ``prior_mean_i`` of a model; what they need goes to the source."""
-    target, p = texts.safe(model.narx.target), model.narx.n_features
-    covariance = _kernel_text(source, model.gp.kernel, i, [])
-    if isinstance(model.mean, AFFINE):
-        prior = f"INTERCEPT_{i} + (x * SLOPES_{i}).sum(axis=1)"
-    else:
-        prior = f"{source.add_call(model.mean)}()(x)"
-    return "\n".join(
-        [
-            f"def covariance_{i}(points, x):",
-            f'    """Covariances of {target} between points and x, each by coordinate (q, ...)."""',
-            *textwrap.wrap(f"    return {covariance}", texts.WIDTH, subsequent_indent=" " * 8),
-            "",
-            "",
-            f"def prior_mean_{i}(x):",
-            f'    """Mean function of {target} at regressors x (n, {p}), in their own units."""',
-            f"    return {prior}",
-        ]
+    return HEAD.format(
+        version=version("sysid"),
+        name=name,
+        first=narx.max_lag,
+        second=narx.max_lag + 1,
+        free_run="\n" if window is None else FREE_RUN.format(name=name, window=window) + "\n\n",
+        facts="\n".join(line for fact in facts for line in textwrap.wrap(fact, WIDTH, subsequent_indent="    ")),
     )
 
 
-def _kernel_text(source: SourceText, kernel: Kernel, i: int, vectors: list[np.ndarray]) -> str:
-    """Expression of a kernel; the parameters of its parts are appended to the vectors."""
-    if not isinstance(kernel, OfParts):
-        vectors.append(kernel.parameters())
-        return f"filled({source.add(type(kernel).row)}, KERNEL_{i}_{len(vectors) - 1}, points, x)"
-    if type(kernel) not in JOINED:
-        raise SourceError(f"{type(kernel).__name__} cannot be exported: expected a Sum or Product of other kernels")
-    return "(" + JOINED[type(kernel)].join(_kernel_text(source, part, i, vectors) for part in kernel.parts) + ")"
+def _signal(model: Model, signal: str) -> str:
+    kind = "Output" if signal in model.narx.output_names else "Input"
+    unit, lags = model.origin.unit(signal) or "unit not known", model.narx.lags[signal]
+    return f"{kind} {_safe(signal)} [{_safe(unit)}], lags {', '.join(map(str, lags)) or 'none'}."
+
+
+def _safe(text: str) -> str:
+    """ASCII text that neither ends a docstring nor is changed in it."""
+    return text.encode("ascii", "backslashreplace").decode().replace("\\", "/").replace('"', "'")
+
+
+def _constants(models: Sequence[Model]) -> list[str]:
+    """What the model states beside its numbers."""
+    model, narx = models[0], models[0].narx
+    pairs = "".join(f"    {pair!r},\n" for pair in narx.features)
+    return [
+        f"OUTPUTS = {narx.output_names!r}",
+        f"INPUTS = {narx.input_names!r}",
+        f"TARGETS = {tuple(one.narx.target for one in models)!r}",
+        f"UNITS = {dict(model.origin.units)!r}",
+        f"SAMPLING_TIME = {model.origin.sampling_time!r}  # s; 1.0 where time counts samples",
+        f"IS_CHANGE = {narx.predict is Target.change!r}  # whether the target is y[k] - y[k-1]",
+        f"NOISE_VARIANCE = {tuple(float(one.gp.noise_variance) for one in models)!r}  # of a measurement of a target",
+        f"#: signal and lag of every column of a regressor\nFEATURES = (\n{pairs})",
+    ]
 
 
 def _numbers(model: Model, i: int) -> list[str]:
-    """Arrays of a model."""
-    state, p = model.gp.state(), model.narx.n_features
-    vectors: list[np.ndarray] = []
-    _kernel_text(SourceText(), model.gp.kernel, i, vectors)
-    named = {f"KERNEL_{i}_{j}": vector for j, vector in enumerate(vectors)}
-    if isinstance(model.mean, AFFINE):
-        origin = np.zeros((1, p))
-        named |= {f"INTERCEPT_{i}": model.mean(origin)[0], f"SLOPES_{i}": model.mean.gradient(origin)[0]}
-    named |= {f"OFFSET_{i}": model.scaling.offset, f"MATRIX_{i}": model.scaling.linear_part()}
-    named |= {f"POINTS_{i}": state["inputs"][state["order"]], f"WEIGHTS_{i}": state["weights"]}
-    named |= {f"WHITENED_{i}": state["whitened"]}
-    n = model.gp.n_points
-    factor = state["factor"][np.tril_indices(n)]
+    """Assignments of the fields of the part of a model."""
+    if type(model.mean) not in AFFINE:
+        raise _no_formula(model.mean)
+    vectors: dict[str, np.ndarray] = {}
+    kernel = _kernel_text(model.gp.kernel, i, vectors)
+    state, origin, n = model.gp.state(), np.zeros((1, model.narx.n_features)), model.gp.n_points
+    named = vectors | {
+        f"SLOPES_{i}": model.mean.gradient(origin)[0],
+        f"OFFSET_{i}": model.scaling.offset,
+        f"MATRIX_{i}": model.scaling.linear_part(),
+        f"POINTS_{i}": state["inputs"][state["order"]],
+        f"WEIGHTS_{i}": state["weights"],
+        f"WHITENED_{i}": state["whitened"],
+    }
     return [
-        *(array(name, value) for name, value in named.items()),
-        f'FACTOR_{i} = lower("""{block(factor)}""", {n})',
+        *(_array(name, value) for name, value in named.items()),
+        *textwrap.wrap(f"KERNEL_{i} = {kernel}", WIDTH, subsequent_indent="    "),
+        f"INTERCEPT_{i} = {float(model.mean(origin)[0])!r}",
+        f'FACTOR_{i} = lower("""{_block(state["factor"][np.tril_indices(n)])}""", {n})',
         f'LIMITS_{i} = (float("{model.limits[0]!r}"), float("{model.limits[1]!r}"))',
+        f"PART_{i} = Part({', '.join(f'{name.upper()}_{i}' for name in standalone.Part._fields[:-2])}, *LIMITS_{i})",
     ]
 
 
-def _part(i: int) -> str:
-    names = ("OFFSET", "MATRIX", "POINTS", "WEIGHTS", "WHITENED", "FACTOR")
-    return f"    Part(covariance_{i}, prior_mean_{i}, {', '.join(f'{name}_{i}' for name in names)}, *LIMITS_{i}),"
+def _kernel_text(kernel: Kernel, i: int, vectors: dict[str, np.ndarray]) -> str:
+    """Formula and parameters of a kernel, or formula and parts; the parameters are added to the vectors by name."""
+    if type(kernel) not in FORMULAS:
+        raise _no_formula(kernel)
+    if isinstance(kernel, Sum | Product):
+        second = f"({', '.join(_kernel_text(part, i, vectors) for part in kernel.parts)})"
+    else:
+        second = f"KERNEL_{i}_{len(vectors)}"
+        vectors[second] = np.hstack([getattr(kernel, field.name) for field in fields(kernel)])  # type: ignore[arg-type]
+    return f"({FORMULAS[type(kernel)].__name__}, {second})"
 
 
-def _uses(models: Sequence[Model], window: int | None) -> list[str]:
-    """Functions of the file that its reader calls."""
-    narx = models[0].narx
-    sizes = {"p": narx.n_features, "first": narx.max_lag, "n_u": len(narx.input_names), "n_y": len(narx.output_names)}
-    shape = "(n,)" if len(models) == 1 else f"(n, {len(models)})"
-    found = [
-        texts.SHAPED,
-        texts.PREDICT.format(shape=shape, target=texts.target_text(narx.predict), **sizes),
-        texts.REGRESSORS.format(**sizes),
-        texts.CHECK.format(free="" if window is None else ", (simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)"),
-    ]
-    return found if window is None else [*found, texts.SIMULATE.format(shape=shape, window=window, **sizes)]
+def _no_formula(own: object) -> ValueError:
+    return ValueError(
+        f"{name_of(type(own))} cannot be exported: a file holds only formulas of kernels and mean functions that the "
+        "toolbox ships; evaluate the model in Python with the toolbox, or contribute the formula to sysid.export"
+    )
 
 
-def _evidence(models: Sequence[Model], window: int | None) -> str:
+def _evidence(models: Sequence[Model], window: int | None) -> list[str]:
     """What the model predicts, for the self-check."""
     x = _typical_regressors(models[0], N_CHECKED)
     found = [model.predict(x) for model in models]
@@ -195,23 +232,17 @@ def _evidence(models: Sequence[Model], window: int | None) -> str:
         "CHECK_VARIANCE": variance.ravel(),
         "CHECK_SCALE": np.maximum(prior, np.sqrt(prior)),
     }
-    lines = [array(name, values) for name, values in named.items()]
-    if window is not None:
-        lines += [array(name, values) for name, values in _free_evidence(models, window).items()]
-    return "\n".join([*lines, f"TOLERANCE = {TOLERANCE!r}"])
-
-
-def _free_evidence(models: Sequence[Model], window: int) -> dict[str, np.ndarray]:
-    """A free run through typical inputs, as far as it stays within its bounds."""
-    narx, joint = models[0].narx, JointModel(tuple(models))
-    x = _typical_regressors(models[0], narx.max_lag + N_STEPS)
-    column = {name: j for j, (name, _) in reversed(list(enumerate(narx.features)))}
-    u = x[:, [column[name] for name in narx.input_names]]
-    y = np.stack([x[:window, column[name]] for name in narx.output_names], axis=1) if window else np.empty((0, 1))
-    run = free_run(joint, u, y)
-    inside = window + (len(run.mean) if run.left is None else run.left)
-    path = np.concatenate([y, run.mean])[:inside]
-    return {"CHECK_U": u[: max(inside, window + 1)], "CHECK_Y_INIT": y, "CHECK_Y": path.ravel()}
+    if window is not None:  # a free run through typical inputs, as far as it stays within its bounds
+        narx = models[0].narx
+        x = _typical_regressors(models[0], narx.max_lag + N_STEPS)
+        column = {name: j for j, (name, _) in reversed(list(enumerate(narx.features)))}
+        u = x[:, [column[name] for name in narx.input_names]]
+        y = np.stack([x[:window, column[name]] for name in narx.output_names], axis=1) if window else np.empty((0, 1))
+        run = free_run(JointModel(tuple(models)), u, y)
+        inside = window + (len(run.mean) if run.left is None else run.left)
+        path = np.concatenate([y, run.mean])[:inside]
+        named |= {"CHECK_U": u[: max(inside, window + 1)], "CHECK_Y_INIT": y, "CHECK_Y": path.ravel()}
+    return [_array(name, values) for name, values in named.items()]
 
 
 def _typical_regressors(model: Model, n: int) -> np.ndarray:
@@ -223,26 +254,13 @@ def _typical_regressors(model: Model, n: int) -> np.ndarray:
     return np.asarray(model.scaling.offset + z @ np.linalg.pinv(model.scaling.linear_part()).T)
 
 
-def _check(text: str) -> None:
-    """Run the self-check of a text.
+def _array(name: str, values: np.ndarray) -> str:
+    """Assignment of an array."""
+    shape = "".join(f", {size}" for size in values.shape)
+    return f'{name} = numbers("""{_block(values)}"""{shape})'
 
-    Raises
-    ------
-    SourceError
-        It fails.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "exported.py"
-        path.write_text(text, encoding="utf-8")
-        try:
-            deviation = runpy.run_path(str(path))["self_check"]()
-        except Exception as error:
-            raise SourceError(
-                f"the model cannot be exported: its formulas alone, fed with arrays, fail ({type(error).__name__}: "
-                f"{error}); write a kernel's row and a mean function with NumPy, math and plain arithmetic only"
-            ) from error
-    if not deviation < TOLERANCE:
-        raise SourceError(
-            f"the model cannot be exported: its formulas alone, fed with arrays, deviate by {deviation:.3g}; a branch "
-            "that depends on a value is a likely reason, or a badly conditioned model"
-        )
+
+def _block(values: np.ndarray) -> str:
+    """Numbers as the words of a text, each so that it is read back bit for bit."""
+    words = [repr(value) for value in np.ravel(values).tolist()]
+    return "\n".join(["", *textwrap.wrap(" ".join(words), WIDTH), ""])

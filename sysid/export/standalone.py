@@ -1,11 +1,11 @@
-"""What an exported model computes, with NumPy alone; the text of this module is copied into the exported files.
+"""What an exported model computes, with NumPy alone: everything below this docstring is copied into the exported files.
 
-All functions are free of the toolbox. A kernel's formula is its `row`: its loop over points runs once, and what it
-takes for numbers are arrays of all points.
+It runs with Python 3.9 and NumPy 1.20, too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,12 +13,13 @@ import numpy as np
 
 
 class Part(NamedTuple):
-    """Gaussian process of one output; N points of p features, from the oldest to the youngest."""
+    """Gaussian process of one output; N points from the oldest to the youngest, in q coordinates of p features."""
 
-    covariance: Callable[[Any, Any], Any]  # of points and others, each by coordinate
-    prior_mean: Callable[[Any], Any]  # of regressors (n, p) in their own units
+    kernel: tuple[Callable[..., Any], Any]  # formula and its parameters; of a sum or product: and its parts
+    intercept: float  # of the mean function, unit of the target
+    slopes: np.ndarray  # (p,) of the mean function
     offset: np.ndarray  # (p,) subtracted from the features
-    matrix: np.ndarray  # (q, p) from features to the q coordinates of the points
+    matrix: np.ndarray  # (q, p) from features to coordinates
     points: np.ndarray  # (N, q)
     weights: np.ndarray  # (N,) (K + noise_variance I)^-1 y
     whitened: np.ndarray  # (N,) F y
@@ -27,27 +28,114 @@ class Part(NamedTuple):
     highest: float  # output in free run, its unit
 
 
-def filled(row: Callable[..., None], parameters: Sequence[float], points: np.ndarray, x: np.ndarray) -> Any:
-    """Covariances of points and x, each by coordinate (q, ...), by the formula `row` of a single pair."""
-    out = [0.0]
-    row(points, 1, 1, len(points), x, parameters, out)
-    return out[0]
+class ExportedModel(NamedTuple):
+    """Models of one or several outputs over the same regressors."""
+
+    parts: Sequence[Part]  # one per target
+    outputs: Sequence[str]
+    inputs: Sequence[str]
+    features: Sequence[tuple[str, int]]  # signal and lag of every column of a regressor
+    is_change: bool  # whether the target is y[k] - y[k-1]
+    window: int  # first outputs that a free run needs
+
+    def predict(self, regressors: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and latent variance of the targets at regressors (n, p): (n,), or (n, number of targets) of several."""
+        x, p = np.asarray(regressors, dtype=float), len(self.features)
+        if x.ndim != 2 or x.shape[1] != p or not np.isfinite(x).all():
+            raise ValueError(f"regressors: expected finite numbers (n, {p}), got shape {x.shape}")
+        found = [moments(part, x) for part in self.parts]
+        return shaped([mean for mean, _ in found]), shaped([variance for _, variance in found])
+
+    def regressors(self, u: Any, y: Any) -> np.ndarray:
+        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y, L the largest lag."""
+        inputs, outputs = columns(u, self.inputs, "u"), columns(y, self.outputs, "y")
+        if len(inputs) != len(outputs):
+            raise ValueError(f"expected u and y of one length, got {len(inputs)} and {len(outputs)}")
+        first = max([lag for _, lag in self.features])
+        return lagged(self.features, self.signals(inputs, outputs), np.arange(first, len(outputs)))
+
+    def simulate(self, u: Any, y_init: Any) -> np.ndarray:
+        """Outputs in free run, (n,) or (n, number of outputs), from inputs u and the first outputs y_init.
+
+        The first outputs are returned as they are; lags that reach before them hold the first.
+        """
+        inputs, first = columns(u, self.inputs, "u"), columns(y_init, self.outputs, "y_init")
+        n, start = len(inputs), len(first)
+        if not self.window <= start < n:
+            raise ValueError(f"y_init: expected {self.window} to {n - 1} first outputs, got {start}")
+        signals = self.signals(inputs, np.concatenate([first, np.zeros((n - start, len(self.outputs)))]))
+        for k in range(start, n):
+            x = lagged(self.features, signals, k)
+            for i, name in enumerate(self.outputs):
+                y = mean_only(self.parts[i], x) + (signals[name][k - 1] if self.is_change else 0.0)
+                signals[name][k] = min(max(y, self.parts[i].lowest), self.parts[i].highest)
+        return shaped([signals[name] for name in self.outputs])
+
+    def signals(self, inputs: np.ndarray, outputs: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns of inputs and outputs by name."""
+        signals = {name: outputs[:, i] for i, name in enumerate(self.outputs)}
+        signals.update({name: inputs[:, i] for i, name in enumerate(self.inputs)})
+        return signals
 
 
 def moments(part: Part, regressors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and latent variance (n,) of the target at regressors (n, p)."""
     z = (regressors - part.offset) @ part.matrix.T
-    k = part.covariance(part.points.T[:, None, :], z.T[:, :, None])  # (n, N)
+    k = covariance(part.kernel, part.points.T[:, None, :], z.T[:, :, None])  # (n, N)
     white = k @ part.factor.T
-    variance = part.covariance(z.T, z.T) - (white * white).sum(axis=1)
-    return white @ part.whitened + part.prior_mean(regressors), np.maximum(variance, 0.0)
+    variance = covariance(part.kernel, z.T, z.T) - (white * white).sum(axis=1)
+    prior = part.intercept + (regressors * part.slopes).sum(axis=1)
+    return white @ part.whitened + prior, np.maximum(variance, 0.0)
 
 
 def mean_only(part: Part, regressor: np.ndarray) -> float:
     """Mean of the target at one regressor (p,)."""
     z = part.matrix @ (regressor - part.offset)
-    k = part.covariance(part.points.T, z[:, None])
-    return float(part.prior_mean(regressor[None])[0] + part.weights @ k)
+    k = covariance(part.kernel, part.points.T, z[:, None])
+    return float(part.intercept + (regressor * part.slopes).sum() + part.weights @ k)
+
+
+def covariance(kernel: tuple[Callable[..., Any], Any], points: np.ndarray, x: np.ndarray) -> Any:
+    """Covariances of points and x, each by coordinate (q, ...)."""
+    formula, parameters = kernel
+    return formula(parameters, points, x)
+
+
+def squared_exponential(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
+    """``variance exp(-r^2 / 2)``; parameters: variance, length scales."""
+    return parameters[0] * np.exp(-0.5 * squared_distances(points, x, parameters[1:]))
+
+
+def matern_32(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
+    """``variance (1 + a) exp(-a)``, ``a = sqrt(3) r``; parameters: variance, length scales."""
+    a = np.sqrt(3.0 * squared_distances(points, x, parameters[1:]))
+    return parameters[0] * (1.0 + a) * np.exp(-a)
+
+
+def matern_52(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
+    """``variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r``; parameters: variance, length scales."""
+    a = np.sqrt(5.0 * squared_distances(points, x, parameters[1:]))
+    return parameters[0] * (1.0 + a + a * a / 3.0) * np.exp(-a)
+
+
+def linear(parameters: np.ndarray, points: np.ndarray, x: np.ndarray) -> Any:
+    """``offset variance + sum_d weight variance_d points_d x_d``; parameters: those variances."""
+    return parameters[0] + sum(parameters[1 + d] * points[d] * x[d] for d in range(len(x)))
+
+
+def total(parts: Sequence[Any], points: np.ndarray, x: np.ndarray) -> Any:
+    """Sum of the covariances of the parts."""
+    return sum(covariance(part, points, x) for part in parts)
+
+
+def product(parts: Sequence[Any], points: np.ndarray, x: np.ndarray) -> Any:
+    """Product of the covariances of the parts."""
+    return math.prod(covariance(part, points, x) for part in parts)
+
+
+def squared_distances(points: np.ndarray, x: np.ndarray, length_scales: np.ndarray) -> Any:
+    """``r^2 = sum_d ((points_d - x_d) / length scale_d)^2``."""
+    return sum(((points[d] - x[d]) / length_scales[d]) ** 2 for d in range(len(x)))
 
 
 def lagged(features: Sequence[tuple[str, int]], signals: Mapping[str, np.ndarray], k: Any) -> np.ndarray:
@@ -64,20 +152,9 @@ def columns(values: Any, names: Sequence[str], kind: str) -> np.ndarray:
     return array
 
 
-def run_freely(
-    parts: Sequence[Part],
-    features: Sequence[tuple[str, int]],
-    signals: dict[str, np.ndarray],
-    outputs: Sequence[str],
-    start: int,
-    is_change: bool,
-) -> None:
-    """Fill the outputs among the signals, each (n,), from sample `start` on with predicted means within the limits."""
-    for k in range(start, len(signals[outputs[0]])):
-        x = lagged(features, signals, k)
-        for i, name in enumerate(outputs):
-            y = mean_only(parts[i], x) + (signals[name][k - 1] if is_change else 0.0)
-            signals[name][k] = min(max(y, parts[i].lowest), parts[i].highest)
+def shaped(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """(n,) of a single array (n,), (n, number of arrays) of several."""
+    return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
 
 
 def numbers(text: str, *shape: int) -> np.ndarray:

@@ -10,11 +10,9 @@ from two_rooms import TwoRooms
 from experiments.automatic import N_POINTS, REHEARSAL, AutomaticNarx
 from experiments.identification import narx_of, source_of
 from experiments.plant import Plant, plant_of
-from simulators import Interpolation, MeasurementNoise
-from simulators.controllers.open_loop import OpenLoop
-from simulators.excitation.multisine import Multisine
-from sysid.narx import Narx, OnMissing, Target
-from sysid.recordings import Recordings, make_record, part
+from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
+from sysid import Narx, OnMissing, Recordings, Target, make_record
+from sysid.data.source import part
 
 SMALL = ("duration=120samples", "training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 TANKS = ("system=cascaded_tanks", "excitation.offset=4")

@@ -16,7 +16,7 @@ from experiments.benchmarks.material import narx_samples, online_gp
 from experiments.benchmarks.plan import Plan, benchmark_names
 from experiments.benchmarks.textbook import TextbookGP
 from experiments.launch import CONF
-from sysid.criteria import MeanRelevance
+from sysid import MeanRelevance
 
 NAMES = [
     "replacement",

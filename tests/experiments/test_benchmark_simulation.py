@@ -9,10 +9,8 @@ from scipy.integrate import solve_ivp
 
 from experiments.benchmarks.adaptive import N_STRETCHES, TOLERANCES, Adaptive, compiled_rates, loosest, plain_rates
 from experiments.benchmarks.sampled_problem import bouc_wen_problem, building_problem, multisine
-from simulators import closed_loop
-from simulators.controllers.pi import PI
-from simulators.integrators import integrate
-from simulators.weather.synthetic import SyntheticWeather
+from simulators import PI, SyntheticWeather, closed_loop
+from simulators.runge_kutta import integrate
 
 DAY = 86400.0
 

@@ -8,11 +8,7 @@ from numba import config as numba_config
 
 from experiments.cache.cache import Cache
 from experiments.cache.trained import CachedTraining
-from sysid.adaptive import Adaptive
-from sysid.mean import ConstantMean, ZeroMean
-from sysid.narx import Narx
-from sysid.start import InitialSamples, Start
-from sysid.training import Fixed, MaximumAPosteriori, Training
+from sysid import Adaptive, ConstantMean, Fixed, InitialSamples, MaximumAPosteriori, Narx, Start, Training, ZeroMean
 
 if numba_config.DISABLE_JIT:
     pytest.skip("nothing here is compiled", allow_module_level=True)

@@ -54,7 +54,7 @@ def test_the_packages_and_their_versions_count(monkeypatch):
 
 def test_own_and_standard_targets_add_nothing():
     own = {
-        "a": {"_target_": "sysid.training.Fixed"},
+        "a": {"_target_": "sysid.Fixed"},
         "b": [{"_target_": "math.sqrt"}],
         "c": {"_target_": "numpy.array"},
     }

@@ -15,8 +15,8 @@ from experiments.collection.sweep_folder import read_sweep
 from experiments.collection.table import markdown_text
 from sysid import store
 
-MEAN = {"_target_": "sysid.criteria.mean_relevance.MeanRelevance"}
-PRIOR = {"_target_": "sysid.criteria.prior_entropy.PriorEntropy"}
+MEAN = {"_target_": "sysid.MeanRelevance"}
+PRIOR = {"_target_": "sysid.PriorEntropy"}
 NODES = {"mean_relevance": MEAN, "prior_entropy": PRIOR}
 SEEDS = (0, 1)
 
@@ -104,8 +104,8 @@ def test_an_unfinished_job_takes_what_the_others_agree_in(tmp_path):
         ("key", 1, {"key": {"a": 1}}, None),
         ("reduction", "own", {"reduction": {"_target_": "elsewhere.Own"}}, None),
         ("reduction", "prior_entropy", {"reduction": MEAN}, "mean_relevance"),
-        ("acceptance", "none", {"acceptance": {"_target_": "sysid.acceptance.AcceptAll"}}, None),
-        ("insertion", "always", {"insertion": {"_target_": "sysid.insertion.error.ErrorThreshold"}}, None),
+        ("acceptance", "none", {"acceptance": {"_target_": "sysid.AcceptAll"}}, None),
+        ("insertion", "always", {"insertion": {"_target_": "sysid.ErrorThreshold"}}, None),
     ],
 )
 def test_what_is_taken_from_a_configuration(key, value, configuration, expected, tmp_path):

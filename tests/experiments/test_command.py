@@ -65,10 +65,12 @@ def test_progress_bar_on_a_terminal(monkeypatch):
     """Rate, size of the dictionary and running SMSE."""
     import io
 
+    import numpy as np
+
     from experiments import progress
     from experiments.progress import EVERY, Progress
-    from sysid.identify import Step
-    from sysid.result import NO_REPORT
+    from sysid.narx.lags import LagRows
+    from sysid.stream import NOT_PREDICTED, Block
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -78,8 +80,9 @@ def test_progress_bar_on_a_terminal(monkeypatch):
     monkeypatch.setattr(progress, "tqdm", lambda **options: original(file=screen, ncols=120, **options))
     with Progress(2 * EVERY) as bar:
         for k in range(2 * EVERY):
-            target = float(k % 2)
-            bar.step(Step(900.0 * k, target, 0.0, NO_REPORT._replace(mean=0.5, n_points=17), 17))
+            record = NOT_PREDICTED.copy()
+            record["mean"], record["n_points"] = 0.5, 17
+            bar.show(Block(LagRows(np.zeros((1, 1)), np.array([float(k % 2)]), np.array([k])), record))
     shown = screen.getvalue()
     assert "17 points" in shown
     assert "SMSE 1.000" in shown

@@ -17,25 +17,24 @@ from running import CONF, PLAIN, ROOT, configured
 import simulators
 import sysid
 from experiments.automatic import AutomaticNarx
+from experiments.build import build_one
 from experiments.launch import check_keys
-from simulators import MeasurementNoise, System
-from simulators.controllers.controller import Controller
-from simulators.controllers.open_loop import OpenLoop
-from simulators.excitation.excitation import Excitation
-from simulators.functions import StaticFunction
-from simulators.sampling import Sampling
-from simulators.weather.weather import Weather
-from sysid.acceptance import Acceptance
-from sysid.criteria import Criterion
-from sysid.data.source import DataSource
-from sysid.insertion import Insertion
-from sysid.kernels import Form
-from sysid.mean import MeanFunction
-from sysid.narx import Narx
-from sysid.orders import Orders
-from sysid.propagation import AboutPath, Propagation
-from sysid.selection import Selection
-from sysid.training import Training
+from simulators import Controller, Excitation, MeasurementNoise, OpenLoop, Sampling, StaticFunction, System, Weather
+from sysid import (
+    AboutPath,
+    Acceptance,
+    Criterion,
+    DataSource,
+    Insertion,
+    Kernel,
+    MeanFunction,
+    Narx,
+    Orders,
+    Propagation,
+    Selection,
+    Training,
+)
+from sysid.model.description import name_of
 
 if PLAIN:
     pytest.skip("configurations are composed alike without the compiler", allow_module_level=True)
@@ -45,7 +44,7 @@ ROLES = {
     "controller": Controller,
     "weather": Weather,
     "narx": Narx,
-    "kernel": Form,
+    "kernel": Kernel,
     "training": Training,
     "mean": MeanFunction,
     "insertion": Insertion,
@@ -143,8 +142,8 @@ def test_defaults_are_the_documented_ones():
     config = configured()
     assert config.duration == "35041samples"
     assert (config.system._target_, config.controller._target_) == (
-        "simulators.systems.building.Building",
-        "simulators.controllers.pi.PI",
+        "simulators.Building",
+        "simulators.PI",
     )
     assert config.insertion.error_threshold == 0.1
     assert config.budget == 100
@@ -199,7 +198,15 @@ def test_matched_acceptance_follows_the_reduction():
 def test_every_target_is_a_class_of_ours(file, node):
     target = get_class(node["_target_"])
     assert inspect.isclass(target)
-    assert f"{target.__module__}.{target.__qualname__}" == node["_target_"], "name the defining module"
+    package = target.__module__.partition(".")[0]
+    name = target.__qualname__ if package in ("sysid", "simulators") else f"{target.__module__}.{target.__qualname__}"
+    assert node["_target_"] in (name, f"{package}.{name}"), "name the public class, or the defining module"
+
+
+def fields_to_state(target):
+    """Fields that a yaml states: all, but of a kernel only its parts, since a training fills the rest."""
+    names = {field.name for field in dataclasses.fields(target) if field.init}
+    return names & {"parts"} if issubclass(target, Kernel) else names
 
 
 def plain(value):
@@ -209,9 +216,8 @@ def plain(value):
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if dataclasses.is_dataclass(value):
-        name = f"{type(value).__module__}.{type(value).__qualname__}"
-        return {"_target_": name} | {
-            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        return {"_target_": name_of(type(value))} | {
+            name: plain(getattr(value, name)) for name in fields_to_state(type(value))
         }
     return value
 
@@ -225,7 +231,8 @@ def test_yaml_equals_the_defaults_of_the_class(file, node):
     target = get_class(node["_target_"])
     assert dataclasses.is_dataclass(target)
     for field in dataclasses.fields(target):
-        if not field.init or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if field.name not in fields_to_state(target) or not has_default:
             continue
         factory = field.default_factory
         default = factory() if factory is not dataclasses.MISSING else field.default
@@ -243,10 +250,24 @@ def test_yaml_equals_the_defaults_of_the_class(file, node):
 @pytest.mark.parametrize(("file", "node"), TARGETS, ids=node_id)
 def test_yaml_states_every_field_and_no_other(file, node):
     target = get_class(node["_target_"])
-    fields = {field.name for field in dataclasses.fields(target) if field.init}
     groups = [next(iter(entry)) for entry in node.get("defaults", []) if isinstance(entry, dict)]
     of_other_files = {group.rpartition("@")[2] for group in groups if not group.startswith("override")}
-    assert (set(node) | of_other_files) - {"_target_", "defaults"} == fields
+    assert (set(node) | of_other_files) - {"_target_", "defaults"} == fields_to_state(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("sysid.SquaredExponentialForm", "sysid.SquaredExponential"),
+        ("sysid.kernels.squared_exponential.SquaredExponentialForm", "sysid.SquaredExponential"),
+        ("sysid.criteria.prior_entropy.PriorEntropy", "sysid.PriorEntropy"),
+        ("simulators.systems.van_der_pol.VanDerPol", "simulators.VanDerPol"),
+    ],
+)
+def test_targets_of_earlier_configurations_are_answered_with_the_public_name(target, name):
+    for description in ({"_target_": target}, {"_target_": "sysid.Sum", "parts": [{"_target_": target}]}):
+        with pytest.raises(ValueError, match=rf"^kernel: _target_ must be {name}, .* got {target}$"):
+            build_one(OmegaConf.create(description), "kernel")
 
 
 @pytest.mark.parametrize("role", [*ROLES.values(), *MORE_ROLES.values()], ids=lambda role: role.__name__)
@@ -324,7 +345,7 @@ def test_a_class_from_outside_needs_only_a_yaml(tmp_path, monkeypatch):
     (tmp_path / "insertion" / "mine.yaml").write_text("_target_: outside_rule.Sometimes\nshare: 0.5\n")
     (tmp_path / "outside_rule.py").write_text(
         "from dataclasses import dataclass\nimport numpy as np\n"
-        "from sysid.insertion import Insertion\n\n"
+        "from sysid import Insertion\n\n"
         "@dataclass(frozen=True)\nclass Sometimes(Insertion):\n    share: float\n\n"
         "    @staticmethod\n    def formula(error, variance, parameters):\n"
         "        return abs(error) > parameters[0]\n\n"

@@ -1,8 +1,10 @@
 """`sysid-export`: a stored model becomes a Python file."""
 
+import importlib
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,13 +12,8 @@ from hydra import compose, initialize_config_dir
 from running import CONF, PLAIN
 
 from experiments.exportation import run
-from sysid import OnlineGP, SquaredExponential
-from sysid.joint import JointModel
-from sysid.mean import ConstantMean
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.scaling import Scaling
-from sysid.store import StoreError
+from experiments.validation.run import run as validate
+from sysid import ConstantMean, JointModel, Model, Narx, OnlineGP, Scaling, SquaredExponential, StoreError
 
 X = np.random.default_rng(0).normal(size=(8, 3))
 
@@ -73,6 +70,42 @@ def test_mistakes(overrides, error, words, tmp_path):
     with pytest.raises(error, match=words):
         run(configured(*(text.format(tmp_path) for text in overrides)), tmp_path)
     assert sorted(tmp_path.iterdir()) == before
+
+
+OWN = """
+from dataclasses import dataclass
+from sysid import ZeroMean
+
+@dataclass(frozen=True)
+class Own(ZeroMean):
+    pass
+"""
+
+
+@pytest.mark.parametrize("override", ["+trusted=[own_room]", "trusted=[own_room.Own]"])
+def test_a_class_of_ones_own_must_be_trusted(override, tmp_path, monkeypatch):
+    """Then the export is refused by its name, and the validation asks for data."""
+    (tmp_path / "own_room.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "model.nc"
+    replace(model(), mean=importlib.import_module("own_room").Own()).save(path)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        validation, plain = (compose("validate", overrides=[f"model={path}", *more]) for more in ([override], []))
+    sys.modules.pop("own_room")
+    for call in (lambda: run(configured(f"model={path}"), tmp_path), lambda: validate(plain, tmp_path)):
+        with pytest.raises(StoreError, match=r"trust it .* \+trusted=\[own_room.Own\]"):
+            call()
+    with pytest.raises(ValueError, match=r"own_room\.Own cannot be exported"):
+        run(configured(f"model={path}", override), tmp_path)
+    sys.modules.pop("own_room")
+    with pytest.raises(ValueError, match="data"):
+        validate(validation, tmp_path)
+    sys.modules.pop("own_room")
+
+
+def test_trusted_is_a_list(tmp_path):
+    with pytest.raises(ValueError, match="trusted must be a list"):
+        run(configured("model=model.nc", "trusted=own_room"), tmp_path)
 
 
 @pytest.mark.skipif(PLAIN, reason="the command is the same without the compiler")

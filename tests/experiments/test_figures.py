@@ -12,9 +12,8 @@ from experiments import figures
 from experiments.canvas import label_of
 from experiments.clock import detail, on_clock_of, with_clock
 from experiments.signal_figure import signals
-from sysid import store
-from sysid.recordings import Recordings, make_record
-from sysid.result import INITIAL, ONLINE, VALIDATION
+from sysid import Recordings, make_record, store
+from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 if PLAIN:
     pytest.skip("figures are drawn alike without the compiler", allow_module_level=True)

@@ -8,7 +8,7 @@ import pytest
 from running import BUDGET, N_INITIAL, SHORT, bits, command, data_of, execute, phases, summary_of
 
 from experiments.summary import _quality_warnings
-from sysid.model import Model
+from sysid import Model
 
 FOLLOWING = ("training=adaptive", *SHORT, "training.interval=10", "training.significance=0.2")
 
@@ -86,17 +86,17 @@ def test_advice_names_what_is_not_yet_done():
 
 def test_a_stream_that_ends_early_is_kept(tmp_path, monkeypatch):
     from experiments.launch import Stopped
-    from sysid.identify import Identification
+    from sysid import Identification
 
-    original, calls = Identification.observe, []
+    original, calls = Identification.observe_many, []
 
-    def observe(self, regressor, target, *, follows):
+    def observe(self, regressors, targets, *, follows):
         calls.append(1)
         if len(calls) > N_INITIAL + 45:
             raise KeyboardInterrupt
-        return original(self, regressor, target, follows=follows)
+        return original(self, regressors, targets, follows=follows)
 
-    monkeypatch.setattr(Identification, "observe", observe)
+    monkeypatch.setattr(Identification, "observe_many", observe)
     with pytest.raises(Stopped):
         execute(tmp_path, *FOLLOWING)
     summary, result = summary_of(tmp_path), data_of(tmp_path, "result")

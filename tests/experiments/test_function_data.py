@@ -5,8 +5,7 @@ import pytest
 from running import execute, summary_of
 
 from experiments.function_data import FunctionData
-from simulators.functions import Himmelblau, Rosenbrock
-from simulators.sampling import Sobol, Uniform
+from simulators import Himmelblau, Rosenbrock, Sobol, Uniform
 
 
 def test_rows_and_grid_are_values_of_the_function():

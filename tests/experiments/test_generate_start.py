@@ -8,7 +8,7 @@ from generating import SHORT, configured, generate
 from running import PLAIN
 
 from experiments.benchmark_folder.start import Starts
-from simulators.systems.van_der_pol import VanDerPol
+from simulators import VanDerPol
 from sysid.store import read_groups
 
 if PLAIN:

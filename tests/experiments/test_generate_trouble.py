@@ -11,7 +11,7 @@ from running import PLAIN, ROOT, said
 
 from experiments.benchmark_folder import card, writer
 from simulators import DivergenceError
-from sysid.store import StoreError
+from sysid import StoreError
 
 if PLAIN:
     pytest.skip("trouble ends alike without the compiler", allow_module_level=True)

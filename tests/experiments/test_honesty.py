@@ -10,9 +10,8 @@ from running import SHORT, execute
 
 from experiments.interrupt import deferred_interrupt
 from experiments.summary import _quality_warnings
-from sysid import OnlineGP, SquaredExponential
-from sysid.dictionary import REFRESH_INTERVAL
-from sysid.identify import Identification
+from sysid import Identification, OnlineGP, SquaredExponential
+from sysid.gp.dictionary import REFRESH_INTERVAL
 from sysid.store import read
 
 
@@ -35,15 +34,15 @@ def test_ctrl_c_waits_for_the_end_of_the_block():
 
 
 def test_an_unexpected_error_keeps_its_type_and_the_results(monkeypatch, tmp_path):
-    original, count = Identification.observe, []
+    original, count = Identification.observe_many, []
 
-    def failing(self, regressor, target, *, follows):
+    def failing(self, regressors, targets, *, follows):
         count.append(1)
         if len(count) > 70:
             raise TypeError("a mistake in somebody's criterion")
-        return original(self, regressor, target, follows=follows)
+        return original(self, regressors, targets, follows=follows)
 
-    monkeypatch.setattr(Identification, "observe", failing)
+    monkeypatch.setattr(Identification, "observe_many", failing)
     with pytest.raises(TypeError, match="somebody's criterion"):
         execute(tmp_path, *SHORT)
     assert summary_of(tmp_path)["partial"] is True

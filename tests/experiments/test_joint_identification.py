@@ -8,8 +8,7 @@ from numba import config as numba_config
 from running import configured
 
 from experiments.joint_identification import run
-from sysid.joint import JointModel
-from sysid.model import Model
+from sysid import JointModel, Model
 
 pytestmark = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="a command does the same without the compiler")
 

@@ -5,8 +5,7 @@ import pytest
 from hydra.utils import instantiate
 from running import CONF, SHORT, configured, execute, summary_of
 
-from sysid.kernels import Matern52Form
-from sysid.model import Model
+from sysid import Matern52, Model
 
 KERNELS = sorted(path.stem for path in (CONF / "kernel").glob("*.yaml"))
 
@@ -14,7 +13,7 @@ KERNELS = sorted(path.stem for path in (CONF / "kernel").glob("*.yaml"))
 @pytest.mark.parametrize("training", ["maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"])
 def test_every_training_takes_the_kernel_that_is_chosen(training):
     config = configured("kernel=matern_52", f"training={training}")
-    assert instantiate(config.training, _convert_="all").kernel == Matern52Form()
+    assert instantiate(config.training, _convert_="all").kernel == Matern52()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from running import BUDGET, CONF, DATA, PLAIN, SHORT, bits, configured, data_of, execute, phases, summary_of
 
-from sysid.model import Model
+from sysid import Model
 
 if PLAIN:
     pytest.skip(

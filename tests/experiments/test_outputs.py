@@ -19,9 +19,7 @@ from experiments.job_file import FILE, NUMBERS, VARIABLES, Outputs, outputs_of, 
 from experiments.joint_identification import run
 from experiments.launch import Stopped
 from experiments.validation import run as validation
-from sysid import store
-from sysid.joint import JointModel
-from sysid.model import Model
+from sysid import JointModel, Model, store
 
 LEAN = "outputs=lean"
 RECORD = ("data=csv", "data.inputs=[u]", "data.dt=0.5", "data.units={y:V}", "narx=orders", "narx.na=1", "narx.nb=1")
@@ -235,18 +233,19 @@ def interrupted(monkeypatch, run_number, n):
         calls.append(arguments)
         made = original(*arguments)
         if len(calls) == run_number:
-            observe, seen = made.observe, []
+            observe_many, seen = made.observe_many, []
 
-            def stopping(regressor, target, *, follows):
-                seen.append(target)
+            def stopping(regressors, targets, *, follows):
+                seen.append(targets)
                 if len(seen) == n:
                     raise KeyboardInterrupt
-                return observe(regressor, target, follows=follows)
+                return observe_many(regressors, targets, follows=follows)
 
-            made.observe = stopping
+            made.observe_many = stopping
         return made
 
     monkeypatch.setattr(identification, "prepare", prepare)
+    monkeypatch.setattr("experiments.recorded.BLOCK", 1)
 
 
 @pytest.mark.parametrize(("n", "has_model"), [(5, False), (30, True)])

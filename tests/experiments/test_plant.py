@@ -8,10 +8,7 @@ import pytest
 from running import CONF, PLAIN, bits, configured, data_of, execute, phases, summary_of
 
 from experiments.plant import plant_of
-from simulators import Interpolation, simulate
-from simulators.controllers.pi import PI
-from simulators.excitation.prbs import PRBS
-from simulators.noise import random_streams
+from simulators import PI, PRBS, Interpolation, random_streams, simulate
 from sysid import store
 
 if PLAIN:

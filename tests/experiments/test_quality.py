@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 from running import PLAIN, data_of, execute, phases, summary_of
 
-from sysid import OnlineGP
-from sysid.model import Model
-from sysid.scaling import Scaling
-from sysid.sparse import fit_sparse
+from sysid import Model, OnlineGP, Scaling, fit_sparse
 
 SEEDS = range(10)
 FULL = 2000  # points of the full GP

@@ -18,9 +18,7 @@ from experiments.studies.part import part_path, read_part, write_part
 from experiments.studies.report import check_folder, csv_text
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
 from experiments.studies.study import Unit
-from sysid import store
-from sysid.data.source import DataError
-from sysid.gp import log_marginal_likelihood
+from sysid import DataError, log_marginal_likelihood, store
 from tests.experiments.reproducing import COMMAND, command, configured, environment, quick_plan, said
 
 ALIKE = "processes start, end and go on alike without the compiler"

@@ -22,10 +22,7 @@ from running import (
 )
 from scipy.stats import norm
 
-from sysid import OnlineGP, SquaredExponential, store
-from sysid.lag_window import LagWindow
-from sysid.model import Model
-from sysid.narx import Narx
+from sysid import LagWindow, Model, Narx, OnlineGP, SquaredExponential, store
 
 PROMISED = {
     "smse",

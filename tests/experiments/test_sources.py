@@ -11,9 +11,8 @@ from experiments import identification, recorded
 from experiments.identification import narx_of, source_of
 from experiments.launch import Stopped
 from experiments.recorded import RecordedSource
-from sysid import store
-from sysid.narx import Narx
-from sysid.recordings import Recordings, make_record, part
+from sysid import Narx, Recordings, make_record, store
+from sysid.data.source import part
 
 if PLAIN:
     pytest.skip("records are read and told apart alike without the compiler", allow_module_level=True)
@@ -44,7 +43,7 @@ def files(tmp_path):
 
 
 LAGS = ("+narx.outputs.y=[1,3]", "+narx.inputs.u=[0,2]")
-TWO = (*LAGS, "narx._target_=sysid.narx.Narx", "~narx.max_order", "narx.target=y")
+TWO = (*LAGS, "narx._target_=sysid.Narx", "~narx.max_order", "narx.target=y")
 
 
 def naive_rows(signals, outputs=(1, 3), inputs=(0, 2)):
@@ -121,11 +120,11 @@ def test_a_source_of_records_counts_what_it_has_delivered():
     assert (source.n_samples, source.n_identified, source.n_seen) == (13, 9, 0)
     seen = []
     for segment in source.segments():
-        seen += [(segment.record, s.time, s.output.tolist(), s.input.tolist()) for s in segment.samples]
-    assert seen[:2] == [(0, 0.0, [0.0], [0.0]), (0, 0.5, [1.0], [1.0])]
-    assert seen[6:] == [(1, 0.5 * k, [float(k * k)], [float(k)]) for k in range(3)]
+        seen += [(segment.record, s.output.tolist(), s.input.tolist()) for s in segment.samples]
+    k = np.arange(6.0)[:, None]
+    assert seen == [(0, (k * k).tolist(), k.tolist()), (1, (k * k)[:3].tolist(), k[:3].tolist())]
     assert source.n_seen == 9
-    assert [s.time for s in source.finish()] == [1.0, 1.5, 2.0, 2.5]
+    assert [s.input.ravel().tolist() for s in source.finish()] == [[2.0, 3.0, 4.0, 5.0]]
     assert source.n_seen == 13
 
 
@@ -248,6 +247,7 @@ def test_a_stored_benchmark_keeps_its_own_parts(tmp_path):
 
 def interrupted(monkeypatch, n, error):
     """End a recorded run after n samples."""
+    monkeypatch.setattr(recorded, "BLOCK", 1)
     original = RecordedSource._samples
 
     def samples(self, record):

@@ -24,10 +24,9 @@ from experiments.studies.significant import significant
 from experiments.studies.study import Unit
 from experiments.studies.tasks.building import NARX, BuildingTask
 from experiments.studies.tasks.task import Rows, TaskData
-from simulators.systems.building import Building
-from sysid import SquaredExponential, store
-from sysid.formula import PLAIN
-from sysid.training import Hyperparameters
+from simulators import Building
+from sysid import Hyperparameters, SquaredExponential, store
+from sysid.gp.formula import PLAIN
 
 STUDY = BaselinesStudy()
 TOO_SLOW = "dozens of trainings take minutes in plain Python"

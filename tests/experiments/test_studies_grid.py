@@ -18,8 +18,7 @@ from experiments.studies.plan import Plan
 from experiments.studies.report import csv_text
 from experiments.studies.setting import Setting, data_of, hyperparameters_of
 from experiments.studies.study import Unit
-from sysid.criteria import LogPredictiveDensity, MeanRelevance, PriorEntropy
-from sysid.online import OnlineGP
+from sysid import LogPredictiveDensity, MeanRelevance, OnlineGP, PriorEntropy
 
 COLUMNS = "dataset,setting,reduction,acceptance,reference,smse,n_revised,accepted_percent,n_seeds"
 KIND = {

@@ -14,9 +14,8 @@ from experiments.studies.setting import Setting, hyperparameters_of
 from experiments.studies.stream import CRITERIA
 from experiments.studies.study import Unit
 from experiments.studies.tasks.catalogue import task_of
-from simulators.functions import Rastrigin
-from sysid.acceptance import ExceedsMinimum
-from sysid.online import OnlineGP
+from simulators import Rastrigin
+from sysid import ExceedsMinimum, OnlineGP
 
 BOX = ((-1.0, -3.0), (1.0, 5.0))
 

@@ -13,9 +13,7 @@ from experiments.studies.setting import Setting
 from experiments.studies.stream import CRITERIA
 from experiments.studies.study import Unit
 from experiments.studies.tasks.task import TaskData
-from sysid.kernels import SquaredExponential
-from sysid.online import OnlineGP
-from sysid.training import Hyperparameters
+from sysid import Hyperparameters, OnlineGP, SquaredExponential
 
 NOISE, N, SEEDS = 1e-2, 9, 3
 START = Hyperparameters(SquaredExponential(2.0, [0.7, 1.1]), NOISE, 0.0)

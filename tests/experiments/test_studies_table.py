@@ -23,11 +23,17 @@ from experiments.studies.table_markdown import cell_text
 from experiments.studies.table_summary import select, summaries, with_own_thresholds
 from experiments.studies.table_verdict import count
 from experiments.studies.threshold import exceeded_by, is_meaningless, own_threshold, surprise
-from sysid.acceptance import AcceptAll, ExceedsMinimum
-from sysid.criteria import MeanRelevance, PriorEntropy
-from sysid.insertion import Always, ErrorThreshold, VarianceThreshold
-from sysid.kernels import SquaredExponential
-from sysid.online import OnlineGP
+from sysid import (
+    AcceptAll,
+    Always,
+    ErrorThreshold,
+    ExceedsMinimum,
+    MeanRelevance,
+    OnlineGP,
+    PriorEntropy,
+    SquaredExponential,
+    VarianceThreshold,
+)
 
 COLUMNS = (
     "dataset,setting,criterion,acceptance,reference,threshold,smse,smse_published,n_revised,n_revised_published,"

@@ -53,7 +53,7 @@ def test_the_building_has_the_rows_of_the_paper(loaded):
 
 
 def test_a_record_keeps_its_order(loaded):
-    from sysid.data.concrete import ConcreteData
+    from sysid import ConcreteData
 
     data, recordings = loaded("concrete"), ConcreteData().load()
     strength = recordings.estimation[0][recordings.outputs[0]].values

@@ -17,7 +17,7 @@ from experiments.studies.stream import CRITERIA, VARIANTS, Outcome, acceptance_o
 from experiments.studies.study import Unit
 from experiments.studies.sweep_remark import remarks
 from experiments.studies.threshold_sweep import DIMENSIONS, BuildingSweep, VanDerPolSweep, baseline_smse
-from sysid.insertion import ErrorThreshold
+from sysid import ErrorThreshold
 
 SWEEPS = {"van_der_pol": VanDerPolSweep(), "building": BuildingSweep()}
 COUNTED = [name for name in Outcome._fields if name != "seconds"]
@@ -93,7 +93,7 @@ def test_variants_that_must_agree_are_computed_once(revised, offers):
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_no_reference_is_stricter_than_leave_one_out(plan, criterion):
     """Scores of a dictionary in both references: what lets variants that agree be computed once."""
-    from sysid.online import OnlineGP
+    from sysid import OnlineGP
 
     start, data = hyperparameters_of("van_der_pol", 0, Setting.trained, plan), data_of("van_der_pol", 0, plan)
     n, noise = len(data.initial_targets), start.noise_variance

@@ -214,7 +214,7 @@ SETTINGS = {
     "outputs": "lean",
     "cache": "/somewhere",
     "path": None,
-    "system": {"_target_": "simulators.systems.van_der_pol.VanDerPol", "dt": 0.1, "lags": [1, 2]},
+    "system": {"_target_": "simulators.VanDerPol", "dt": 0.1, "lags": [1, 2]},
     "hydra": {"launcher": {"_target_": "x"}, "job": {"num": 3}},
 }
 
@@ -231,7 +231,7 @@ SETTINGS = {
         lambda one: {name: value for name, value in one.items() if name != "path"},
         lambda one: one | {"system": one["system"] | {"dt": 0.1 + 1e-16}},
         lambda one: one | {"system": one["system"] | {"lags": [2, 1]}},
-        lambda one: one | {"system": one["system"] | {"_target_": "simulators.systems.bouc_wen.BoucWen"}},
+        lambda one: one | {"system": one["system"] | {"_target_": "simulators.BoucWen"}},
     ],
     ids=range(10),
 )

@@ -27,8 +27,7 @@ from running import (
 
 from experiments import identification
 from experiments.launch import Stopped
-from sysid import store
-from sysid.model import Model
+from sysid import Model, store
 
 if PLAIN:
     pytest.skip("trouble ends alike without the compiler", allow_module_level=True)
@@ -53,7 +52,7 @@ def refused(*overrides, folder):
         (["identified=0"], ["identified", "above 0", "0"]),
         (["identified=1.5"], ["identified", "at most 1", "1.5"]),
         (["budget=1"], ["budget", "at least 2", "1"]),
-        (["budget=2.5"], ["budget", "integer", "2.5"]),
+        (["budget=2.5"], ["budget", "whole number", "2.5"]),
         (["budget=-3"], ["budget", "at least 2"]),
         (["insertion.error_threshold=-0.1"], ["error_threshold", "at least 0", "-0.1"]),
         (["insertion.error_threshold=.nan"], ["error_threshold", "nan"]),
@@ -241,17 +240,17 @@ def test_a_partial_run_is_the_beginning_of_the_whole_one(finished, monkeypatch, 
 @pytest.mark.parametrize("phase", ["initial", "online"])
 def test_an_interrupt_between_a_sample_and_its_step_loses_nothing(phase, monkeypatch, tmp_path):
     """Ctrl-C may come at any moment, also when a sample is simulated but not yet learned from."""
-    from sysid.identify import Identification
+    from sysid import Identification
 
-    original, calls = Identification.observe, []
+    original, calls = Identification.observe_many, []
 
-    def observe(self, regressor, target, *, follows):
-        calls.append(target)
+    def observe_many(self, regressors, targets, *, follows):
+        calls.append(targets)
         if len(calls) == ENDS[phase]:
             raise KeyboardInterrupt
-        return original(self, regressor, target, follows=follows)
+        return original(self, regressors, targets, follows=follows)
 
-    monkeypatch.setattr(Identification, "observe", observe)
+    monkeypatch.setattr(Identification, "observe_many", observe_many)
     assert stopped(tmp_path, "figures=true").exit_code == 130
     summary = summary_of(tmp_path)
     assert summary["partial"] is True
@@ -260,7 +259,7 @@ def test_an_interrupt_between_a_sample_and_its_step_loses_nothing(phase, monkeyp
 
 
 def test_an_interrupt_while_training_keeps_the_trajectory(monkeypatch, tmp_path):
-    from sysid.training import MaximumLikelihood
+    from sysid import MaximumLikelihood
 
     def interrupted(self, inputs, targets, seed):
         raise KeyboardInterrupt
@@ -272,7 +271,7 @@ def test_an_interrupt_while_training_keeps_the_trajectory(monkeypatch, tmp_path)
 
 
 def test_a_failing_training_keeps_the_trajectory(monkeypatch, tmp_path):
-    from sysid.training import MaximumLikelihood
+    from sysid import MaximumLikelihood
 
     def failing(self, inputs, targets, seed):
         raise np.linalg.LinAlgError("covariance of 40 points is not positive definite")
@@ -411,7 +410,7 @@ def test_a_run_folder_that_cannot_be_made_ends_in_one_line(overrides, key, tmp_p
 
 def test_a_folder_of_the_users_called_conf_does_not_hide_ours(tmp_path):
     (tmp_path / "conf" / "system").mkdir(parents=True)
-    (tmp_path / "conf" / "system" / "own.yaml").write_text("_target_: simulators.systems.van_der_pol.VanDerPol\n")
+    (tmp_path / "conf" / "system" / "own.yaml").write_text("_target_: simulators.VanDerPol\n")
     process = subprocess.run(
         [*COMMAND, "--config-dir", "conf", "system=own", "--cfg", "job"],
         cwd=tmp_path,
@@ -421,7 +420,7 @@ def test_a_folder_of_the_users_called_conf_does_not_hide_ours(tmp_path):
         timeout=60,
     )
     assert process.returncode == 0, said(process)
-    assert "simulators.systems.van_der_pol.VanDerPol" in process.stdout
+    assert "simulators.VanDerPol" in process.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from scipy.stats import norm
 from validating import DT, LAGS, QUICK, configured, csv_file, model, recorded, saved, signals, stored, validate
 
 from experiments.validation.assessment import _about_path
-from sysid.forecast import RecordForecast
-from sysid.joint import JointModel
+from sysid import JointModel, RecordForecast
 
 MEASURES = {"rmse", "nrmse", "fit_percent", "r2", "smse", "msll", "nlpd", "n", "window"} | {
     f"coverage_{level}" for level in (50, 90, 95)

@@ -13,12 +13,10 @@ from experiments.launch import Stopped
 from experiments.validation.compatibility import check_loop
 from experiments.validation.loop import close_loop
 from experiments.validation.loop_comparison import _about
-from simulators.controllers.controller import Controller
-from simulators.controllers.pi import PI
-from sysid.dynamics import Dynamics
-from sysid.joint import JointModel
-from sysid.model import Model
-from sysid.validation import Z_95
+from simulators import PI, Controller
+from sysid import JointModel, Model
+from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.validation import Z_95
 
 WINDOW, N = 4, 25
 TANKS = ("system=cascaded_tanks", "controller=level_pi", "noise.std=0.01", "controller.schedule.hold=40")

@@ -11,11 +11,8 @@ from validating import DT, QUICK, csv_file, model, recorded, saved, signals, sto
 from experiments.validation.options import Options
 from experiments.validation.region import departures
 from experiments.validation.warning import _shortest
-from sysid import OnlineGP, SquaredExponential
-from sysid.mean import ConstantMean
-from sysid.model import Model
+from sysid import ConstantMean, Model, OnlineGP, SquaredExponential, Validation
 from sysid.store import read, write
-from sysid.validation import Validation
 
 
 @pytest.fixture

@@ -7,14 +7,7 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 from running import CONF
 
-from sysid import OnlineGP, SquaredExponential, store
-from sysid.joint import JointModel
-from sysid.mean import LinearMean
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.origin import Origin
-from sysid.recordings import make_record
-from sysid.scaling import Scaling
+from sysid import JointModel, LinearMean, Model, Narx, OnlineGP, Origin, Scaling, SquaredExponential, make_record, store
 
 DT = 0.5  # s
 UNITS = {"y": "V", "z": "degC", "u": "A"}

@@ -8,16 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-import simulators.systems
-from simulators import Signal, System
+from simulators import OpenLoop, Signal, System, closed_loop, simulate, simulate_many
 
 
-def concrete_systems():
-    """Every concrete system that a module of `simulators.systems` defines, by name."""
+def concrete_classes(package, role):
+    """Every concrete class of a role that a module of a package defines, by name."""
     found = set()
-    for module in pkgutil.walk_packages(simulators.systems.__path__, "simulators.systems."):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         for member in vars(importlib.import_module(module.name)).values():
-            if inspect.isclass(member) and issubclass(member, System) and not inspect.isabstract(member):
+            if inspect.isclass(member) and issubclass(member, role) and not inspect.isabstract(member):
                 found.add(member)
     return sorted(found, key=lambda member: member.__name__)
 
@@ -30,6 +29,16 @@ def random_input(ranges, n, seed=0):
         waves = np.sin(np.arange(n) * generator.uniform(0.2, 0.8) + generator.uniform(0, 2 * np.pi))
         columns.append(low + (high - low) * (0.5 + 0.5 * waves))
     return np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+
+
+def every_run(system, u, **options):
+    """The three ways to simulate a system of at most one input, to be called."""
+    exogenous = {} if u is None else {system.inputs[0].name: u}
+    return [
+        lambda: simulate(system, u, **options),
+        lambda: simulate_many(system, u, n_trajectories=2, **options),
+        lambda: closed_loop(system, OpenLoop(dt=getattr(system, "dt", 1.0)), exogenous, **options),
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""Static functions: published values, minima found by a search, gradients by differences, every error."""
+"""Static functions and the places where they are sampled: definitions, minima, gradients, stratification."""
 
-import dataclasses
+import itertools
 import math
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime, minimize, rosen, rosen_der
+from scipy.optimize import approx_fprime, minimize, rosen
+from scipy.stats import kstest
 
-from simulators.functions import Himmelblau, Rastrigin, Rosenbrock, SixHumpCamel, StaticFunction
+from simulators import Grid, Himmelblau, LatinHypercube, Rastrigin, Rosenbrock, SixHumpCamel, Sobol, Uniform
 
 FUNCTIONS = [Himmelblau(), Rastrigin(), SixHumpCamel(), Rosenbrock()]
 each = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: type(function).__name__)
@@ -29,51 +30,28 @@ def definition(function, x1, x2):
 
 
 @each
-def test_values_are_the_definition(function):
+def test_values_and_gradients_are_those_of_the_definition(function):
     x = places(function, 200)
     expected = [definition(function, float(a), float(b)) for a, b in x]
     np.testing.assert_allclose(function(x), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_the_last_term_of_six_hump_camel_is_the_one_of_the_textbooks():
-    assert SixHumpCamel()([0.0, -1.0]) == 0.0  # as misprinted in the paper: -8
-    assert SixHumpCamel()([1.0, 1.0]) == pytest.approx(4 - 2.1 + 1 / 3 + 1)
-
-
-@each
-def test_the_gradient_is_that_of_differences(function):
-    for x in places(function, 20, seed=1):
-        scale = 1 + np.abs(function.gradient(x)).max()
-        difference = approx_fprime(x, lambda z: float(function(z)), 1e-7)
-        np.testing.assert_allclose(function.gradient(x), difference, atol=2e-4 * scale)
-
-
-def test_the_gradient_of_rosenbrock_is_that_of_scipy():
-    for x in places(Rosenbrock(), 50, seed=2):
-        np.testing.assert_allclose(Rosenbrock().gradient(x), rosen_der(x), rtol=1e-13, atol=1e-13)
-
-
-@each
-def test_minima_are_where_they_are_said_to_be(function):
-    for place in function.minimisers:
-        assert np.all(np.array(function.lower) <= place)
-        assert np.all(place <= np.array(function.upper))
-        assert float(function(place)) == pytest.approx(function.minimum, abs=1e-15)
-        np.testing.assert_allclose(function.gradient(place), 0.0, atol=1e-13)
+    for place in x[:20]:
+        difference = approx_fprime(place, lambda z: float(function(z)), 1e-7)
+        scale = 1 + np.abs(function.gradient(place)).max()
+        np.testing.assert_allclose(function.gradient(place), difference, atol=2e-4 * scale)
 
 
 @each
 def test_a_search_finds_all_minima_and_none_below(function):
+    for place in function.minimisers:
+        assert np.all((np.array(function.lower) <= place) & (place <= np.array(function.upper)))
+        assert float(function(place)) == pytest.approx(function.minimum, abs=1e-15)
+        np.testing.assert_allclose(function.gradient(place), 0.0, atol=1e-13)
     bounds = list(zip(function.lower, function.upper, strict=True))
-    options = {"gtol": 1e-12, "ftol": 1e-15}
-    searches = [
-        minimize(function, start, jac=function.gradient, method="L-BFGS-B", bounds=bounds, options=options)
-        for start in places(function, 60, seed=3)
-    ]
-    lowest = min(search.fun for search in searches)
-    assert lowest == pytest.approx(function.minimum, abs=1e-9)
-    best = [search.x for search in searches if search.fun < function.minimum + 1e-8]
-    distance = np.array([[np.linalg.norm(x - np.array(place)) for place in function.minimisers] for x in best])
+    options = {"jac": function.gradient, "bounds": bounds, "options": {"gtol": 1e-12, "ftol": 1e-15}}
+    searches = [minimize(function, start, method="L-BFGS-B", **options) for start in places(function, 60, seed=3)]
+    assert min(search.fun for search in searches) == pytest.approx(function.minimum, abs=1e-9)
+    best = np.array([search.x for search in searches if search.fun < function.minimum + 1e-8])
+    distance = np.linalg.norm(best[:, np.newaxis] - np.array(function.minimisers), axis=-1)
     assert (distance.min(axis=1) < 1e-3).all(), "a minimum that is not published"
     assert (distance.min(axis=0) < 1e-3).all(), "a published minimum that nobody finds"
 
@@ -83,75 +61,103 @@ def test_any_shape_gives_the_same_numbers(function):
     x = places(function, 12)
     values, gradient = function(x), function.gradient(x)
     assert function(x[0]).shape == ()
-    assert values.dtype == gradient.dtype == np.float64
     np.testing.assert_array_equal(function(x.reshape(3, 4, 2)), values.reshape(3, 4))
     np.testing.assert_array_equal(function.gradient(x.reshape(3, 4, 2)), gradient.reshape(3, 4, 2))
     assert function(np.zeros((0, 2))).shape == (0,)
     assert function([1, 1]) == function([1.0, 1.0])
 
 
-@each
-def test_a_function_is_frozen_and_equal_to_another_of_its_kind(function):
-    assert function == type(function)()
-    assert hash(function) == hash(type(function)())
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        function.minimum = -1.0
-
-
-@pytest.mark.parametrize("call", [Rosenbrock().__call__, Rosenbrock().gradient])
-@pytest.mark.parametrize(
-    ("x", "kind", "message"),
-    [
-        (1.0, ValueError, r"Rosenbrock: expected places of shape \(..., 2\), got \(\)"),
-        ([1.0, 2.0, 3.0], ValueError, r"got \(3,\)"),
-        (np.zeros((2, 5)), ValueError, r"got \(2, 5\)"),
-        ([[0.0, 1.0], [0.0, np.nan]], ValueError, r"got nan at \(1, 1\)"),
-        ([np.inf, 1.0], ValueError, "finite inputs, got inf"),
-        (["a", "b"], TypeError, "real numbers, got dtype <U1"),
-        ([1j, 0], TypeError, "got dtype complex128"),
-    ],
-)
-def test_wrong_places_are_named(call, x, kind, message):
-    with pytest.raises(kind, match=message):
-        call(x)
-
-
-# --- records --------------------------------------------------------------------------------------
+def test_wrong_places_are_named():
+    nan, message = [[0.0, 1.0], [0.0, np.nan]], r"Rosenbrock: .*shape \(..., 2\), got "
+    bad = [(1.0, message), (np.zeros((2, 5)), message), (nan, r"nan at \(1, 1\)"), ([np.inf, 1.0], "inf")]
+    for call in (Rosenbrock(), Rosenbrock().gradient):
+        for x, message in bad:
+            with pytest.raises(ValueError, match=message):
+                call(x)
+        for x in (["a", "b"], [1j, 0]):
+            with pytest.raises(TypeError, match="real numbers"):
+                call(x)
 
 
 @each
-def test_a_record_holds_rows_in_their_order(function):
+def test_a_record_holds_rows_of_its_own_in_their_order(function):
     x = places(function, 7)
-    record = function.to_dataset(x)
-    assert list(record.data_vars) == ["x1", "x2", "y"]
-    assert record.time.values.tolist() == list(range(7))
-    np.testing.assert_array_equal(np.column_stack([record.x1, record.x2]), x)
-    np.testing.assert_array_equal(record.y, [float(function(row)) for row in x])
-    assert record.attrs == {
-        "name": function.name,
-        "static": 1,
-        "sampling_time": 1.0,
-        "initialisation_window": 0,
-    }
-    for name in ("x1", "x2", "y", "time"):
-        assert record[name].attrs["units"] == "1"
-        assert record[name].attrs["long_name"]
-
-
-def test_a_record_is_independent_of_the_places_it_was_made_of():
-    x = places(Himmelblau(), 3)
-    record = Himmelblau().to_dataset(x)
-    before = record.x1.values.copy()
+    record, given = function.to_dataset(x), x.copy()
     x[:] = 0.0
-    np.testing.assert_array_equal(record.x1.values, before)
+    np.testing.assert_array_equal(np.column_stack([record.x1, record.x2]), given)
+    np.testing.assert_array_equal(record.y, function(given))
+    assert record.attrs == {"name": function.name, "static": 1, "sampling_time": 1.0, "initialisation_window": 0}
+    assert all(variable.attrs["units"] == "1" for variable in record.variables.values())
+    for wrong in ([1.0, 2.0], np.zeros((0, 2)), np.zeros((2, 2, 2))):
+        with pytest.raises(ValueError, match=r"shape \(n, 2\), n >= 1"):
+            function.to_dataset(wrong)
 
 
-@pytest.mark.parametrize("x", [[1.0, 2.0], np.zeros((0, 2)), np.zeros((2, 2, 2))])
-def test_a_record_needs_rows(x):
-    with pytest.raises(ValueError, match=r"Himmelblau: expected places of shape \(n, 2\), n >= 1, got"):
-        Himmelblau().to_dataset(x)
+# --- sampling of a box ------------------------------------------------------------------------------
+
+RANDOM = [Uniform(), LatinHypercube(), Sobol()]
+LOWER, UPPER = [-4.0, 2.0], [4.0, 2.5]
+every_sampling = pytest.mark.parametrize("sampling", [*RANDOM, Grid()], ids=lambda sampling: type(sampling).__name__)
 
 
-def test_the_role_is_abstract():
-    with pytest.raises(TypeError, match="abstract"):
-        StaticFunction()
+@every_sampling
+def test_places_fill_the_box(sampling):
+    x, unit = sampling.sample(400, LOWER, UPPER, seed=1), sampling.sample(400, [0.0, 0.0], [1.0, 1.0], seed=1)
+    np.testing.assert_allclose(x, LOWER + unit * [8.0, 0.5], rtol=1e-14)
+    assert ((unit >= 0) & (unit <= 1)).all()
+    np.testing.assert_array_equal(x, sampling.sample(400, LOWER, UPPER, 1))
+    if sampling == Grid():
+        return
+    assert not np.isin(x, sampling.sample(400, LOWER, UPPER, 4)).any()
+    assert all(kstest(column, "uniform").pvalue > 0.01 for column in unit.T)
+    assert abs(np.corrcoef(unit.T)[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize("sampling", [Uniform(), Sobol()])
+def test_a_longer_sample_begins_with_the_shorter_one(sampling):
+    longer = sampling.sample(600, LOWER, UPPER, seed=6)
+    for n in (1, 3, 64, 100):
+        np.testing.assert_array_equal(sampling.sample(n, LOWER, UPPER, seed=6), longer[:n])
+
+
+def test_a_latin_hypercube_has_one_place_per_interval():
+    x = LatinHypercube().sample(37, [0.0] * 3, [37.0] * 3, seed=7)
+    for column in x.T:
+        assert sorted(np.floor(column).astype(int)) == list(range(37))
+    assert len({tuple(np.floor(column)) for column in x.T}) == 3, "an order of its own for each input"
+
+
+def test_a_sobol_sequence_is_balanced_in_every_dyadic_box():
+    x = Sobol().sample(256, [0.0, 0.0], [1.0, 1.0], seed=8)
+    for i in range(9):  # every split of 256 = 2^i 2^(8-i) boxes holds one place each
+        assert len({(int(a * 2**i), int(b * 2 ** (8 - i))) for a, b in x}) == 256
+
+
+@pytest.mark.parametrize(("m", "d"), [(2, 1), (7, 2), (3, 5)])
+def test_a_grid_is_the_product_of_its_axes(m, d):
+    lower, upper = np.arange(d) - 1.0, np.arange(d) + 2.0
+    axes = np.linspace(lower, upper, m).T
+    np.testing.assert_allclose(Grid().sample(m**d, lower, upper), list(itertools.product(*axes)), atol=1e-14)
+    with pytest.raises(ValueError, match="use 484 or 529"):
+        Grid().sample(500, [0.0, 0.0], [1.0, 1.0])
+
+
+def test_no_rounding_leaves_the_box():
+    lower, upper = -0.5, 0.3
+    assert lower + (upper - lower) > upper, "a box where rounding would"
+    assert Grid().sample(2, [lower], [upper]).tolist() == [[lower], [upper]]
+
+
+@every_sampling
+def test_wrong_boxes_are_refused(sampling):
+    with pytest.raises(ValueError, match="n >= 1 places, got 0"):
+        sampling.sample(0, [0.0], [1.0])
+    with pytest.raises(TypeError, match="integer"):
+        sampling.sample(2.0, [0.0], [1.0])
+    with pytest.raises(ValueError, match="seed=-1"):
+        sampling.sample(4, [0.0], [1.0], -1)
+    inf, nan = np.inf, np.nan
+    boxes = [([1], [1]), ([2, 0], [1, 1]), ([0], [1, 1]), (0, 1), ([], []), ([-inf], [1]), ([0], [nan])]
+    for lower, upper in boxes:
+        with pytest.raises(ValueError, match="finite bounds lower < upper of one shape"):
+            sampling.sample(4, lower, upper)

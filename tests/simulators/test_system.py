@@ -1,26 +1,14 @@
-"""The role of a system: names of signals, and what a system need not state."""
+"""The role of a system: what it need not state, and what it is refused for, with the name of its class."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from plants import Lag, every_run
 
-from simulators import Signal, System, simulate
-
-
-@pytest.mark.parametrize(
-    ("states", "outputs"),
-    [
-        ((Signal("a", "1", ""),), (Signal("a", "1", ""),)),
-        ((Signal("time", "1", ""),), ()),
-        ((Signal("not a name", "1", ""),), ()),
-    ],
-)
-def test_names_that_would_collide_in_a_dataset_are_refused(states, outputs):
-    attributes = {"states": states, "inputs": (), "outputs": outputs, "noises": ()}
-    with pytest.raises(ValueError, match=r"Clash: signal name .* rename the signal"):
-        type("Clash", (System,), attributes)
+from simulators import DivergenceError, OpenLoop, Signal, System, closed_loop, simulate, simulate_many
+from simulators.runge_kutta import PLAIN
 
 
 @dataclass(frozen=True)
@@ -51,72 +39,107 @@ def test_what_a_system_need_not_state():
     assert Plain().jacobian(np.zeros(2), np.zeros(1)) is None
 
 
-def test_noises_without_deviations_are_refused():
-    @dataclass(frozen=True)
-    class Noisy(Plain):
-        noises: ClassVar = (Signal("gust", "m/s", "noise"),)
-
-    with pytest.raises(NotImplementedError, match=r"Noisy has the noises \['gust'\]: define noise_std"):
-        simulate(Noisy(), [0.0, 0.0])
+@pytest.mark.parametrize("name", ["one", "time", "not a name"])
+def test_names_that_would_collide_in_a_dataset_are_refused(name):
+    with pytest.raises(ValueError, match=rf"Clash: signal name '{name}'"):
+        type("Clash", (Plain,), {"outputs": (Signal(name, "1", ""),)})
 
 
 @pytest.mark.parametrize("wrap", [lambda drift: drift, classmethod])
 def test_a_drift_that_is_no_static_method_is_refused(wrap):
-    def drift(self, time, state, input, noise, parameters, derivative):
-        derivative[0] = 0.0
-
-    with pytest.raises(TypeError, match=r"Bound\.drift: expected a static method.*write @staticmethod above it"):
-        type("Bound", (Plain,), {"drift": wrap(drift)})
+    with pytest.raises(TypeError, match=r"Bound\.drift: expected a static method"):
+        type("Bound", (Plain,), {"drift": wrap(lambda *arguments: None)})
 
 
-class Undecorated(Plain):
-    """Fields without the decorator."""
-
-    damping: float = 0.5
-    label: ClassVar[str] = "none"
-
-
-@dataclass(frozen=True)
-class Above(Undecorated):
-    """Decorated, on top of a class that is not."""
-
-
-class Faster(Plain):
-    """A default of an inherited field, without a type."""
-
-    dt = 0.5
+def test_fields_that_are_none_are_refused():
+    """A field without the decorator, a class on top of that, and a default without a type."""
+    undecorated = type("Undecorated", (Plain,), {"__annotations__": {"damping": float}, "damping": 0.5})
+    above = dataclass(frozen=True)(type("Above", (undecorated,), {}))
+    untyped = dataclass(frozen=True)(type("Untyped", (Plain,), {"substeps": 3}))
+    for cls, message in ((undecorated, "'damping'"), (above, "Undecorated declares"), (untyped, "'substeps'")):
+        for settings in ({}, {"damping": 0.3}):
+            with pytest.raises(TypeError, match=message):
+                cls(**settings)
 
 
-@dataclass(frozen=True)
-class Untyped(Plain):
-    """The same with the decorator, which ignores it too."""
-
-    substeps = 3
+VECTORS = [np.array([np.nan]), [1j], "ab", [[1.0]], 1.0, None, [[1.0], [1.0, 2.0]]]
+LIMITS = [([0.0, 0.0], [1.0, 1.0]), ([1.0], [-1.0]), ([0.0], [np.nan]), ([0.0], [1.0, 1.0]), None, ("a", "b")]
 
 
 @pytest.mark.parametrize(
-    ("cls", "message"),
+    ("method", "values"),
     [
-        (
-            Undecorated,
-            r"Undecorated declares \['damping'\], which are no fields: write @dataclass\(frozen=True\) above",
-        ),
-        (Above, r"Undecorated declares \['damping'\]"),
-        (Faster, r"Faster declares \['dt'\].* every field with its type, say dt: float"),
-        (Untyped, r"Untyped declares \['substeps'\]"),
+        ("parameters", VECTORS),
+        ("initial_state", [*VECTORS, np.zeros(2)]),
+        ("noise_std", [*VECTORS, np.zeros(2)]),
+        ("state_limits", LIMITS),
     ],
 )
-def test_fields_that_are_none_are_refused(cls, message):
-    for settings in ({}, {"damping": 0.3}):
-        with pytest.raises(TypeError, match=message):
-            cls(**settings)
+def test_vectors_that_are_none_are_named(method, values):
+    for value in values:
+        system = type("Odd", (Lag,), {method: lambda self, value=value: value})()
+        for run in every_run(system, np.zeros(3))[:2]:
+            with pytest.raises(ValueError, match=rf"Odd\.{method}\(\) returned .*: expected"):
+                run()
 
 
-def test_a_class_without_fields_of_its_own_needs_no_decorator():
-    class Renamed(Plain):
-        states = (Signal("a", "m", "first"), Signal("b", "m", "second"))
-        noises: ClassVar = ()
-        note = "no field"
+def test_noises_without_deviations_are_refused():
+    noisy = type("Noisy", (Plain,), {"noises": (Signal("gust", "m/s", "noise"),)})
+    with pytest.raises(NotImplementedError, match=r"Noisy .*'gust'"):
+        simulate(noisy(), [0.0, 0.0])
 
-    assert Renamed(dt=0.5) == Renamed(0.5)
-    np.testing.assert_allclose(simulate(Renamed(), [2.0, 2.0]).state, [[0, 0], [2, 1]])
+
+def test_systems_of_whole_numbers_are_simulated_as_those_of_floats():
+    whole, u = Lag(dt=1, time_constant=2, rate_noise_std=3, initial_level=1), np.arange(5)
+    floats = Lag(dt=1.0, time_constant=2.0, rate_noise_std=3.0, initial_level=1.0)
+    expected = simulate(floats, u.astype(float)).state
+    loop = closed_loop(whole, OpenLoop(dt=1), {"drive": u})
+    many = simulate_many(whole, u, seeds=[0, 0], parameters={"time_constant": [2, 3]})
+    for states in (simulate(whole, u).state, many[0].state, [sample.state for sample in loop]):
+        np.testing.assert_array_equal(states, expected)
+
+
+# --- drifts that are wrong --------------------------------------------------------------------------
+
+
+def out_of_range(time, state, input, noise, parameters, derivative):
+    derivative[0] = state[2]
+
+
+def forgets(time, state, input, noise, parameters, derivative):
+    derivative[0] = 1.0
+
+
+def prints(time, state, input, noise, parameters, derivative):
+    derivative[0] = derivative[1] = float(str(state[0]))
+
+
+def broken(drift):
+    """A system of two states with this drift."""
+    return type("Broken", (Plain,), {"drift": staticmethod(drift)})()
+
+
+@pytest.mark.parametrize(
+    ("drift", "kind", "message"),
+    [
+        (out_of_range, ValueError, r"^Broken\.drift raised IndexError: .*line \d+ of .*test_system\.py: .*state\[2\]"),
+        (forgets, ValueError, r"^Broken\.drift gave nan for the rate of 'two'"),
+        pytest.param(
+            prints, TypeError, "^prints, the drift of a system: ", marks=pytest.mark.skipif(PLAIN, reason="compiled")
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_drift_is_told_at_the_call(drift, kind, message):
+    for run in every_run(broken(drift), np.zeros(3)):
+        with pytest.raises(kind, match=message):
+            run()
+
+
+def test_a_derivative_that_is_not_written_later_is_not_the_old_one():
+    def lapses(time, state, input, noise, parameters, derivative):
+        derivative[0] = 0.0
+        if time < 1.0:
+            derivative[1] = 0.0
+
+    with pytest.raises(DivergenceError, match="state 'two' became nan"):
+        simulate(broken(lapses), np.zeros(5))

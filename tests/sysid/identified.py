@@ -5,15 +5,13 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from sysid import OnlineGP, SquaredExponential
-from sysid.joint import JointModel
-from sysid.lag_window import LagWindow
-from sysid.mean import LinearMean
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.origin import Origin
-from sysid.projection import Projection
-from sysid.scaling import Scaling
+from sysid.gp.kernels import SquaredExponential
+from sysid.gp.online import OnlineGP
+from sysid.model.affine_map import Projection, Scaling
+from sysid.model.mean import LinearMean
+from sysid.model.model import JointModel, Model, Origin
+from sysid.narx.lags import Narx
+from sysid.narx.window import LagWindow
 
 TWO = {"outputs": {"a": [1, 2], "b": [2]}, "inputs": {"u": [0, 3]}}
 ONE = {"outputs": {"a": [1, 2]}, "inputs": {"u": [1]}}

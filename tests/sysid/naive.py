@@ -1,79 +1,112 @@
 """Deliberately naive references: everything from scratch, one GP per left-out point, no shared formula."""
 
-import importlib
-import inspect
-import pkgutil
 from dataclasses import dataclass, fields
-from types import ModuleType
 
 import numpy as np
-from numba import config
+from sklearn.gaussian_process.kernels import DotProduct, Matern
 
-import sysid.criteria
-import sysid.insertion
-from sysid import OnlineGP, SquaredExponential
-from sysid.acceptance import AcceptAll, Acceptance, ExceedsMinimum
-from sysid.criteria import Criterion
-from sysid.insertion import Insertion
-from sysid.reference import Reference
+from sysid.gp import rules
+from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.gp.online import OnlineGP
 
-COMPILED = not config.DISABLE_JIT
 LOG_2PI = np.log(2.0 * np.pi)
+CRITERIA = [
+    rules.LogPredictiveDensity(),
+    rules.MarginalLogLikelihood(),
+    rules.MeanRelevance(),
+    rules.PredictiveEntropy(),
+    rules.PriorEntropy(),
+]
+INSERTIONS = [rules.Always, rules.Either, rules.ErrorThreshold, rules.VarianceThreshold]
 
 
-def concrete_classes(package: ModuleType, role: type) -> list[type]:
-    """Every concrete class of a role that a module of the package defines, by name."""
-    found = set()
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        for member in vars(importlib.import_module(module.name)).values():
-            if inspect.isclass(member) and issubclass(member, role) and not inspect.isabstract(member):
-                found.add(member)
-    return sorted(found - {role}, key=lambda member: member.__name__)
-
-
-CRITERIA = [criterion() for criterion in concrete_classes(sysid.criteria, Criterion)]
-INSERTIONS = concrete_classes(sysid.insertion, Insertion)
-
-
-def criterion_name(criterion: Criterion) -> str:
+def criterion_name(criterion: rules.Criterion) -> str:
     return type(criterion).__name__
 
 
-def insertion_rule(rule: type, variance_threshold: float, error_threshold: float) -> Insertion:
+def insertion_rule(rule: type, variance_threshold: float, error_threshold: float) -> rules.Insertion:
     """Rule with one of two thresholds for each of its fields, by what the field's name says."""
     values = {"variance": variance_threshold, "error": error_threshold}
     return rule(**{field.name: values[field.name.split("_")[0]] for field in fields(rule)})
+
+
+class Oldest(rules.Criterion):
+    """All points are worth the same, so the oldest leaves."""
+
+    reduction = staticmethod(lambda residual, variance, noise_variance: 1.0)
+    acceptance = reduction
+    published_reference = rules.Reference.leave_one_out
+
+
+# --- kernels ----------------------------------------------------------------------------------------
+
+NUS = {Matern32: 1.5, Matern52: 2.5}
+LENGTHS = (0.7, 1.9, 1.1)
+
+SE = SquaredExponential(1.3, LENGTHS)
+M32 = Matern32(0.8, LENGTHS[::-1])
+M52 = Matern52(2.1, LENGTHS)
+LINEAR = Linear(0.4, (0.6, 0.05, 1.2))
+
+#: one kernel of every kind
+FAMILY = {
+    "squared_exponential": SE,
+    "matern_32": M32,
+    "matern_52": M52,
+    "linear": LINEAR,
+    "sum": Sum([LINEAR, SE]),
+    "product": Product([LINEAR, M52]),
+    "sum_of_three": Sum([M32, LINEAR, SE]),
+    "nested": Sum([Product([SE, Sum([LINEAR, M32])]), M52]),
+    "product_of_products": Product([Product([SE, M32]), LINEAR, Sum([M52, M52])]),
+}
+
+
+def covariance(kernel, first, second):
+    """Covariance matrix by the formula of section 2, and of scikit-learn's kernels for the others."""
+    if isinstance(kernel, Sum):
+        return sum(covariance(part, first, second) for part in kernel.parts)
+    if isinstance(kernel, Product):
+        return np.prod([covariance(part, first, second) for part in kernel.parts], axis=0)
+    if isinstance(kernel, Linear):
+        root = np.sqrt(kernel.weight_variances)
+        return DotProduct(np.sqrt(kernel.offset_variance))(first * root, second * root)
+    if isinstance(kernel, SquaredExponential):
+        difference = (first[:, None, :] - second[None, :, :]) / np.array(kernel.length_scales)
+        return kernel.variance * np.exp(-0.5 * (difference**2).sum(axis=2))
+    return kernel.variance * Matern(kernel.length_scales, nu=NUS[type(kernel)])(first, second)
+
+
+def finite_differences(value, at, h):
+    """Central differences of fourth order of a function at a vector, one entry per component."""
+    steps = [8 * (value(at + d) - value(at - d)) - value(at + 2 * d) + value(at - 2 * d) for d in h * np.eye(len(at))]
+    return np.array(steps) / (12 * h)
+
+
+# --- the model --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NaiveGP:
     """GP of section 2 by explicit inverses."""
 
-    variance: float
-    length_scales: tuple[float, ...]
+    kernel: Kernel
     noise_variance: float
     inputs: np.ndarray  # (n, p)
     targets: np.ndarray  # (n,)
 
-    def kernel(self, first, second):
-        out = np.empty((len(first), len(second)))
-        for i, x in enumerate(first):
-            for j, z in enumerate(second):
-                out[i, j] = self.variance * np.exp(-0.5 * np.sum(((x - z) / np.array(self.length_scales)) ** 2))
-        return out
-
     @property
     def ky(self):
-        difference = (self.inputs[:, None, :] - self.inputs[None, :, :]) / np.array(self.length_scales)
-        k = self.variance * np.exp(-0.5 * (difference**2).sum(axis=2))
+        k = covariance(self.kernel, self.inputs, self.inputs)
         return k + self.noise_variance * np.eye(len(self.targets))
 
     def predict(self, points):
         """Mean and latent variance at points (m, p)."""
+        prior = np.diag(covariance(self.kernel, points, points))
         if len(self.targets) == 0:
-            return np.zeros(len(points)), np.full(len(points), self.variance)
-        ks, inverse = self.kernel(points, self.inputs), np.linalg.inv(self.ky)
-        return ks @ inverse @ self.targets, self.variance - np.diag(ks @ inverse @ ks.T)
+            return np.zeros(len(points)), prior
+        ks, inverse = covariance(self.kernel, points, self.inputs), np.linalg.inv(self.ky)
+        return ks @ inverse @ self.targets, prior - np.diag(ks @ inverse @ ks.T)
 
     def predict_one(self, x):
         mean, latent = self.predict(np.asarray(x, dtype=float)[None, :])
@@ -90,12 +123,20 @@ class NaiveGP:
         return self.with_data(np.vstack([self.inputs, x]), np.append(self.targets, y))
 
     def with_data(self, inputs, targets):
-        return NaiveGP(self.variance, self.length_scales, self.noise_variance, inputs, targets)
+        return NaiveGP(self.kernel, self.noise_variance, inputs, targets)
 
     def left_out(self, i):
         """Residual and latent variance of point i by the GP without it."""
         mean, latent = self.without(i).predict_one(self.inputs[i])
         return float(self.targets[i]) - mean, latent
+
+
+def scratch(gp):
+    """Naive GP of what an online GP stores, by slot."""
+    return NaiveGP(gp.kernel, gp.noise_variance, gp.inputs, gp.targets)
+
+
+# --- criteria and rules -----------------------------------------------------------------------------
 
 
 def negative_log_density(residual, variance):
@@ -136,60 +177,32 @@ PUBLISHED_REDUCTION = {
     "LogPredictiveDensity": log_predictive_density,
 }
 
-#: f_acc of section 3.3 as a function of (residual, latent variance, noise variance)
-PUBLISHED_ACCEPTANCE = {
-    "PriorEntropy": lambda r, latent, noise: latent,
-    "PredictiveEntropy": lambda r, latent, noise: latent,
-    "MeanRelevance": lambda r, latent, noise: r**2,
-    "MarginalLogLikelihood": lambda r, latent, noise: negative_log_density(r, latent + noise),
-    "LogPredictiveDensity": lambda r, latent, noise: negative_log_density(r, latent + noise),
-}
-
-PUBLISHED_REFERENCE = {
-    "PriorEntropy": "in_sample",
-    "PredictiveEntropy": "in_sample",
-    "MeanRelevance": "in_sample",
-    "MarginalLogLikelihood": "leave_one_out",
-    "LogPredictiveDensity": "leave_one_out",
-}
-
-
-def plain(formula):
-    """Formula without its compiled wrapper."""
-    return getattr(formula, "py_func", formula)
-
-
-def reduction_score(criterion, model, i):
-    """f_red of point i of the model; a criterion that the paper does not know uses its own formula."""
-    if criterion_name(criterion) in PUBLISHED_REDUCTION:
-        return PUBLISHED_REDUCTION[criterion_name(criterion)](model, i)
-    residual, latent = model.left_out(i)
-    return plain(type(criterion).reduction)(residual, latent + model.noise_variance, model.noise_variance)
+#: criteria that the paper judges in sample
+IN_SAMPLE = ("PriorEntropy", "PredictiveEntropy", "MeanRelevance")
 
 
 def reduction_scores(criterion, model, n):
-    return np.array([reduction_score(criterion, model, i) for i in range(n)])
+    """f_red of the first n points of the model."""
+    return np.array([PUBLISHED_REDUCTION[criterion_name(criterion)](model, i) for i in range(n)])
 
 
 def acceptance_score(criterion, residual, latent, noise):
-    if criterion_name(criterion) in PUBLISHED_ACCEPTANCE:
-        return PUBLISHED_ACCEPTANCE[criterion_name(criterion)](residual, latent, noise)
-    return plain(type(criterion).acceptance)(residual, latent + noise, noise)
-
-
-def resolved_reference(acceptance):
-    name = acceptance.reference.value
-    if name != "published":
-        return name
-    known = PUBLISHED_REFERENCE.get(criterion_name(acceptance.criterion))
-    return known or acceptance.criterion.published_reference.value
+    """f_acc of section 3.3."""
+    if criterion_name(criterion) in ("PriorEntropy", "PredictiveEntropy"):
+        return latent
+    if criterion_name(criterion) == "MeanRelevance":
+        return residual**2
+    return negative_log_density(residual, latent + noise)
 
 
 def stored_acceptance_scores(acceptance, model):
     """f_acc of every stored point."""
+    reference = acceptance.reference.value
+    if reference == "published":
+        reference = "in_sample" if criterion_name(acceptance.criterion) in IN_SAMPLE else "leave_one_out"
     scores = []
     for i in range(len(model.targets)):
-        if resolved_reference(acceptance) == "leave_one_out":
+        if reference == "leave_one_out":
             residual, latent = model.left_out(i)
         else:
             mean, latent = model.predict_one(model.inputs[i])
@@ -200,54 +213,51 @@ def stored_acceptance_scores(acceptance, model):
 
 def wants_place(rule, error, latent):
     """Algorithm 2: a variance above its threshold or an error of at least its own."""
-    known = {"Always", "EitherThreshold", "ErrorThreshold", "VarianceThreshold"}
-    if type(rule).__name__ not in known:
-        return bool(plain(type(rule).formula)(error, latent, rule.parameters()))
-    if type(rule).__name__ == "Always":
+    if isinstance(rule, rules.Always):
         return True
-    return latent > getattr(rule, "variance_threshold", np.inf) or abs(error) >= getattr(
-        rule, "error_threshold", np.inf
-    )
+    limits = {"variance_threshold": np.inf, "error_threshold": np.inf} | vars(rule)
+    return latent > limits["variance_threshold"] or abs(error) >= limits["error_threshold"]
+
+
+def matched_and_crossed(criterion: rules.Criterion) -> list[rules.Acceptance]:
+    """No acceptance, the criterion's own with every reference, and that of another criterion."""
+    other = CRITERIA[(CRITERIA.index(criterion) + 2) % len(CRITERIA)]
+    matched = [rules.ExceedsMinimum(criterion, reference) for reference in rules.Reference]
+    return [rules.AcceptAll(), *matched, rules.ExceedsMinimum(other)]
 
 
 class NaiveOnlineGP:
     """Algorithm 1 with a Python list of (slot, x, y), oldest first, and new GPs for every sample."""
 
-    def __init__(self, variance, length_scales, noise_variance, budget, insertion, acceptance, reduction):
-        self.settings = (variance, tuple(length_scales), noise_variance)
-        self.budget, self.insertion, self.acceptance, self.reduction = (
-            budget,
-            insertion,
-            acceptance,
-            reduction,
-        )
+    def __init__(self, gp):
+        self.gp = gp  # its settings only
         self.points = []
 
     def model(self):
-        inputs = np.array([x for _, x, _ in self.points]).reshape(len(self.points), len(self.settings[1]))
-        return NaiveGP(*self.settings, inputs, np.array([y for _, _, y in self.points]))
+        inputs = np.array([x for _, x, _ in self.points]).reshape(len(self.points), self.gp.n_features)
+        return NaiveGP(self.gp.kernel, self.gp.noise_variance, inputs, np.array([y for _, _, y in self.points]))
 
     def update(self, x, y):
         """Dictionary with the fields of an `UpdateReport` but the reduction score."""
         model, nan = self.model(), float("nan")
         mean, latent = model.predict_one(x)
-        report = {"mean": mean, "variance": latent, "inserted": wants_place(self.insertion, y - mean, latent)}
+        report = {"mean": mean, "variance": latent, "inserted": wants_place(self.gp.insertion, y - mean, latent)}
         report |= {"accepted": False, "slot": -1, "removed": -1, "n_points": len(self.points)}
         report |= {"acceptance_score": nan, "acceptance_minimum": nan}
         if not report["inserted"]:
             return report
-        if len(self.points) < self.budget:
+        if len(self.points) < self.gp.budget:
             report |= {"accepted": True, "slot": len(self.points), "n_points": len(self.points) + 1}
             self.points.append((len(self.points), x, y))
             return report
-        if isinstance(self.acceptance, ExceedsMinimum):
+        if isinstance(self.gp.acceptance, rules.ExceedsMinimum):
             noise = model.noise_variance
-            score = acceptance_score(self.acceptance.criterion, y - mean, latent, noise)
-            least = stored_acceptance_scores(self.acceptance, model).min()
+            score = acceptance_score(self.gp.acceptance.criterion, y - mean, latent, noise)
+            least = stored_acceptance_scores(self.gp.acceptance, model).min()
             report |= {"acceptance_score": score, "acceptance_minimum": least}
             if not score > least:
                 return report
-        scores = reduction_scores(self.reduction, model.plus(x, y), len(self.points))
+        scores = reduction_scores(self.gp.reduction, model.plus(x, y), len(self.points))
         slot, _, _ = self.points.pop(first_lowest(scores))
         self.points.append((slot, x, y))
         return report | {"accepted": True, "slot": slot, "removed": slot}
@@ -285,14 +295,6 @@ def random_stream(n, n_features, seed):
     return x, np.sin(2.0 * x[:, 0]) + 0.5 * x.sum(axis=1) + 0.1 * rng.normal(size=n)
 
 
-def matched_and_crossed(criterion: Criterion) -> list[Acceptance]:
-    """No acceptance, the criterion's own with every reference, and that of another criterion."""
-    position = [criterion_name(other) for other in CRITERIA].index(criterion_name(criterion))
-    other = CRITERIA[(position + 2) % len(CRITERIA)]
-    matched = [ExceedsMinimum(criterion, reference) for reference in Reference]
-    return [AcceptAll(), *matched, ExceedsMinimum(other)]
-
-
 def online_gp(n_features, *, variance=1.0, length_scale=0.8, noise_variance=1e-2, budget=6, **roles):
     return OnlineGP(
         SquaredExponential(variance, [length_scale] * n_features),
@@ -300,8 +302,3 @@ def online_gp(n_features, *, variance=1.0, length_scale=0.8, noise_variance=1e-2
         budget=budget,
         **roles,
     )
-
-
-def scratch(gp):
-    """Naive GP of what an online GP stores, by slot."""
-    return NaiveGP(gp.kernel.variance, gp.kernel.length_scales, gp.noise_variance, gp.inputs, gp.targets)

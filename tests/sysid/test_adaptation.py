@@ -1,30 +1,39 @@
-"""Hyper-parameters that follow the stream: the objective, the test, causality, noise, rescue, odd data."""
-
-import dataclasses
+"""Hyper-parameters that follow the stream: the reservoir, the objective, the test, causality, rescue, odd data."""
 
 import numpy as np
 import pytest
-from naive import COMPILED, NaiveGP
-from scipy.stats import chi2, multivariate_normal
+from naive import NaiveGP, covariance, finite_differences
+from scipy.stats import chi2, chisquare, multivariate_normal
 
-from sysid import SquaredExponential
-from sysid.acceptance import ExceedsMinimum
-from sysid.adaptation import EVALUATIONS_PER_UPDATE, Reason, contradicts
-from sysid.adaptive import Adaptive
-from sysid.criteria import MarginalLogLikelihood, MeanRelevance, PriorEntropy
-from sysid.identify import Identification, Settings
-from sysid.insertion import VarianceThreshold
-from sysid.mean import ZeroMean
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.scaling import Scaling
-from sysid.start import Start
-from sysid.training import Hyperparameters, MarginalLikelihoodProblem, MaximumAPosteriori, MaximumLikelihood
+from sysid.gp.adaptation import EVALUATIONS_PER_UPDATE, Adaptive, Reason, Reservoir, contradicts
+from sysid.gp.kernels import Linear, Matern32, SquaredExponential, Sum
+from sysid.gp.rules import ExceedsMinimum, MeanRelevance, PriorEntropy, VarianceThreshold
+from sysid.gp.training import (
+    Fixed,
+    Hyperparameters,
+    MarginalLikelihoodProblem,
+    MaximumAPosteriori,
+    MaximumLikelihood,
+    Start,
+    Training,
+)
+from sysid.model.affine_map import Scaling
+from sysid.model.description import build, describe
+from sysid.model.mean import ZeroMean
+from sysid.narx.lags import Narx
+from sysid.stream import Identification, Settings
 
 NARX = Narx(outputs={"y": 1}, inputs={"u": 1})  # two features
 QUICK = {"n_initial": 12, "restarts": 1, "interval": 10, "window": 20, "sample_size": 15}
-WRONG = Start(Scaling.identity(2), ZeroMean(), Hyperparameters(SquaredExponential(1.0, [1.0, 1.0]), 0.1, np.nan))
-compiled = pytest.mark.skipif(not COMPILED, reason="a long stream, too slow when nothing is compiled")
+EAGER = QUICK | {"significance": 0.999}
+SUM = Sum([Linear(), SquaredExponential()])
+
+
+def start(kernel, noise_variance=0.1):
+    return Start(Scaling.identity(2), ZeroMean(), Hyperparameters(kernel, noise_variance, np.nan))
+
+
+WRONG = start(SquaredExponential(1.0, [1.0, 1.0]))
 
 
 def waves(x):
@@ -41,106 +50,109 @@ def identified(x, y, *, budget=15, seed=0, start=None, rules=None, **settings):
     """Identification of a whole stream and the reports after its initial samples."""
     chosen = Settings(training=Adaptive(**settings), budget=budget, seed=seed, **(rules or {}))
     identification = Identification(NARX, chosen, start=start or Start())
-    return identification, identification.observe_many(x, y)
+    record = identification.observe_many(x, y)
+    return identification, record[np.isfinite(record["mean"])]
 
 
-def without_seconds(estimates):
-    return [estimate._replace(seconds=0.0) for estimate in estimates]
+def estimates_of(identification):
+    """All that the estimates say but their wall time."""
+    assert all(estimate.seconds > 0 for estimate in identification.adaptation.estimates)
+    return [estimate._replace(seconds=0.0) for estimate in identification.adaptation.estimates]
 
 
 def problem_of(identification):
     return identification.adaptation.problem(identification.model.gp)
 
 
-@pytest.fixture(scope="module")
-def followed():
-    """A stream whose first hyper-parameters are wrong."""
-    x, y = stream(120)
-    return (x, y, *identified(x, y, start=WRONG, **QUICK))
+# --- the reservoir ----------------------------------------------------------------------------------
 
 
-# the objective
+def kept(n, size, seed, blocks=1):
+    """Numbers of the samples that a reservoir keeps of n."""
+    reservoir = Reservoir(size, 1, np.random.default_rng(seed))
+    for part in np.array_split(np.arange(float(n)), blocks):
+        reservoir.extend(part[:, None], part)
+    assert reservoir.n_seen == n
+    for array in reservoir.kept():
+        array[:] = -5.0  # copies
+    inputs, targets, numbers = reservoir.kept()
+    np.testing.assert_array_equal(inputs[:, 0], numbers)
+    np.testing.assert_array_equal(targets, numbers)
+    return numbers
 
 
-def test_the_problem_is_the_sample_given_the_other_points_of_the_dictionary(followed):
-    x, y, identification, _ = followed
+@pytest.mark.parametrize(("n", "size"), [(40, 10), (11, 10), (25, 3)])
+def test_every_sample_and_every_pair_are_kept_with_the_same_probability(n, size):
+    """Each of the n counts is binomial with probability m / n; the n counts of a reservoir sum to m."""
+    found = [kept(n, size, [5, r]) for r in range(2000)]
+    counts = np.bincount(np.concatenate(found), minlength=n)
+    scale = 1 - (size - 1) / (n - 1)  # m places without repetition vary less than m draws
+    assert chisquare(np.mean(counts) + (counts - np.mean(counts)) / np.sqrt(scale)).pvalue > 1e-3
+    neighbours = np.mean([np.count_nonzero(np.diff(np.sort(numbers)) == 1) for numbers in found])
+    assert neighbours == pytest.approx(size * (size - 1) / n, rel=0.08)
+
+
+def test_the_first_samples_fill_the_places_blocks_do_not_matter_and_seeds_do():
+    whole = kept(200, 20, 1)
+    assert len(set(whole)) == 20
+    for blocks in (2, 7, 200):
+        np.testing.assert_array_equal(kept(200, 20, 1, blocks), whole)
+    assert set(kept(200, 20, 2)) != set(whole)
+    for n in (20, 3):
+        np.testing.assert_array_equal(kept(n, 20, 1), np.arange(n))
+
+
+# --- the objective ----------------------------------------------------------------------------------
+
+
+def test_the_problem_is_the_sample_given_the_other_points_of_the_dictionary():
+    """Points are told from the sample by number: equal samples are different samples."""
+    x, y = (np.repeat(values, 2, axis=0) for values in stream(60))
+    identification, _ = identified(x, y, start=WRONG, **QUICK)
     problem, gp = problem_of(identification), identification.model.gp
-    n = problem.n_given
-    sample = [tuple(row) for row in problem.inputs[n:]]
-    given = [tuple(row) for row in problem.inputs[:n]]
-    stored = [tuple(row) for row in gp.inputs[gp.age_order]]
-    assert 0 < n < gp.n_points
-    assert len(sample) == QUICK["sample_size"]
-    assert set(sample) <= {tuple(row) for row in x}
-    assert given == [row for row in stored if row not in sample]
-    own = {tuple(row): target for row, target in zip(x, y, strict=True)}
-    np.testing.assert_array_equal([own[tuple(row)] for row in problem.inputs], problem.targets)
+    sample = identification.adaptation._sample.kept()[2]
+    numbers = gp.sample_numbers[gp.age_order]
+    numbers = np.append(numbers[~np.isin(numbers, sample)], sample)
+    assert (len(sample), problem.n_given) == (QUICK["sample_size"], len(numbers) - len(sample))
+    assert 0 < problem.n_given < gp.n_points
+    np.testing.assert_array_equal(problem.inputs, x[numbers])
+    np.testing.assert_array_equal(problem.targets, y[numbers])
     scale = MarginalLikelihoodProblem.of(Adaptive(**QUICK), gp.inputs[gp.age_order], gp.targets[gp.age_order])
-    np.testing.assert_array_equal(problem.typical, scale.typical)
     np.testing.assert_array_equal(problem.bounds, scale.bounds)
-    assert problem.target_variance == scale.target_variance
+    np.testing.assert_equal(problem.expected._asdict(), scale.expected._asdict())
 
 
-def test_the_objective_is_the_conditional_density_of_a_naive_normal_distribution(followed):
-    problem = problem_of(followed[2])
-    n = problem.n_given
+def test_the_objective_is_the_conditional_density_of_a_naive_normal_distribution():
+    problem = problem_of(identified(*stream(120), start=WRONG, **QUICK)[0])
     at = np.array([0.3, 0.4, -0.2, -2.5])
-    gp = NaiveGP(np.exp(0.3), tuple(np.exp(at[1:3])), np.exp(0.3 - 2.5), problem.inputs[:n], problem.targets[:n])
-    inverse = np.linalg.inv(gp.kernel(gp.inputs, gp.inputs) + gp.noise_variance * np.eye(n))
-    others = problem.inputs[n:]
-    cross = gp.kernel(others, gp.inputs)
-    covariance = gp.kernel(others, others) + gp.noise_variance * np.eye(len(others)) - cross @ inverse @ cross.T
-    expected = multivariate_normal(cross @ inverse @ gp.targets, covariance).logpdf(problem.targets[n:])
+    n, kernel = problem.n_given, SquaredExponential(np.exp(0.3), np.exp(at[1:3]))
+    gp = NaiveGP(kernel, np.exp(0.3 - 2.5), problem.inputs[:n], problem.targets[:n])
+    inverse, others = np.linalg.inv(gp.ky), problem.inputs[n:]
+    cross = covariance(kernel, others, gp.inputs)
+    own = covariance(kernel, others, others) + gp.noise_variance * np.eye(len(others)) - cross @ inverse @ cross.T
+    expected = multivariate_normal(cross @ inverse @ gp.targets, own).logpdf(problem.targets[n:])
     assert problem.log_likelihood(at).value == pytest.approx(expected, rel=1e-9)
     assert problem.cost(at)[0] == pytest.approx(problem.prior(at)[0] - expected, rel=1e-9)
-
-
-def test_the_objective_has_the_gradient_of_finite_differences(followed):
-    problem, at, h = problem_of(followed[2]), np.array([0.3, 0.4, -0.2, -2.5]), 1e-5
-    numerical = [(problem.cost(at + d)[0] - problem.cost(at - d)[0]) / (2 * h) for d in h * np.eye(4)]
+    numerical = finite_differences(lambda values: problem.cost(values)[0], at, 1e-3)
     np.testing.assert_allclose(problem.cost(at)[1], numerical, rtol=1e-6, atol=1e-6)
 
 
-def test_estimates_tell_what_the_search_found(followed):
-    estimates = followed[2].adaptation.estimates
-    assert estimates
-    last, gp = estimates[-1], followed[2].model.gp
-    assert (gp.kernel, gp.noise_variance) == (last.kernel, last.noise_variance)
-    assert all(e.seconds > 0 and e.n_evaluations >= 2 for e in estimates)
-    assert estimates[0].log_density_after > estimates[0].log_density_before
-
-
-def test_an_estimate_starts_from_the_current_values_and_ends_at_a_better_place():
-    x, y = stream(22)
-    start = WRONG._replace(hyperparameters=Hyperparameters(SquaredExponential(2.0, [1.0, 1.5]), 0.1, np.nan))
-    identification, _ = identified(x, y, start=start, **QUICK | {"significance": 0.999})
-    (estimate,) = identification.adaptation.estimates
-    problem = problem_of(identification)  # nothing came after it, and the points are the same
-    current = np.log([2.0, 1.0, 1.5, 0.1 / 2.0])
-    found = np.append(estimate.kernel.log_hyperparameters(), np.log(estimate.noise_variance / estimate.kernel.variance))
+@pytest.mark.parametrize(("length", "told"), [(1.0, False), (1e6, True)])
+def test_an_estimate_starts_from_the_current_values_and_ends_at_a_better_place(length, told):
+    """From the nearest values within the bounds, which it says."""
+    identification, _ = identified(*stream(22), start=start(SquaredExponential(2.0, [length, 1.5])), **EAGER)
+    (estimate,) = estimates_of(identification)
+    problem, gp = problem_of(identification), identification.model.gp  # nothing came after it
+    current = np.clip(np.log([2.0, length, 1.5, 0.1 / 2.0]), *problem.bounds.T)
+    found = problem.logarithms(estimate.kernel, estimate.noise_variance)
+    assert (gp.kernel, gp.noise_variance) == (estimate.kernel, estimate.noise_variance)
     assert estimate.log_density_before == pytest.approx(problem.log_likelihood(current).value, rel=1e-9)
     assert estimate.log_density_after == pytest.approx(problem.log_likelihood(found).value, rel=1e-9)
     assert problem.cost(found)[0] < problem.cost(current)[0]
+    assert ("started from the nearest values within the bounds" in estimate.warnings) is told
 
 
-@pytest.mark.parametrize("length", [1.0, 1e6])
-def test_a_start_that_lies_outside_of_the_bounds_is_told(length):
-    start = WRONG._replace(hyperparameters=Hyperparameters(SquaredExponential(1.0, [length, 1.0]), 0.1, np.nan))
-    identification, _ = identified(*stream(22), start=start, **QUICK | {"significance": 0.999})
-    (estimate,) = identification.adaptation.estimates
-    assert ("started from the nearest values within the bounds" in estimate.warnings) is (length > 1)
-
-
-# when
-
-
-def test_false_alarms_come_at_the_stated_rate_on_both_sides():
-    squares = np.random.default_rng(0).normal(size=(8000, 30)) ** 2
-    alarms = np.array([contradicts(row, 0.05) for row in squares])
-    large = squares.mean(axis=1) > 1
-    assert abs(np.mean(alarms) - 0.05) < 4 * np.sqrt(0.05 * 0.95 / 8000)
-    for side in (large, ~large):
-        assert abs(np.mean(alarms & side) - 0.025) < 4 * np.sqrt(0.025 * 0.975 / 8000)
+# --- when -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 30, 100])
@@ -156,151 +168,96 @@ def test_looks_statistics_and_reasons_are_those_of_a_naive_account():
     settings = QUICK | {"window": 25, "after_revised": 30, "significance": 0.05}
     identification, reports = identified(x, y, start=WRONG, rules={"insertion": VarianceThreshold(0.0)}, **settings)
     noise, squares, revised, expected = 0.1, [], 0, []
-    made = {estimate.sample: estimate.noise_variance for estimate in identification.adaptation.estimates}
+    made = {estimate.sample: estimate for estimate in estimates_of(identification)}
     for k in range(10, len(reports) + 1, 10):
         new = slice(k - 10, k)
-        squares = [*squares, *((y[12:][new] - reports.mean[new]) ** 2 / (reports.variance[new] + noise))][-25:]
-        revised += reports.accepted[new].sum()
+        squares = [*squares, *((y[12:][new] - reports["mean"][new]) ** 2 / (reports["variance"][new] + noise))][-25:]
+        revised += reports["accepted"][new].sum()
         total, n = sum(squares), len(squares)
         wrong = total > chi2.isf(0.025, n) or total < chi2.ppf(0.025, n)
         if wrong or revised >= 30:
             expected.append((12 + k, Reason.errors if wrong else Reason.revised, n))
-            np.testing.assert_allclose(
-                [e.statistic for e in identification.adaptation.estimates if e.sample == 12 + k], total / n
-            )
-            noise, squares, revised = made[12 + k], [], 0
-    assert [(e.sample, e.reason, e.n_errors) for e in identification.adaptation.estimates] == expected
+            assert made[12 + k].statistic == pytest.approx(total / n)
+            noise, squares, revised = made[12 + k].noise_variance, [], 0
+    assert [(e.sample, e.reason, e.n_errors) for e in made.values()] == expected
     assert {reason for _, reason, _ in expected} == set(Reason)
 
 
-def test_without_evidence_nothing_happens():
-    identification, _ = identified(*stream(120), start=WRONG, **QUICK | {"significance": 1e-200})
-    assert identification.adaptation.estimates == []
-    assert identification.model.gp.kernel == WRONG.hyperparameters.kernel
-
-
-def test_the_future_changes_nothing_before():
+def test_the_future_changes_nothing_before_and_the_seed_chooses_the_sample():
     x, y = stream(140, seed=1)
-    other = y.copy()
-    other[77:] = -other[77:] + 3.0
-    settings = QUICK | {"significance": 0.2}
-    one, first = identified(x, y, start=WRONG, **settings)
-    two, second = identified(x, other, start=WRONG, **settings)
+    other = np.where(np.arange(140) < 77, y, 3.0 - y)
+    runs = [(y, 0), (other, 0), (y, 0), (y, 1)]
+    settings = {"start": WRONG, **QUICK, "significance": 0.2}
+    one, two, again, drawn = (identified(x, target, seed=seed, **settings) for target, seed in runs)
     for name in ("mean", "variance", "slot"):
-        np.testing.assert_array_equal(getattr(first, name)[: 77 - 12], getattr(second, name)[: 77 - 12])
-    before, changed = ([e for e in without_seconds(i.adaptation.estimates) if e.sample <= 77] for i in (one, two))
-    assert before == changed
-    assert before
-    assert without_seconds(one.adaptation.estimates) != without_seconds(two.adaptation.estimates)
-    assert one.initial.gp.kernel == one.hyperparameters.kernel
+        np.testing.assert_array_equal(one[1][name][: 77 - 12], two[1][name][: 77 - 12])
+    before, changed = ([e for e in estimates_of(found) if e.sample <= 77] for found, _ in (one, two))
+    assert before == changed != []
+    assert estimates_of(one[0]) != estimates_of(two[0])
+    assert estimates_of(one[0]) == estimates_of(again[0]) != estimates_of(drawn[0])
+    assert one[0].initial.gp.kernel == one[0].hyperparameters.kernel
 
 
-def test_one_estimate_an_interval_at_most_and_bounded_evaluations():
+def test_one_estimate_an_interval_at_most_with_bounded_evaluations_and_iterations(monkeypatch):
     for updates in (1, 3):
-        settings = QUICK | {"significance": 0.999, "max_updates": updates}
-        identification, _ = identified(*stream(150, seed=2), start=WRONG, **settings)
-        estimates = identification.adaptation.estimates
-        assert all((e.sample - 12) % 10 == 0 for e in estimates)
-        assert len({e.sample for e in estimates}) == len(estimates) > 5
-        assert max(e.n_evaluations for e in estimates) <= EVALUATIONS_PER_UPDATE * updates
-
-
-def test_iterations_are_bounded_even_where_evaluations_are_not(monkeypatch):
-    monkeypatch.setattr("sysid.adaptation.EVALUATIONS_PER_UPDATE", 10_000)
-    took = []
-    for updates in (1, 2, 50):
-        identification, _ = identified(
-            *stream(22), start=WRONG, **QUICK | {"significance": 0.999, "max_updates": updates}
-        )
-        took.append(identification.adaptation.estimates[0].n_evaluations)
-    assert took[0] < took[1] < took[2]
-
-
-def test_a_looser_tolerance_ends_an_estimate_earlier_with_most_of_the_gain():
-    x, y = stream(120)
-    tight, loose = (
-        identified(x, y, start=WRONG, **QUICK | {"tolerance": tolerance, "max_updates": 100})[0].adaptation.estimates[0]
-        for tolerance in (1e-9, 1e-3)
+        identification, _ = identified(*stream(150, seed=2), start=WRONG, **EAGER | {"max_updates": updates})
+        samples = [estimate.sample for estimate in estimates_of(identification)]
+        assert all((sample - 12) % 10 == 0 for sample in samples)
+        assert len(set(samples)) == len(samples) > 5
+        most = max(e.n_evaluations for e in identification.adaptation.estimates)
+        assert 2 <= most <= EVALUATIONS_PER_UPDATE * updates
+    monkeypatch.setattr("sysid.gp.adaptation.EVALUATIONS_PER_UPDATE", 10_000)
+    limits = (
+        {"max_updates": 1},
+        {"max_updates": 2},
+        {"max_updates": 50, "tolerance": 1e-2},
+        {"max_updates": 50, "tolerance": 1e-9},
     )
-    assert loose.n_evaluations < tight.n_evaluations
-    assert loose.log_density_before == tight.log_density_before
-    gain = [estimate.log_density_after - estimate.log_density_before for estimate in (tight, loose)]
-    assert gain[0] >= gain[1] > 0.5 * gain[0]
+    runs = [identified(*stream(22), start=WRONG, **EAGER | limit)[0] for limit in limits]
+    took = [run.adaptation.estimates[0].n_evaluations for run in runs]
+    assert sorted(set(took)) == took
 
 
-def test_the_seed_chooses_the_sample():
-    x, y = stream(120)
-    kept = [problem_of(identified(x, y, start=WRONG, seed=seed, **QUICK)[0]).inputs for seed in (0, 0, 1)]
-    np.testing.assert_array_equal(kept[0], kept[1])
-    assert {tuple(row) for row in kept[0]} != {tuple(row) for row in kept[2]}
+# --- what it is good for ----------------------------------------------------------------------------
 
 
-# what it is good for
-
-
-@compiled
-@pytest.mark.parametrize("criterion", [MeanRelevance(), MarginalLogLikelihood()], ids=["relevance", "likelihood"])
-def test_the_noise_is_that_of_the_stream_while_the_dictionary_overestimates_it(criterion):
+def test_the_noise_is_that_of_the_stream_while_the_dictionary_overestimates_it():
     """Medians over streams: a single estimate of a variance from 100 samples scatters by 15 to 50 %."""
     followed, alone = [], []
     for seed in range(5):
-        rules = {"reduction": criterion}
+        rules = {"reduction": MeanRelevance()}
         gp = identified(*stream(1500, seed), budget=40, seed=seed, start=WRONG, rules=rules, n_initial=50)[0].model.gp
         followed.append(gp.noise_variance / 0.01)
         alone.append(MaximumLikelihood(restarts=2).train(gp.inputs, gp.targets, 0).noise_variance / 0.01)
     assert 0.7 < np.median(followed) < 1.3
-    assert max(followed) < 2.0
     assert np.median(alone) > 1.5
 
 
-@compiled
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_stream_whose_first_samples_mislead_is_rescued(seed):
+def test_a_stream_whose_first_samples_mislead_is_rescued():
     def product(x):
         return np.sin(2 * x[:, 0]) * np.cos(x[:, 1])
 
-    x, y = stream(1000, seed, function=product)
+    x, y = stream(1000, function=product)
     x[:100] *= 0.2
     y[:100] += product(x[:100]) - product(5 * x[:100])
     xv, yv = stream(500, 99, 0.0, function=product)
     errors = []
     for training in (MaximumAPosteriori(), Adaptive()):
-        settings = Settings(training=training, budget=60, reduction=MeanRelevance(), seed=seed)
-        identification = Identification(NARX, settings)
+        identification = Identification(NARX, Settings(training, budget=60, reduction=MeanRelevance()))
         identification.observe_many(x, y)
         errors.append(np.mean((identification.model.predict(xv).mean - yv) ** 2) / np.var(yv))
     assert errors[1] < errors[0] / 10
 
 
-@compiled
-@pytest.mark.parametrize("seed", range(3))
-def test_a_stream_in_which_nothing_is_wrong_is_left_alone(seed):
-    rng = np.random.default_rng(seed)
+def test_a_stream_in_which_nothing_is_wrong_is_left_alone():
+    rng = np.random.default_rng(0)
     x, kernel = rng.uniform(-2, 2, (1000, 2)), SquaredExponential(1.0, [0.7, 1.2])
     y = np.linalg.cholesky(kernel(x, x) + 0.01 * np.eye(1000)) @ rng.normal(size=1000)
-    start = Start(Scaling.identity(2), ZeroMean(), Hyperparameters(kernel, 0.01, np.nan))
-    identification, _ = identified(x, y, budget=150, seed=seed, start=start, n_initial=50)
+    identification, _ = identified(x, y, budget=150, start=start(kernel, 0.01), n_initial=50)
     assert len(identification.adaptation.estimates) <= 1
 
 
-# keeping, odd data
-
-
-def test_the_model_after_it_is_kept_bit_for_bit(followed, tmp_path):
-    identification = followed[2]
-    model = identification.model
-    model.save(tmp_path / "model.nc")
-    again = Model.load(tmp_path / "model.nc")
-    assert again.gp.kernel == identification.adaptation.estimates[-1].kernel
-    assert again.gp.noise_variance == identification.adaptation.estimates[-1].noise_variance
-    assert again.gp.repairs == model.gp.repairs
-    more, targets = stream(20, seed=9)
-    for one, two in zip(model.predict(more), again.predict(more), strict=True):
-        np.testing.assert_array_equal(one, two)
-    copy = dataclasses.replace(model, gp=model.gp.with_hyperparameters(model.gp.kernel, model.gp.noise_variance))
-    copy.gp.restore(model.gp.state(), model.gp.state()["counts"])
-    for point, target in zip(more, targets, strict=True):
-        np.testing.assert_equal(copy.update(point, target), again.update(point, target))
+# --- keeping, odd data, settings --------------------------------------------------------------------
 
 
 ODD = {
@@ -314,26 +271,49 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
-@pytest.mark.parametrize("criterion", [PriorEntropy(), MarginalLogLikelihood()], ids=["entropy", "likelihood"])
-def test_odd_data_are_survived(change, criterion):
-    x, y = change(*stream(100))
-    rules = {"reduction": criterion, "acceptance": ExceedsMinimum(criterion)}
-    identification, reports = identified(x, y, rules=rules, **QUICK | {"significance": 0.9})
-    assert identification.adaptation.estimates
-    assert np.isfinite([*reports.mean, *reports.variance]).all()
+SETTINGS = {
+    "a sum": {"kernel": SUM},
+    "a Matern kernel": {"kernel": Matern32()},
+    "small numbers": {"sample_size": 2, "interval": 1, "window": 1, "n_initial": 2, "budget": 2},
+    "large numbers": {"sample_size": 500, "window": 500},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [*((change, {}) for change in ODD.values()), *((lambda *data: data, settings) for settings in SETTINGS.values())],
+    ids=[*ODD, *SETTINGS],
+)
+def test_odd_data_and_settings_are_survived(change, settings):
+    rules = {"reduction": PriorEntropy(), "acceptance": ExceedsMinimum(PriorEntropy())}
+    settings = QUICK | {"significance": 0.9} | settings
+    identification, reports = identified(*change(*stream(100)), rules=rules, **settings)
+    assert identification.model.gp.kernel == identification.adaptation.estimates[-1].kernel
+    assert np.isfinite([*reports["mean"], *reports["variance"]]).all()
     for estimate in identification.adaptation.estimates:
         assert np.isfinite([estimate.log_density_before, estimate.log_density_after, estimate.statistic]).all()
         assert estimate.noise_variance > 0
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"sample_size": 2}, {"interval": 1, "window": 1}, {"n_initial": 2}, {"sample_size": 500}, {"window": 500}],
-    ids=str,
+    ("name", "values"),
+    [
+        *((name, (0, 2.5, "10", True, None)) for name in ("interval", "window", "max_updates")),
+        *((name, (1, 2.5)) for name in ("sample_size", "n_initial")),
+        ("after_revised", (-1, True)),
+        *((name, (0.0, 1.0, -0.1, np.nan, "0.1", True)) for name in ("significance", "tolerance")),
+    ],
 )
-@pytest.mark.parametrize("budget", [2, 15])
-def test_small_and_large_numbers_are_survived(settings, budget):
-    identification, reports = identified(*stream(60), budget=budget, **QUICK | {"significance": 0.9} | settings)
-    assert identification.adaptation.estimates
-    assert np.isfinite([*reports.mean, *reports.variance]).all()
+def test_settings_are_checked(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"Adaptive: {name}"):
+            Adaptive(**{name: value})
+
+
+def test_the_first_training_is_that_of_maximum_a_posteriori_and_only_this_one_follows():
+    x, y = stream(20)
+    assert Adaptive(restarts=1).train(x, y, 3) == MaximumAPosteriori(restarts=1).train(x, y, 3)
+    assert build(describe(Adaptive(kernel=SUM)), Training) == Adaptive(kernel=SUM)
+    assert Adaptive().follow(4).seed == 4
+    for training in (Fixed(1.0, 1.0, 0.1), MaximumLikelihood(), MaximumAPosteriori()):
+        assert training.follow(4) is None

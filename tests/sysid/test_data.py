@@ -1,296 +1,790 @@
-"""Data sources: every class and its yaml, published sets from local copies, and wrong copies."""
+"""Records and where they come from: a user's files, stored files, published sets, downloads, another package."""
 
 import hashlib
-import importlib
-import inspect
-import pkgutil
+import http.server
+import json
+import os
+import re
 import shutil
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import nonlinear_benchmarks
 import numpy as np
+import pooch
 import pytest
 import xarray as xr
-import yaml
-from hydra.utils import get_class, instantiate
+from nonlinear_benchmarks import Input_output_data
+from scipy.io import savemat
 
-import sysid.data
-from sysid import store
-from sysid.data.boston import BostonData
-from sysid.data.bouc_wen import BoucWenData
-from sysid.data.cascaded_tanks import CascadedTanksData
-from sysid.data.concrete import ConcreteData
-from sysid.data.published import PublishedTable
-from sysid.data.silverbox import SilverboxData
-from sysid.data.source import DataError, DataSource
-from sysid.narx import Narx
-from sysid.recordings import Recordings
+from sysid import (
+    BostonData,
+    BoucWenData,
+    CascadedTanksData,
+    ConcreteData,
+    CsvFiles,
+    DataError,
+    NonlinearBenchmark,
+    Recordings,
+    SilverboxData,
+    StoredRecordings,
+    from_nonlinear_benchmarks,
+    make_record,
+    store,
+    to_nonlinear_benchmarks,
+)
+from sysid.data import published
+from sysid.data.published import Column, Form, PublishedTable, cache_folder, fetch
+from sysid.data.source import ROLES, part
 
-CONF = Path(__file__).parents[2] / "conf" / "data"
-MODULES = [importlib.import_module(m.name) for m in pkgutil.walk_packages(sysid.data.__path__, "sysid.data.")]
-SOURCES = {
-    member
-    for module in MODULES
-    for member in vars(module).values()
-    if inspect.isclass(member) and issubclass(member, DataSource) and not inspect.isabstract(member)
-}
-TABLES = {
-    id(member): member for module in MODULES for member in vars(module).values() if isinstance(member, PublishedTable)
-}.values()
-FORMS = [(table, form) for table in TABLES for form in table.forms]
-NODES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(CONF.glob("*.yaml"))}
-OURS = [name for name, node in NODES.items() if str((node or {}).get("_target_")).startswith("sysid.data.")]
+TABLES = [member for member in vars(published).values() if isinstance(member, published.PublishedTable)]
 PUBLISHED = [CascadedTanksData, BoucWenData, SilverboxData, BostonData, ConcreteData]
+UNITS = {"u": "V", "y": "m"}
 
 
 @pytest.fixture(autouse=True)
-def no_environment(monkeypatch, tmp_path):
-    """Neither local copies nor a cache nor a network."""
+def cache(monkeypatch, tmp_path):
+    """The folder of the cache, empty; no local copies, a home of its own, and no network but this computer."""
     monkeypatch.delenv("SYSID_DATA", raising=False)
     monkeypatch.setenv("SYSID_CACHE", str(tmp_path / "cache"))
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setenv("no_proxy", "")
-    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv(name, "127.0.0.1" if name == "no_proxy" else "http://127.0.0.1:9")  # nobody listens there
+    return tmp_path / "cache"
 
 
-def without_defaults(node):
-    """Node without Hydra's list of the groups that come with it."""
-    return {key: value for key, value in node.items() if key != "defaults"}
+def files_in(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_every_source_has_a_yaml():
-    assert len(SOURCES) >= 8
-    assert {get_class(NODES[name]["_target_"]) for name in OURS} == SOURCES
+def assert_same(left, right):
+    assert (left.name, left.inputs, left.outputs) == (right.name, right.inputs, right.outputs)
+    for role in ROLES:
+        for a, b in zip(getattr(left, role), getattr(right, role), strict=True):
+            xr.testing.assert_identical(a, b)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_every_yaml_makes_a_source_with_the_defaults_of_its_class(name):
-    node = without_defaults(NODES[name])
-    made = instantiate(node, _convert_="all")
-    default = type(made)()
-    assert set(node) - {"_target_"} == set(default.__dataclass_fields__)
-    for field in default.__dataclass_fields__:
-        value = getattr(default, field)
-        assert getattr(made, field) == (list(value) if isinstance(value, tuple) else value), field
+def sizes(recordings):
+    return [[record.sizes["time"] for record in getattr(recordings, role)] for role in ROLES]
 
 
-@pytest.mark.parametrize("source", PUBLISHED)
-def test_every_published_set_states_its_terms_and_survives_a_file(source, shared_data, tmp_path):
-    loaded = source(path=str(shared_data)).load()
-    assert isinstance(loaded, Recordings)
-    for record in loaded.records:
-        for name in ("licence", "source", "citation", "file", "sha256"):
-            assert record.attrs[name], name
-        for signal in loaded.inputs + loaded.outputs:
-            assert record[signal].attrs["units"]
-            assert record[signal].attrs["long_name"]
-    path = store.write_groups(loaded.to_groups(), tmp_path / "benchmark.nc", kind="benchmark")
-    again = Recordings.from_groups(store.read_groups(path, kind="benchmark"))
-    assert (again.name, again.inputs, again.outputs) == (loaded.name, loaded.inputs, loaded.outputs)
-    for left, right in zip(loaded.records, again.records, strict=True):
-        xr.testing.assert_identical(left, right)
-    words = inspect.getdoc(source).lower()
-    assert "licence" in words
-    assert "cite " in words
+# --- recordings -----------------------------------------------------------------------------------
 
 
-def test_cascaded_tanks_are_the_published_ones(shared_data):
-    tanks = CascadedTanksData(path=str(shared_data)).load()
-    (estimation,), (test,) = tanks.estimation, tanks.test
-    assert (tanks.inputs, tanks.outputs, tanks.sampling_time) == (("pump_voltage",), ("level",), 4.0)
-    assert estimation.sizes["time"] == test.sizes["time"] == 1024
-    assert estimation.pump_voltage[0] == 3.2567230505556095
-    assert estimation.level[0] == 5.205004959182117
-    assert test.pump_voltage[0] == 0.9761919656163469
-    assert test.level[0] == 4.972762645914397
-    assert float(estimation.level.mean()) == pytest.approx(5.58273, abs=5e-6)
-    assert float(test.level.mean()) == pytest.approx(5.73647, abs=5e-6)
-    assert estimation.time[-1] == 4092.0
-    assert (estimation.attrs["initialisation_window"], test.attrs["initialisation_window"]) == (0, 50)
-    older = CascadedTanksData(path=str(shared_data), initialisation_window=5).load()
-    assert older.test[0].attrs["initialisation_window"] == 5
+def record(n=30, *, seed=0, window=5, dt=0.5, name="step"):
+    signals = dict(zip("uy", np.random.default_rng(seed).normal(size=(2, n)), strict=True))
+    texts = {"units": UNITS, "long_names": {"u": "voltage", "y": "height"}, "attributes": {"licence": "CC0"}}
+    return make_record(signals, name=name, sampling_time=dt, initialisation_window=window, **texts)
 
 
-def test_bouc_wen_test_is_official_and_estimation_is_not(shared_data):
-    records = BoucWenData(path=str(shared_data)).load()
-    (estimation,), (test,) = records.estimation, records.test
-    assert (test.attrs["official"], estimation.attrs["official"]) == (1, 0)
-    assert estimation.attrs["note"].startswith("NOT official")
-    assert records.sampling_time == 1 / 750
-    assert test.displacement[0] == 1.899147452880088e-4
-    assert float(test.displacement.std()) == pytest.approx(6.66939e-4, abs=5e-10)
-    assert float(test.force.std()) == pytest.approx(49.9998, abs=5e-5)
-    assert estimation.sizes["time"] == 4 * 8192
-    force = estimation.force.values.reshape(4, test.attrs["period"])
-    np.testing.assert_allclose(force - force[0], 0.0, atol=1e-9)
-    displacement = estimation.displacement.values.reshape(4, -1)
-    assert np.std(np.diff(displacement, axis=0)) == pytest.approx(1.03e-5, rel=0.02)  # noise, sqrt(2) 7.3e-6 m
-    assert BoucWenData(path=str(shared_data), user_made_estimation=False).load().estimation == ()
+def recordings(**roles):
+    return Recordings("rig", ("u",), ("y",), **roles)
 
 
-def test_silverbox_is_split_as_usual(shared_data):
-    records = SilverboxData(path=str(shared_data)).load()
-    raw = np.loadtxt(shared_data / "silverbox" / "SNLS80mV.csv", delimiter=",", skiprows=1, usecols=(0, 1))
-    assert raw[:, 0].mean() == pytest.approx(0.00618171, abs=5e-9)
-    multisine = raw[40650:127400]
-    n = int(0.75 * len(multisine))
-    expected = [multisine[:n], multisine[n:], raw[100:40575], raw[100:40575][:32000]]
-    for record, values in zip(records.records, expected, strict=True):
-        np.testing.assert_array_equal(record.input_voltage, values[:, 0])
-        np.testing.assert_array_equal(record.output_voltage, values[:, 1])
-    assert [r.attrs["initialisation_window"] for r in records.records] == [0, 50, 50, 50]
-    assert len({r.attrs["name"] for r in records.records}) == 4
-    assert records.sampling_time == pytest.approx(1 / 610.35)
+def many():
+    members = [record(20 + i, seed=i, name=f"run {i}", window=i) for i in range(12)]
+    return recordings(estimation=members, validation=[record(7)], test=[record(8), part(record(40), 3)])
+
+
+def test_a_record_has_the_schema_and_is_a_copy():
+    values = np.arange(4.0)
+    names = {"units": {"y": "V"}, "long_names": {"y": "voltage"}, "attributes": {"licence": "CC0"}}
+    made = make_record({"y": values}, name="step", sampling_time=0.25, initialisation_window=2, **names)
+    values[0] = 7.0
+    assert made.y.values.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert made.time.values.tolist() == [0.0, 0.25, 0.5, 0.75]
+    assert made.time.attrs["units"] == "s"
+    assert made.y.attrs == {"units": "V", "long_name": "voltage"}
+    assert made.attrs == {"licence": "CC0", "name": "step", "sampling_time": 0.25, "initialisation_window": 2}
+    rig = recordings(estimation=[record()], test=[record(9)])
+    assert (rig.sampling_time, rig.units, rig.is_static, sizes(rig)) == (0.5, UNITS, False, [[30], [], [9]])
+
+
+def test_part_keeps_time_and_what_is_left_of_the_window():
+    whole = record()
+    for bounds, window in (((0,), 5), ((2, 20), 3), ((11, 12), 0), ((-4,), 0), ((0, -25), 5)):
+        expected = whole.isel(time=slice(*bounds) if len(bounds) > 1 else slice(bounds[0], None))
+        xr.testing.assert_identical(part(whole, *bounds), expected.assign_attrs(initialisation_window=window))
+    assert whole.attrs["initialisation_window"] == 5
+    named = part(record(), 10, initialisation_window=3, name="tail")
+    assert (named.attrs["initialisation_window"], named.attrs["name"]) == (3, "tail")
+    xr.testing.assert_identical(part(part(record(), 2, 20), 1, 10), part(record(), 3, 12))
+
+
+def test_hold_out_cuts_the_end_of_every_record():
+    rig = recordings(estimation=[record(30), record(20, seed=1)])
+    held = rig.hold_out(0.25, initialisation_window=2)
+    assert sizes(held) == [[22, 15], [8, 5], []]
+    assert [r.attrs["initialisation_window"] for r in held.validation] == [2, 2]
+    np.testing.assert_array_equal(held.validation[1].y, rig.estimation[1].y[15:])
+    for fraction in (0.0, 1.0):
+        with pytest.raises(ValueError, match="fraction"):
+            rig.hold_out(fraction)
+    with pytest.raises(ValueError, match="validation"):
+        held.hold_out(0.5)
+
+
+def test_groups_and_files_lead_back_in_any_order(tmp_path):
+    groups = many().to_groups()
+    assert list(groups)[::11] == ["estimation/record_0", "estimation/record_11"]
+    assert list(groups)[12:] == ["validation", "test/record_0", "test/record_1"]
+    shuffled = dict(sorted(groups.items()))  # record_10 before record_2
+    path = store.write_groups(shuffled, tmp_path / "benchmark.nc", kind="benchmark")
+    found = StoredRecordings(path=str(path)).load()
+    assert_same(found, many())
+    assert type(found.estimation[1].attrs["initialisation_window"]) is int
+    assert type(found.estimation[1].attrs["sampling_time"]) is float
+
+
+def changed(signal, **changes):
+    made = record(dt=1.0)
+    made[signal].attrs.update(changes)
+    return made
 
 
 @pytest.mark.parametrize(
-    ("source", "file", "delimiter", "sizes"),
+    ("wrong", "message"),
     [
-        (BostonData, "boston_housing/boston_housing.csv", ",", (13, 451, 55)),
-        (ConcreteData, "concrete/concrete.csv", ",", (8, 927, 103)),
+        ({"test": [record().assign_coords(time=np.arange(30) ** 2)]}, "time of record 0"),
+        ({"estimation": [record(), record().where(record().time != 3.5)]}, "of record 1 is nan at sample 7"),
+        ({"estimation": [record()], "test": [record(dt=0.4)]}, "one sampling time"),
+        ({"estimation": [record(dt=1.0)], "test": [changed("u", units="mV")]}, "'u', record 0 has 'V', record 1 'mV'"),
+        ({"estimation": [changed("time", units="1"), record(dt=1.0)]}, "one unit of time"),
+        ({"estimation": [record().drop_attrs(deep=False)]}, "'initialisation_window'"),
+        ({"estimation": [record().assign_attrs(sampling_time=0.6)]}, "sampling_time 0.6"),
+        ({"estimation": [record(window=30)]}, "initialisation_window 30"),
+        ({"estimation": [record(window=2.0)]}, r"initialisation_window 2\.0"),
     ],
 )
-def test_static_sets_keep_the_order_of_the_file(source, file, delimiter, sizes, shared_data):
-    static = source(path=str(shared_data)).load()
-    header = (shared_data / file).read_text().splitlines()[0].split(",")
-    raw = np.loadtxt(shared_data / file, delimiter=delimiter, skiprows=1)
-    assert static.is_static
-    assert list(static.inputs + static.outputs) == header
-    assert (len(static.inputs), static.estimation[0].sizes["time"], static.test[0].sizes["time"]) == sizes
-    joined = xr.concat([*static.estimation, *static.test], "time")
-    np.testing.assert_array_equal(joined.row, np.arange(len(raw)))
-    for i, name in enumerate(header):
-        np.testing.assert_array_equal(joined[name], raw[:, i], err_msg=name)
-    np.testing.assert_array_equal(joined.time, np.arange(len(raw)))
-    assert joined.time.attrs["units"] == "1"
+def test_wrong_records_are_named(wrong, message):
+    with pytest.raises(ValueError, match=rf"Recordings\('rig'\).*{message}"):
+        recordings(**wrong)
 
 
-def test_a_shuffle_is_seeded_and_says_so(shared_data):
-    path = str(shared_data)
-    plain, one, same, two = (
-        BostonData(path=path, shuffle=shuffle, seed=seed).load()
-        for shuffle, seed in ((False, 0), (True, 1), (True, 1), (True, 2))
+def test_what_is_no_record_no_part_or_no_signal_is_refused():
+    for key in ("truth", "estimation/record_x", "estimation/record_0/more"):
+        with pytest.raises(ValueError, match="groups named"):
+            Recordings.from_groups({key: record()})
+    two = [replace(recordings(test=[record()]), name=name).to_groups() for name in ("rig", "other")]
+    with pytest.raises(ValueError, match="groups with equal attributes"):
+        Recordings.from_groups(two[0] | {"validation": two[1]["test"]})
+    with pytest.raises(TypeError, match=r"must be an xarray\.Dataset"):
+        recordings(estimation=record())
+    for inputs, outputs in ((("u",), ()), (("y",), ("y",))):
+        with pytest.raises(ValueError, match="at least one output and every signal once"):
+            Recordings("rig", inputs, outputs, estimation=(record(),))
+    for start, stop in ((30, None), (8, 3)):
+        with pytest.raises(ValueError, match="is empty"):
+            part(record(), start, stop)
+
+
+# --- CSV files ------------------------------------------------------------------------------------
+
+GOOD = "t,u,y\n0.0,1,10\n0.1,2,20.5\n0.2,-3e-1,3.0E1\n"
+HEAD = "u,y\n1,1\n"
+COMMA = {"delimiter": ";", "decimal": ","}
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Write text or bytes into a file, and read it."""
+
+    def load_csv(content=GOOD, name="run.csv", **options):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return CsvFiles(**({"estimation": str(path), "inputs": ["u"], "outputs": ["y"], "dt": 0.1} | options)).load()
+
+    return load_csv
+
+
+def test_columns_become_signals_and_files_records(load, tmp_path):
+    load(name="one.csv")
+    read = load(units={"y": "mm"}, initialisation_window=1, test=[str(tmp_path / "one.csv")] * 2)
+    assert (read.inputs, read.outputs, read.units, read.sampling_time) == (("u",), ("y",), {"y": "mm"}, 0.1)
+    assert [record.attrs["name"] for record in read.records] == ["run", "one", "one"]
+    (record,) = read.estimation
+    np.testing.assert_array_equal(record.time, [0.0, 0.1, 0.2])
+    assert set(record.data_vars) == {"u", "y"}
+    assert record.attrs["initialisation_window"] == 1
+    assert record.y.attrs["units"] == "mm"
+    assert set(load(inputs=[]).estimation[0].data_vars) == {"y"}
+
+
+def test_a_column_of_times_gives_the_sampling_time(load):
+    (record,) = load("t,u,y\n5.0,1,1\n5.25,2,2\n5.5,3,3\n", dt=None, time="t").estimation
+    np.testing.assert_array_equal(record.time, [5.0, 5.25, 5.5])
+    assert (record.attrs["sampling_time"], record.time.attrs["units"]) == (0.25, "s")
+    late = "t,u,y\n" + "".join(f"{1.7e9 + 0.01 * i!r},1,2\n" for i in range(50))
+    assert load(late, dt=None, time="t").sampling_time == pytest.approx(0.01, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (GOOD, {}),
+        (b"\xef\xbb\xbfu,y\n1,10\n2,20.5\n-0.3,30\n", {}),
+        (GOOD.replace("\n", ",\r\n") + "\r\n,,,,,\r\n", {}),
+        ('"t","u","y"\n"0.0","1","10"\n"0.1", 2 ,20.5\n0.2,-0.3,30\n', {}),
+        (GOOD.replace(",", "\t"), {"delimiter": r"\t"}),
+        (GOOD.replace(",", ";").replace(".", ","), COMMA),
+    ],
+    ids=["plain", "byte-order mark", "line ends", "quotes", "tab", "decimal comma"],
+)
+def test_ways_of_writing_the_same(content, options, load):
+    (record,) = load(content, **options).estimation
+    np.testing.assert_array_equal([record.u, record.y], [[1.0, 2.0, -0.3], [10.0, 20.5, 30.0]])
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (HEAD + "2,oops\n", {}, "line 3 .*'y'.*'oops'"),
+        (HEAD + "2,\n", {}, "line 3 .*'y'.*empty"),
+        (HEAD + "nan,2\n", {}, "line 3 .*'u'.*'nan'"),
+        (HEAD + "1_000,2\n", {}, "line 3 .*'u'.*'1_000'"),
+        (HEAD + "\n3,3\n", {}, "line 3.*empty"),
+        (HEAD + "2\n", {}, "line 3.*2 cells"),
+        (HEAD + "1,5,2,5\n", {}, r"line 3.*2 cells.*data\.delimiter.*data\.decimal"),
+        ("u;y\n1,5;2,5\n", {"delimiter": ";"}, r"line 2 .*'u'.*'1,5'.*data\.decimal=\",\""),
+        ("u;y\n1;2\n", {}, r"\['u', 'y'\].*data\.delimiter=\";\""),
+        ("u;y\n1.5;2,5\n", COMMA, r"line 2 .*'u'.*'1.5'.*data\.decimal=\"\.\""),
+        ("1,2\n3,4\n", {}, r"\['u', 'y'\].*no header"),
+        ('u,y\n"1,2\n3,4\n', {}, "quotes"),
+        ("t,u,y\n0,1,1\n", {"dt": None, "time": "t"}, "'t', line 2"),
+        ("u,height\n3,4\n", {}, r"\['y'\].*\['u', 'height'\]"),
+        ("u,y,u\n3,4,5\n", {}, r"\['u'\].*more than once"),
+        ("u,y\n", {}, "rows of numbers"),
+        (GOOD.encode("utf-16"), {}, "UTF-8"),
+        (GOOD.replace("0.2", "0.1"), {"dt": None, "time": "t"}, "'t', line 4"),
+        (GOOD + "0.4,1,1\n", {"dt": None, "time": "t"}, "'t', line 5"),
+        *[
+            (GOOD, options, message)
+            for options, message in (
+                ({"estimation": []}, r"data\.estimation"),
+                ({"dt": float("nan")}, "dt=nan"),
+                ({"time": "t"}, r"data\.time"),
+                ({"delimiter": ",", "decimal": ","}, "decimal"),
+                ({"units": {"x": "m"}}, r"units of \['x'\]"),
+                ({"inputs": "u"}, "inputs='u'"),
+                ({"delimiter": ";;"}, "delimiter"),
+                ({"decimal": "p"}, "decimal 'p'"),
+                ({"initialisation_window": 3}, "initialisation_window 3"),
+            )
+        ],
+    ],
+)
+def test_bad_settings_are_named_and_bad_content_with_line_and_column(content, options, message, load):
+    with pytest.raises(ValueError, match=message) as caught:
+        load(content, **options)
+    assert content == GOOD or "run.csv" in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path, load):
+    for path in (tmp_path / "missing.csv", tmp_path):
+        with pytest.raises(DataError, match=str(path)):
+            load(estimation=str(path))
+
+
+# --- stored files ---------------------------------------------------------------------------------
+
+
+def ensemble(n_trajectories=5, n=12, *, own_input=True):
+    """Trajectories in the form of a Monte Carlo study: (trajectory, time), numbers of each beside them."""
+    values = np.random.default_rng(1).normal(size=(2, n_trajectories, n))
+    both = ("trajectory", "time")
+    return xr.Dataset(
+        {
+            "u": (both, values[0], {"units": "V"}) if own_input else ("time", values[0, 0], {"units": "V"}),
+            "y": (both, values[1], {"units": "V"}),
+            "seed": ("trajectory", np.arange(n_trajectories) + 100),
+            "mass": ("trajectory", np.arange(n_trajectories) + 0.5),
+        },
+        coords={"time": ("time", 0.5 * np.arange(n), {"units": "s"}), "trajectory": np.arange(n_trajectories)},
+        attrs={"system": "toy", "inputs": json.dumps(["u"]), "outputs": json.dumps(["y"])},
     )
-    rows = [np.concatenate([r.row.values for r in static.records]) for static in (plain, one, same, two)]
-    np.testing.assert_array_equal(rows[1], rows[2])
-    assert not np.array_equal(rows[1], rows[3])
-    np.testing.assert_array_equal(np.sort(rows[1]), rows[0])
-    in_file = np.concatenate([r.MEDV.values for r in plain.records])
-    np.testing.assert_array_equal(np.concatenate([r.MEDV.values for r in one.records]), in_file[rows[1]])
-    assert one.test[0].attrs["split"] == "shuffled with seed 1"
-    assert plain.test[0].attrs["split"] == "file order"
 
 
-@pytest.mark.parametrize("n", [0, 506, 600])
-def test_a_static_split_leaves_rows_on_both_sides(n, shared_data):
-    with pytest.raises(ValueError, match=f"n_estimation from 1 to 505 of 506 rows, got {n}"):
-        BostonData(path=str(shared_data), n_estimation=n).load()
+def trajectory(n=20):
+    return ensemble(1, n).isel(trajectory=0, drop=True).drop_vars(["seed", "mass"])
 
 
-def test_every_row_of_a_static_set_becomes_a_sample(shared_data):
-    static = ConcreteData(path=str(shared_data)).load()
-    narx = Narx(outputs={"strength": []}, inputs={name: [0] for name in static.inputs}, predict="value")
-    lags = narx.dataset(static.estimation)
-    assert lags.sizes == {"sample": 927, "feature": 8}
-    assert lags.time.attrs["units"] == "1"
+@pytest.fixture
+def stored(tmp_path):
+    """Path of a stored trajectory or ensemble."""
+
+    def write(dataset, name="many.nc", kind="trajectory"):
+        return str(store.write(dataset, tmp_path / name, kind=kind))
+
+    return write
 
 
-def test_measured_records_become_lag_data(shared_data):
-    tanks = CascadedTanksData(path=str(shared_data)).load()
-    lags = Narx(outputs={"level": [1, 2]}, inputs={"pump_voltage": [1, 2]}).dataset(tanks.estimation)
-    assert lags.sizes["sample"] == 1022
-    assert lags.attrs["sampling_time"] == 4.0
+def test_a_trajectory_is_cut_in_its_order(stored):
+    path = stored(trajectory().assign(x=lambda d: 2 * d.y))
+    read = StoredRecordings(path=path, split=[0.5, 0.2, 0.3], initialisation_window=1, outputs=["x"]).load()
+    assert sizes(read) == [[10], [4], [6]]
+    for name in ("y", "time"):
+        np.testing.assert_array_equal(np.concatenate([r[name] for r in read.records]), trajectory()[name])
+    assert [r.attrs["name"] for r in read.records] == [f"many, {role}" for role in ROLES]
+    assert {r.attrs["initialisation_window"] for r in read.records} == {1}
+    assert (read.inputs, read.outputs, read.sampling_time, read.units["u"]) == (("u",), ("x",), 0.5, "V")
+    assert sizes(StoredRecordings(path=path).load()) == [[10], [], [10]]
 
 
-@pytest.mark.parametrize(("table", "form"), FORMS, ids=lambda value: getattr(value, "folder", None) or str(value))
-def test_every_form_of_a_table_holds_the_same_numbers(table, form, shared_data, tmp_path):
+@pytest.mark.parametrize("own_input", [True, False])
+def test_an_ensemble_is_several_recordings(own_input, stored, tmp_path):
+    written = ensemble(own_input=own_input)
+    read = StoredRecordings(path=stored(written), split=[0.6, 0.2, 0.2], initialisation_window=2).load()
+    assert sizes(read) == [[12] * 3, [12], [12]]
+    for i, record in enumerate(read.records):
+        np.testing.assert_array_equal(record["y"], written["y"][i])
+        np.testing.assert_array_equal(record["u"], written["u"][i] if own_input else written["u"])
+        assert set(record.data_vars) == {"u", "y"}
+        expected = {"name": f"many, trajectory {i}", "seed": 100 + i, "mass": 0.5 + i, "initialisation_window": 2}
+        assert expected.items() <= record.attrs.items()
+    single = stored(trajectory(9), "one.nc")
+    apart = StoredRecordings(estimation=[str(tmp_path / "many.nc"), single], test=single).load()
+    assert [r.attrs["name"] for r in apart.records] == [*(f"many, trajectory {i}" for i in range(5)), "one", "one"]
+    np.testing.assert_array_equal(apart.test[0].y, trajectory(9).y)
+    again = StoredRecordings(path=store.write_groups(read.to_groups(), tmp_path / "again.nc", kind="benchmark")).load()
+    assert [record.attrs["mass"] for record in again.records] == [0.5 + i for i in range(5)]
+
+
+def test_every_part_has_a_trajectory(stored):
+    for split, n, expected in (
+        ([0.5, 0.0, 0.5], 2, [1, 0, 1]),
+        ([0.98, 0.01, 0.01], 10, [8, 1, 1]),
+        ([0.5, 0.0, 0.5], 5, [3, 0, 2]),
+    ):
+        read = StoredRecordings(path=stored(ensemble(n)), split=split).load()
+        assert list(map(len, sizes(read))) == expected
+    with pytest.raises(ValueError, match=r"1 trajectories.*data\.split"):
+        StoredRecordings(path=stored(ensemble(1))).load()
+
+
+def test_records_of_a_run_over_several_records_keep_their_part(stored):
+    """Records behind each other, told apart by number and part."""
+    lengths, n = (30, 20, 25), 75
+    number = np.repeat(np.arange(3), lengths)
+    time = np.concatenate([0.1 * np.arange(length) for length in lengths])
+    joined = trajectory(n).assign_coords(
+        time=("time", time, {"units": "s"}), record=("time", number), part=("time", number // 2)
+    )
+    found = StoredRecordings(path=stored(joined)).load()
+    assert sizes(found) == [[30, 20], [], [25]]
+    np.testing.assert_array_equal(found.estimation[1]["y"], joined["y"][30:50])
+    np.testing.assert_allclose(found.test[0]["time"], 0.1 * np.arange(25))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "a.nc", "test": "b.nc"}, r"data\.path"),
+        ({"split": [0.5, 0.2, 0.2]}, "split"),
+        ({"path": "missing.nc"}, r"no file .*missing\.nc"),
+        ({"path": "narx.nc"}, "schema 'narx'"),
+        ({"path": "newer.nc"}, "schema_version 99"),
+        ({"path": "bare.nc"}, r"\['u', 'y'\].*data\.inputs"),
+    ],
+)
+def test_wrong_settings_and_files_are_named(options, message, stored, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stored(trajectory(), "narx.nc", kind="narx")
+    stored(trajectory().drop_attrs(deep=False), "bare.nc")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "SCHEMA_VERSION", 99)
+        stored(trajectory(), "newer.nc")
+    with pytest.raises((ValueError, OSError), match=message):
+        StoredRecordings(**options).load()
+
+
+# --- published sets -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "signals", "step", "expected", "windows"),
+    [
+        (CascadedTanksData, "pump_voltage level", 4.0, [[1024], [], [1024]], [0, 50]),
+        (BoucWenData, "force displacement", 1 / 750, [[4 * 8192], [], [8192]], [0, 0]),
+        (
+            SilverboxData,
+            "input_voltage output_voltage",
+            1 / 610.35,
+            [[65062], [], [21688, 40475, 32000]],
+            [0] + [50] * 3,
+        ),
+    ],
+)
+def test_measured_sets_are_split_as_usual(source, signals, step, expected, windows, shared_data):
+    loaded = source(path=str(shared_data)).load()
+    assert (list(loaded.inputs + loaded.outputs), sizes(loaded)) == (signals.split(), expected)
+    assert loaded.sampling_time == pytest.approx(step)
+    assert [r.attrs["initialisation_window"] for r in loaded.records] == (windows or [0, 50, 50, 50])
+    assert len({r.attrs["name"] for r in loaded.records}) == len(loaded.records)
+    if source is CascadedTanksData:
+        pairs = [(float(r.pump_voltage[0]), float(r.level[0])) for r in loaded.records]
+        assert pairs == [(3.2567230505556095, 5.205004959182117), (0.9761919656163469, 4.972762645914397)]
+    elif source is BoucWenData:
+        assert [(r.attrs["official"], r.attrs["period"]) for r in loaded.records] == [(0, 8192), (1, 8192)]
+        assert loaded.test[0].displacement[0] == 1.899147452880088e-4
+        assert BoucWenData(path=str(shared_data), user_made_estimation=False).load().estimation == ()
+    else:
+        raw = np.loadtxt(shared_data / "silverbox" / "SNLS80mV.csv", delimiter=",", skiprows=1, usecols=(0, 1))
+        for record, start in zip(loaded.records, (40650, 105712, 100, 100), strict=True):
+            wanted = raw[start : start + record.sizes["time"]]
+            np.testing.assert_array_equal(np.column_stack([record.input_voltage, record.output_voltage]), wanted)
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "n_estimation"),
+    [(BostonData, "boston_housing/boston_housing.csv", 451), (ConcreteData, "concrete/concrete.csv", 927)],
+)
+def test_static_sets_keep_the_order_of_the_file_or_a_seeded_one(source, file, n_estimation, shared_data):
+    header = (shared_data / file).read_text().splitlines()[0].split(",")
+    raw, orders = np.loadtxt(shared_data / file, delimiter=",", skiprows=1), []
+    for shuffle, seed in ((False, 0), (True, 1), (True, 1), (True, 2)):
+        static = source(path=str(shared_data), shuffle=shuffle, seed=seed).load()
+        assert static.is_static
+        assert list(static.inputs + static.outputs) == header
+        assert sizes(static) == [[n_estimation], [], [len(raw) - n_estimation]]
+        assert static.test[0].attrs["split"] == (f"shuffled with seed {seed}" if shuffle else "file order")
+        joined = xr.concat([*static.estimation, *static.test], "time")
+        orders.append(joined.row.values.tolist())
+        np.testing.assert_array_equal(np.column_stack([joined[name] for name in header]), raw[orders[-1]])
+        np.testing.assert_array_equal(joined.time, np.arange(len(raw)))
+        assert joined.time.attrs["units"] == "1"
+    assert orders[1] == orders[2] != orders[3]
+    assert sorted(orders[1]) == orders[0] == list(range(len(raw)))
+    for wrong in (0, len(raw)):
+        with pytest.raises(ValueError, match=f"n_estimation .* got {wrong}"):
+            source(path=str(shared_data), n_estimation=wrong).load()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table.forms[0]))
+def test_every_form_of_a_table_holds_the_same_numbers(table, shared_data, tmp_path):
     """Each form alone in a folder is found; all agree, up to the 5 digits of one of them."""
-    for file in form.files:
-        shutil.copy(shared_data / table.folder / file.name, tmp_path)
-    columns, attributes = table.load(str(tmp_path))
-    reference, _ = table.load(str(shared_data))
-    assert attributes["file"] == str(form)
-    assert list(columns) == list(reference)
-    for name, values in columns.items():
-        tolerance = 5e-5 if form.files[0].name == "dataBenchmark.csv" else 0.0
-        np.testing.assert_allclose(values, reference[name], rtol=0, atol=tolerance, err_msg=name)
-        assert values.dtype == np.float64
-        assert values.flags.c_contiguous
-
-
-def test_the_stated_addresses_are_pinned():
-    for _, form in FORMS:
+    reference = table.load(str(shared_data / table.folder))
+    urls = [form.url for form in table.forms if form.url]
+    assert urls  # pinned to a commit
+    assert all(table.attributes[name] for name in ("licence", "source", "citation"))
+    assert all(unit and long_name for unit, long_name in table.columns.values())
+    for url in urls:
+        assert re.fullmatch(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/(.+/)?", url)
+    for i, form in enumerate(table.forms):
+        folder = tmp_path / str(i)
+        folder.mkdir()
         for file in form.files:
-            assert len(bytes.fromhex(file.sha256)) == 32
-            if file.url:
-                host, owner, repository, commit, *_ = file.url.removeprefix("https://").split("/")
-                assert host == "raw.githubusercontent.com"
-                assert owner
-                assert repository
-                assert len(bytes.fromhex(commit)) == 20
-                assert file.url.endswith("/" + file.name)
-    assert all(any(form.is_downloadable for form in table.forms) for table in TABLES)
-
-
-def test_the_folder_may_be_that_of_the_set_or_the_one_around_it(shared_data):
-    for folder in (shared_data, shared_data / "cascaded_tanks"):
-        assert CascadedTanksData(path=str(folder)).load().estimation[0].sizes["time"] == 1024
-
-
-def test_the_environment_names_a_folder(shared_data, monkeypatch):
-    monkeypatch.setenv("SYSID_DATA", str(shared_data))
-    assert CascadedTanksData().load().estimation[0].sizes["time"] == 1024
-
-
-def test_the_path_wins_over_the_environment(shared_data, monkeypatch, tmp_path):
-    monkeypatch.setenv("SYSID_DATA", str(tmp_path / "missing"))
-    assert CascadedTanksData(path=str(shared_data)).load().name == "cascaded_tanks"
-    with pytest.raises(DataError, match=r"SYSID_DATA='.*missing' is no folder"):
-        CascadedTanksData().load()
+            shutil.copy(shared_data / table.folder / file, folder)
+        record = table.load(str(folder))
+        assert record.attrs["file"] == str(form)
+        assert list(record.data_vars) == list(reference.data_vars) == list(table.columns)
+        for name in table.columns:
+            tolerance = 5e-5 if "dataBenchmark.csv" in form.files else 0.0
+            np.testing.assert_allclose(record[name], reference[name], rtol=0, atol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("source", PUBLISHED)
-def test_a_named_folder_without_the_files_is_an_error_that_says_what_to_do(source, tmp_path):
-    with pytest.raises(DataError, match=r"holds no copy; put .* into a folder") as caught:
-        source(path=str(tmp_path)).load()
-    for word in (str(tmp_path), "data.path", "SYSID_DATA"):
-        assert word in str(caught.value)
-    with pytest.raises(DataError, match="is no folder"):
-        source(path=str(tmp_path / "missing")).load()
-
-
-@pytest.mark.parametrize("source", PUBLISHED)
-def test_without_copy_and_network_the_error_says_what_to_do(source, tmp_path, monkeypatch):
+def test_without_a_copy_the_error_says_what_to_do(source, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty.*holds no copy.*data\.path.*SYSID_DATA"):
+        source(path=str(tmp_path / "empty")).load()
     monkeypatch.setenv("SYSID_DATA", str(tmp_path / "empty"))
-    with pytest.raises(DataError, match="no local copy") as caught:
+    with pytest.raises(DataError, match=r"SYSID_DATA.*network.*raw\.githubusercontent\.com.*SYSID_CACHE"):
         source().load()
-    for word in ("raw.githubusercontent.com", "Connect to the network", "data.path", "SYSID_DATA", "SYSID_CACHE"):
-        assert word in str(caught.value)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    monkeypatch.setenv("SYSID_DATA", str(tmp_path / "missing"))
+    with pytest.raises(DataError, match=r"SYSID_DATA='.*missing'"):
+        source().load()
+    assert files_in(tmp_path) == []
 
 
-def test_a_changed_copy_is_refused_with_both_checksums(shared_data, tmp_path):
-    changed = tmp_path / "dataBenchmark.csv"
-    changed.write_bytes((shared_data / "cascaded_tanks" / changed.name).read_bytes().replace(b"\n", b"\r\n"))
-    with pytest.raises(
-        DataError, match=r"dataBenchmark\.csv has sha256 .* expected ef2388ed.*other line ends"
-    ) as caught:
-        CascadedTanksData(path=str(tmp_path)).load()
-    assert hashlib.sha256(changed.read_bytes()).hexdigest() in str(caught.value)
-
-
-def test_a_copy_cut_short_is_refused(shared_data, tmp_path):
-    for name in ("uval_multisine.mat", "yval_multisine.mat"):
-        shutil.copy(shared_data / "bouc_wen" / name, tmp_path)
-    with open(tmp_path / "yval_multisine.mat", "r+b") as file:
-        file.truncate(1000)
-    with pytest.raises(DataError, match=r"yval_multisine\.mat has sha256 .*\(cut short"):
-        BoucWenData(path=str(tmp_path)).load()
-
-
-def test_a_missing_package_is_named(shared_data, tmp_path, monkeypatch):
+def test_a_missing_package_is_told(monkeypatch, shared_data, tmp_path):
     shutil.copy(shared_data / "concrete" / "Concrete_Data.xls", tmp_path)
-    monkeypatch.setitem(__import__("sys").modules, "xlrd", None)
-    with pytest.raises(DataError, match=r"reading Concrete_Data\.xls needs the package xlrd.*sysid\[records\]"):
-        ConcreteData(path=str(tmp_path)).load()
+    for name, source in {
+        "xlrd": ConcreteData(str(tmp_path)),
+        "nonlinear_benchmarks": NonlinearBenchmark("CED"),
+    }.items():
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(DataError, match=rf"needs the package {name}.*sysid\[records\]"):
+            source.load()
+
+
+# --- downloads from a server on this computer -----------------------------------------------------
+
+CONTENT = b"u,y\n1.5,2.5\n3.5,4.5\n"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A running server with the `folder` of its files and its `url`."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            """Say nothing."""
+
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "data.csv").write_bytes(CONTENT)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as running:
+        running.folder, running.url = folder, f"http://127.0.0.1:{running.server_address[1]}/"
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def table(url):
+    columns = {"u": Column("V", "voltage"), "y": Column("m", "height")}
+    return PublishedTable("toy", "toy", 0.5, columns, (Form({"data.csv": SHA256}, url=url),), {"licence": "CC0"})
+
+
+def test_a_file_is_downloaded_once_and_again_if_it_is_damaged(server, cache, caplog, monkeypatch):
+    monkeypatch.setattr(pooch.get_logger(), "handlers", [caplog.handler])
+    toy, place = table(server.url), cache / "toy" / "data.csv"
+    for _ in range(2):
+        found = toy.load(None)
+        np.testing.assert_array_equal(found["y"], [2.5, 4.5])
+        assert {"licence": "CC0", "file": "data.csv", "sha256": SHA256}.items() <= found.attrs.items()
+    assert caplog.messages == [f"Downloaded {server.url}data.csv to {place}"]
+    assert files_in(cache) == ["toy/data.csv"]
+    place.write_bytes(CONTENT[:-4])
+    assert len(toy.load(None)["u"]) == 2
+    assert place.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(("page", "message"), [("other", f"sha256 {SHA256}"), ("nothing", "could not fetch.*404")])
+def test_a_failed_download_leaves_nothing_and_says_nothing(page, message, server, cache, caplog, monkeypatch):
+    monkeypatch.setattr(pooch.get_logger(), "handlers", [caplog.handler])
+    (server.folder / "other").write_bytes(CONTENT[:-4])
+    with pytest.raises(DataError, match=message):
+        fetch(server.url + page, SHA256, "toy", "data.csv")
+    assert not cache.exists()
+    assert caplog.messages == pooch.get_logger().filters == []
+    (cache / "empty").mkdir(parents=True)
+    for folder in ("empty", "other/deep"):  # only the folders that were made go
+        with pytest.raises(DataError, match=message):
+            fetch(server.url + page, SHA256, folder, "more.csv")
+    assert [path.name for path in cache.rglob("*")] == ["empty"]
+
+
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path, monkeypatch, pretend_download):
+    monkeypatch.delenv("SYSID_CACHE")
+    assert cache_folder().is_absolute()
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SYSID_CACHE", str(tmp_path / "file" / "cache"))
+    for call in (lambda: table("http://127.0.0.1:9/").load(None), NonlinearBenchmark("CED").load):
+        with pytest.raises(DataError, match="SYSID_CACHE"):
+            call()
+    assert files_in(tmp_path) == ["file"]
+
+
+def test_local_copies_come_before_a_download_even_if_they_are_changed(server, cache, tmp_path, monkeypatch):
+    (tmp_path / "copies" / "toy").mkdir(parents=True)
+    monkeypatch.setenv("SYSID_DATA", str(tmp_path / "copies"))
+    copy, toy = tmp_path / "copies" / "toy" / "data.csv", table(server.url)
+    copy.write_bytes(CONTENT)
+    toy.load(None)
+    copy.write_bytes(CONTENT + b"5,6\n")
+    with pytest.raises(DataError, match=f"expected {SHA256}"):
+        toy.load(None)
+    assert not cache.exists()
+    copy.unlink()
+    toy.load(None)
+    assert files_in(cache) == ["toy/data.csv"]
+
+
+def hold_back(call):
+    """The call, which waits until two make it, or one has waited long enough, and a list of the calls."""
+    both, calls = threading.Barrier(2), []
+
+    def wait(*arguments, **options):
+        calls.append(arguments)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.5)
+        return call(*arguments, **options)
+
+    return wait, calls
+
+
+def twice_at_once(load):
+    with ThreadPoolExecutor(2) as pool:
+        return [running.result() for running in [pool.submit(load), pool.submit(load)]]
+
+
+def test_two_that_fetch_the_same_at_once_download_it_once(server, cache, monkeypatch, pretend_download):
+    held, calls = hold_back(pooch.HTTPDownloader.__call__)
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", held)
+    for found in twice_at_once(lambda: table(server.url).load(None)):
+        np.testing.assert_array_equal(found["y"], [2.5, 4.5])
+    assert len(calls) == 1
+    held, _ = hold_back(nonlinear_benchmarks.benchmarks.cashed_download)
+    monkeypatch.setattr(nonlinear_benchmarks.benchmarks, "cashed_download", held)
+    assert_same(*twice_at_once(NonlinearBenchmark("CED").load))
+    NonlinearBenchmark("CED").load()
+    assert len(pretend_download) == 1
+    assert files_in(cache) == [*(f"nonlinear_benchmarks/CED/CED/{name}" for name in DRIVES), "toy/data.csv"]
+
+
+def test_another_computer_may_have_been_faster(pretend_download, monkeypatch, cache):
+    """It shares the cache, but no locks: the folder is there when the own one is to get its name."""
+    move = os.replace
+
+    def lose(source, target):
+        drives(target / "CED")
+        move(source, target)
+
+    monkeypatch.setattr(os, "replace", lose)
+    assert sizes(NonlinearBenchmark("CED").load()) == [[400] * 2, [], [100] * 2]
+    assert files_in(cache) == [f"nonlinear_benchmarks/CED/CED/{name}" for name in DRIVES]
+
+
+# --- exchange with the package nonlinear_benchmarks -----------------------------------------------
+
+
+def theirs(n=40, *, channels=None, name="run", window=7, dt=0.02, seed=0):
+    shape = (n,) if channels is None else (n, channels)
+    u, y = np.random.default_rng(seed).normal(size=(2, *shape))
+    return Input_output_data(u=u, y=y, sampling_time=dt, name=name, state_initialization_window_length=window)
+
+
+def test_records_of_the_package_become_recordings_and_back():
+    given = [theirs(window=None), theirs(20, seed=1)], [theirs(seed=2)], [theirs(9, seed=3, name="")]
+    ours = from_nonlinear_benchmarks(*given, name="rig", units=UNITS)
+    assert (ours.inputs, ours.outputs, ours.sampling_time, ours.units) == (("u",), ("y",), 0.02, UNITS)
+    assert [r.attrs["name"] for r in ours.records] == ["run"] * 3 + ["rig, test 0"]
+    assert [r.attrs["initialisation_window"] for r in ours.records] == [0, 7, 7, 7]
+    np.testing.assert_array_equal(ours.test[0].u, given[2][0].u)
+    exchanged = to_nonlinear_benchmarks(ours)
+    assert [len(role) for role in exchanged] == [2, 1, 1]
+    back = exchanged.test[0]
+    assert (back.state_initialization_window_length, back.sampling_time, back.name) == (7, 0.02, "rig, test 0")
+    assert_same(from_nonlinear_benchmarks(*exchanged, name="rig", units=UNITS), ours)
+    (cut,) = to_nonlinear_benchmarks(replace(ours, test=(part(ours.test[0], 2),))).test
+    assert (cut.state_initialization_window_length, len(cut)) == (5, 7)
+    chosen = from_nonlinear_benchmarks(*given, name="rig", inputs=["force"], initialisation_window=5)
+    assert (chosen.inputs, chosen.outputs) == (("force",), ("y",))
+    assert [r.attrs["initialisation_window"] for r in chosen.records] == [0, 7, 5, 5]
+    assert from_nonlinear_benchmarks([theirs(dt=None)], name="rig", sampling_time=0.5).sampling_time == 0.5
+
+
+def test_several_channels_are_numbered():
+    ours = from_nonlinear_benchmarks([theirs(channels=3)], name="robot")
+    assert (ours.inputs, ours.outputs) == (("u1", "u2", "u3"), ("y1", "y2", "y3"))
+    (back,) = to_nonlinear_benchmarks(ours).estimation
+    np.testing.assert_array_equal((back.u, back.y), (theirs(channels=3).u, theirs(channels=3).y))
+
+
+def test_records_that_cannot_be_exchanged_are_named():
+    for records, options, message in (
+        ([], {}, "at least one record"),
+        ([theirs(channels=3)], {"inputs": ["a", "b"]}, "3 names .* of u"),
+        ([theirs(channels=3), theirs(channels=2)], {}, "channels"),
+        ([theirs(dt=None)], {}, "sampling time"),
+        ([theirs()], {"sampling_time": 0.5}, r"0\.02 s, not 0\.5 s"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            from_nonlinear_benchmarks(records, name="rig", **options)
+    for name, message in (("WienerHammerstein", "F16.*did you mean 'WienerHammerBenchMark'"), (None, "name=None")):
+        with pytest.raises(ValueError, match=message):
+            NonlinearBenchmark(name).load()
+    with pytest.raises(ValueError, match="no inputs or no time"):
+        to_nonlinear_benchmarks(Recordings("free", (), ("y",), estimation=(record(),)))
+
+
+# --- sets of that package -------------------------------------------------------------------------
+
+
+DRIVES = ("DATAUNIF.MAT", "FULLTEXT01.zip")
+
+
+def drives(folder):
+    """Files of the set CED as the package leaves them, with made-up numbers."""
+    folder.mkdir(parents=True)
+    numbers = np.random.default_rng(0).normal(size=(4, 500, 1))
+    savemat(folder / "DATAUNIF.MAT", dict(zip(("u11", "u12", "z11", "z12"), numbers, strict=True)), appendmat=False)
+    (folder / "FULLTEXT01.zip").write_bytes(b"archive")
+    return numbers[:, :, 0]
+
+
+@pytest.fixture
+def pretend_download(monkeypatch):
+    """Replace the package's download by one that writes made-up files; counts its calls."""
+    calls = []
+
+    def download(url, name, *_, dir_placement, **__):
+        folder = Path(dir_placement, name)
+        if not folder.exists():
+            calls.append(url)
+            drives(folder)
+        return str(folder)
+
+    monkeypatch.setattr(nonlinear_benchmarks.benchmarks, "cashed_download", download)
+    return calls
+
+
+@pytest.mark.parametrize("place", ["CED", "nonlinear_benchmarks/CED"])
+def test_a_set_of_the_package_is_read_from_a_local_copy(place, tmp_path, monkeypatch):
+    numbers = drives(tmp_path / "copies" / place)
+    monkeypatch.setenv("SYSID_DATA", str(tmp_path / "copies"))
+    source = NonlinearBenchmark("CED", path=str(tmp_path / "copies"))
+    loaded = source.load()
+    expected = [numbers[i::2, begin:end] for begin, end in ((0, 400), (400, 500)) for i in (0, 1)]  # u11, u12, z11, z12
+    for record, pair in zip(loaded.records, expected, strict=True):
+        np.testing.assert_array_equal((record.u, record.y), pair)
+    assert (sizes(loaded), loaded.sampling_time) == ([[400] * 2, [], [100] * 2], 0.02)
+    assert [r.attrs["initialisation_window"] for r in loaded.records] == [0, 0, 10, 10]
+    attributes = loaded.test[1].attrs
+    assert attributes["name"] == "test CED high input amplitude"
+    assert (
+        attributes["sha256"] == hashlib.sha256(b"".join(pair.astype("<f8").tobytes() for pair in expected)).hexdigest()
+    )
+    assert_same(replace(source, path=None, sha256=attributes["sha256"]).load(), loaded)
+    with pytest.raises(DataError, match=f"have sha256 {attributes['sha256']}, expected 00"):
+        replace(source, sha256="00").load()
+
+
+def test_a_failed_download_of_the_package_leaves_nothing(monkeypatch, cache, capsys):
+    def half(url, place, *_):
+        Path(place).write_bytes(b"half")
+        raise OSError(f"no connection for {place}")
+
+    monkeypatch.setattr("urllib.request.urlretrieve", half)
+    with pytest.raises(DataError, match=r"network.*data\.path.*SYSID_DATA.*data=cascaded_tanks") as caught:
+        NonlinearBenchmark("Cascaded_Tanks").load()
+    assert ".tmp" not in str(caught.value)
+    assert capsys.readouterr().out == ""
+    assert not cache.exists()
+
+
+def test_an_incomplete_local_copy_never_downloads(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("urllib.request.urlretrieve", lambda url, *_: asked.append(url))
+    drives(tmp_path / "CED")
+    (tmp_path / "CED" / "FULLTEXT01.zip").unlink()
+    with pytest.raises(DataError, match="archive"):
+        NonlinearBenchmark("CED", path=str(tmp_path)).load()
+    assert files_in(tmp_path) == ["CED/DATAUNIF.MAT"]
+    assert set(asked) == {"file:///nowhere/FULLTEXT01.zip"}
+    with pytest.raises(DataError, match="holds neither WienHammer/"):
+        NonlinearBenchmark("WienerHammerstein_Process_Noise", path=str(tmp_path)).load()
+
+
+def test_records_without_a_split_are_tests_and_need_dt(tmp_path, shared_data):
+    folder = tmp_path / "BoucWen" / "BoucWenFiles" / "Test signals" / "Validation signals"
+    folder.mkdir(parents=True)
+    (tmp_path / "BoucWen" / "Hysteretic Benchmark with a Dynamic Nonlinearity_1_all.zip").write_bytes(b"archive")
+    for letter in "uy":
+        shutil.copy(shared_data / "bouc_wen" / f"{letter}val_multisine.mat", folder)
+        savemat(folder / f"{letter}val_sinesweep.mat", {f"{letter}val_sinesweep": np.ones((1, 50))})
+    source = NonlinearBenchmark("BoucWen", path=str(tmp_path), dt=1 / 750, initialisation_window=20)
+    loaded = source.load()
+    assert sizes(loaded) == [[], [], [8192, 50]]
+    assert loaded.test[0].attrs["initialisation_window"] == 20
+    with pytest.raises(ValueError, match="sampling time"):
+        replace(source, dt=None).load()

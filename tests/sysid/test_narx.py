@@ -1,4 +1,4 @@
-"""Lags to regressors: against the equation written as loops, live against batch, and every error."""
+"""Lags to regressors: against the equation written as loops, live against batch; lags from orders and from dynamics."""
 
 import json
 import pickle
@@ -10,8 +10,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sysid.lag_window import LagWindow
-from sysid.narx import Narx, OnMissing, Target
+from sysid import LagWindow, Narx, OnMissing, Orders, Target, lags_from_dynamics
 
 STATIC = Narx({"y": []}, {"v": [0], "u": [0]}, predict="value")
 
@@ -27,6 +26,14 @@ def record(n=10, *, dt=0.5, start=0.0, seed=0, **changed):
     return xr.Dataset(variables, coords={"time": ("time", start + dt * np.arange(n), {"units": "s"})})
 
 
+def bare(**signals):
+    """Record without any labels."""
+    n = len(next(iter(signals.values())))
+    return xr.Dataset(
+        {name: ("time", values) for name, values in signals.items()}, coords={"time": np.arange(float(n))}
+    )
+
+
 def naive_rows(narx, signals):
     """The definition, one number at a time."""
     n = len(signals[narx.target])
@@ -36,402 +43,6 @@ def naive_rows(narx, signals):
         needed = [*x, y] + ([previous] if narx.lags[narx.target] else [])
         if np.isfinite(needed).all():
             yield k, x, (y - previous if narx.predict is Target.change else y), previous
-
-
-# --- settings -------------------------------------------------------------------------------------
-
-
-def test_features_come_outputs_first_with_increasing_lags():
-    narx = Narx(outputs={"zone_temperature": 2}, inputs={"ambient": [3, 1], "mass_flow": [0]})
-    assert narx.feature_names == (
-        "zone_temperature[k-1]",
-        "zone_temperature[k-2]",
-        "ambient[k-1]",
-        "ambient[k-3]",
-        "mass_flow[k]",
-    )
-    assert narx.n_features == 5
-    assert narx.max_lag == 3
-    assert narx.signals == ("zone_temperature", "ambient", "mass_flow")
-    assert narx.lags == {"zone_temperature": (1, 2), "ambient": (1, 3), "mass_flow": (0,)}
-    assert narx.target == "zone_temperature"
-    assert narx.predict is Target.change
-    assert narx.on_missing is OnMissing.error
-
-
-def test_settings_from_a_config_equal_those_from_code():
-    plain = {"outputs": {"y": [1, 2]}, "inputs": {"u": 1}, "predict": "value", "on_missing": "skip"}
-    narx = Narx(**plain)
-    same = Narx({"y": 2}, {"u": (1,)}, "y", Target.value, OnMissing.skip)
-    assert narx == same
-    assert hash(narx) == hash(same)
-    assert narx != Narx({"y": 2}, {"u": 2}, "y", Target.value, OnMissing.skip)
-    assert Narx({"y": 1, "v": 1}) != Narx({"v": 1, "y": 1}, target="y")
-
-
-def test_settings_survive_json_and_pickle():
-    narx = Narx({"y": [2, 5], "v": 1}, {"u": [0, 4]}, "v", Target.value, OnMissing.skip)
-    assert Narx.from_dict(json.loads(json.dumps(narx.to_dict()))) == narx
-    assert pickle.loads(pickle.dumps(narx)) == narx
-    assert Narx.from_dict(json.loads(json.dumps(STATIC.to_dict()))) == STATIC
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"outputs": {}}, "needs at least one output"),
-        ({"outputs": {"y": []}}, r"Narx\(outputs=\{'y': \[\]\}\): no lags"),
-        ({"outputs": {"y": []}}, r"the change y\[k\] - y\[k-1\] needs an earlier output.*predict='value'"),
-        ({"outputs": {"y": []}, "inputs": {"u": [0]}}, "needs an earlier output"),
-        ({"outputs": {"y": []}, "inputs": {"u": 3}, "predict": "change"}, "needs an earlier output"),
-        ({"outputs": {"y": []}, "predict": "value"}, r"Narx\(outputs=\{'y': \[\]\}\) has no features"),
-        (
-            {"outputs": {"y": 1, "v": []}, "inputs": {"u": 1}, "predict": "value"},
-            r"'v': \[\]\}\): no lags, and it is not the target 'y'",
-        ),
-        ({"outputs": {"y": 0}, "inputs": {"u": 1}, "predict": "value"}, r"'y': 0\}\): no lags"),
-        ({"outputs": {"y": ""}, "inputs": {"u": 1}, "predict": "value"}, r"'y': ''\}\): no lags"),
-        ({"outputs": {"y": 1}, "inputs": {"u": []}, "predict": "value"}, r"'u': \[\]\}\): no lags"),
-        ({"outputs": {"y": 0}}, "no lags"),
-        ({"outputs": {"y": [0, 1]}}, "lags must be >= 1 .an output cannot explain itself"),
-        ({"outputs": {"y": [-1]}}, "lags must be >= 1"),
-        ({"outputs": {"y": -2}}, "no lags"),
-        ({"outputs": {"y": [1, 1]}}, "duplicate lags"),
-        ({"outputs": {"y": 1}, "inputs": {"u": [0, -1]}}, r"inputs=\{'u'.*lags must be >= 0"),
-        ({"outputs": {"y": 1}, "inputs": {"u": 0}}, "at least one lag >= 0"),
-        ({"outputs": {"y": 1}, "inputs": {"y": 1}}, r"\['y'\] among outputs and inputs"),
-        ({"outputs": {"y": 1}, "target": "z"}, r"target='z'\) must be one of its outputs \['y'\]"),
-        ({"outputs": {"y": 1}, "inputs": {"u": 1}, "target": "u"}, "one of its outputs"),
-        ({"outputs": {"y": 1}, "predict": "slope"}, r"predict='slope'\) must be 'change' or 'value'"),
-        ({"outputs": {"y": 1}, "on_missing": "fill"}, r"on_missing='fill'\) must be 'error' or 'skip'"),
-    ],
-)
-def test_wrong_settings_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        Narx(**options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"outputs": {"y": 1.5}},
-        {"outputs": {"y": [1.0]}},
-        {"outputs": {"y": "3"}},
-        {"outputs": {"y": True}},
-        {"outputs": {"y": None}},
-        {"outputs": "y"},
-        {"outputs": {"y": 1}, "inputs": 3},
-        {"outputs": {1: 1}},
-    ],
-)
-def test_settings_of_a_wrong_type_are_refused(options):
-    with pytest.raises(TypeError, match=r"Narx\((outputs|inputs)"):
-        Narx(**options)
-
-
-def test_none_stands_for_no_inputs():
-    assert Narx({"y": 1}, None) == Narx({"y": 1})
-
-
-# --- plain arrays ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("predict", list(Target))
-@pytest.mark.parametrize(
-    ("outputs", "inputs"),
-    [
-        ({"y": 3}, {}),
-        ({"y": 2, "v": [3]}, {"u": [0, 4]}),
-        ({"y": [2]}, {"u": [0]}),
-        ({"v": 1, "y": [5]}, {"u": 2}),
-    ],
-)
-def test_rows_are_the_equation(outputs, inputs, predict):
-    narx = Narx(outputs, inputs, predict=predict)
-    signals = {name: v.values for name, v in record(12).data_vars.items()}
-    expected = list(naive_rows(narx, signals))
-    rows = narx.regressors(signals)
-    assert rows.sample.tolist() == [k for k, *_ in expected]
-    np.testing.assert_array_equal(rows.regressor, [x for _, x, *_ in expected])
-    np.testing.assert_array_equal(rows.target, [target for _, _, target, _ in expected])
-    assert rows.regressor.flags.c_contiguous
-    assert rows.regressor.dtype == rows.target.dtype == np.float64
-
-
-def test_integers_bools_and_float32_become_float64():
-    rows = Narx({"y": 1}, {"u": 1}).regressors({"y": np.arange(4, dtype=np.float32), "u": [True, False, True, True]})
-    np.testing.assert_array_equal(rows.regressor, [[0, 1], [1, 0], [2, 1]])
-    assert rows.regressor.dtype == np.float64
-
-
-def test_a_record_of_the_smallest_length_gives_one_row():
-    assert len(Narx({"y": 3}).regressors({"y": np.arange(4.0)}).target) == 1
-
-
-@pytest.mark.parametrize(
-    ("signals", "kind", "message"),
-    [
-        ({"y": np.zeros(5)}, ValueError, r"record 7 has no signals \['u'\]: it has \['y'\]"),
-        ({"y": np.zeros(5), "u": np.zeros(4)}, ValueError, "need one length, got {'y': 5, 'u': 4}"),
-        (
-            {"y": np.zeros((5, 1)), "u": np.zeros(5)},
-            ValueError,
-            r"'y' of record 7 must have shape \(n,\), got \(5, 1\)",
-        ),
-        (
-            {"y": np.zeros(5), "u": np.zeros(5, dtype=complex)},
-            TypeError,
-            "'u' of record 7 must be real numbers, got dtype c",
-        ),
-        ({"y": np.zeros(5), "u": ["a"] * 5}, TypeError, "real numbers"),
-        (
-            {"y": np.zeros(3), "u": np.zeros(3)},
-            ValueError,
-            r"Narx\(lags of 'u' up to 3\) needs at least 4 samples per record, record 7 has 3: use longer",
-        ),
-        ({"y": np.zeros(0), "u": np.zeros(0)}, ValueError, "record 7 has 0"),
-    ],
-)
-def test_wrong_signals_are_named(signals, kind, message):
-    with pytest.raises(kind, match=message):
-        Narx({"y": 1}, {"u": 3}).regressors(signals, record=7)
-
-
-# --- missing values -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_missing_value_is_an_error_with_its_place(bad):
-    broken = record(10, start=100.0, seed=1)
-    broken["u"][6:8] = bad
-    broken["y"][9] = bad
-    message = rf"'u' of record 1 is {bad} at sample 6 \(time 103 s\), the first of 3 samples.*on_missing='skip'"
-    with pytest.raises(ValueError, match=message):
-        Narx({"y": 2}, {"u": 1}).dataset([record(10), broken])
-
-
-def test_a_missing_value_that_no_row_uses_is_an_error_too():
-    with pytest.raises(ValueError, match="signal 'u' of record 0 is nan at sample 4, the first of 1 samples"):
-        Narx({"y": 1}, {"u": 1}).regressors({"y": np.arange(5.0), "u": [0, 1, 2, 3, np.nan]})
-
-
-def test_skipped_rows_and_missing_samples_are_counted():
-    broken = record(20)
-    broken["y"][5] = np.nan  # rows 5 (target), 6 (lag 1), 7 (lag 2)
-    broken["u"][6] = np.inf  # row 9 (lag 3); row 6 does not use it
-    broken["u"][19] = np.nan  # no row uses it
-    data = Narx({"y": 2}, {"u": [3]}, on_missing="skip").dataset(broken)
-    assert data.attrs["n_missing"] == 3
-    assert data.attrs["n_skipped"] == 4
-    assert (data.time.values / 0.5).astype(int).tolist() == [3, 4, 8, *range(10, 20)]
-
-
-def test_previous_output_must_be_known_even_when_it_is_no_feature():
-    y = np.arange(8.0)
-    y[4] = np.nan
-    rows = Narx({"y": [3]}, predict="value", on_missing="skip").regressors({"y": y})
-    assert rows.sample.tolist() == [3, 6]
-
-
-def test_skipping_everything_is_an_error():
-    with pytest.raises(ValueError, match="leaves no row"):
-        Narx({"y": 2}, on_missing="skip").dataset(record(10, y=np.full(10, np.nan)))
-
-
-# --- targets without lags -------------------------------------------------------------------------
-
-
-def table(n=6, **changed):
-    """Static record: rows that are independent of each other."""
-    counted = record(n, **changed)
-    return counted.assign_coords(time=("time", np.arange(float(n)), {"units": "1"})).assign_attrs(static=1)
-
-
-def test_every_row_of_a_table_is_a_sample():
-    assert STATIC.max_lag == 0
-    assert STATIC.feature_names == ("v[k]", "u[k]")
-    single = table()
-    data = STATIC.dataset(single)
-    np.testing.assert_array_equal(data.regressor.values, np.column_stack([single.v, single.u]))
-    np.testing.assert_array_equal(data.target.values, single.y.values)
-    np.testing.assert_array_equal(data.previous.values, [np.nan, *single.y.values[:-1]])
-    assert data.time.values.tolist() == list(range(6))
-    assert data.time.attrs["units"] == "1"
-    assert data.attrs["n_skipped"] == data.attrs["n_missing"] == 0
-    assert data.attrs["sampling_time"] == 1.0
-
-
-def test_a_table_may_have_a_single_row_but_not_none():
-    assert STATIC.dataset(table(1)).sizes["sample"] == 1
-    with pytest.raises(ValueError, match="needs at least 1 samples per record, record 0 has 0"):
-        STATIC.regressors({"y": [], "v": [], "u": []})
-
-
-def test_the_first_row_of_every_table_has_no_previous_output():
-    data = STATIC.dataset([table(3), table(2)])
-    assert np.flatnonzero(np.isnan(data.previous.values)).tolist() == [0, 3]
-    _, found = live_rows(STATIC, [{n: v.values for n, v in t.data_vars.items()} for t in (table(3), table(2))])
-    np.testing.assert_array_equal([previous for *_, previous in found], data.previous.values)
-    np.testing.assert_array_equal([x for x, *_ in found], data.regressor.values)
-
-
-def test_a_missing_row_of_a_table_costs_no_other_row():
-    broken = table()
-    broken["y"][1], broken["u"][3] = np.nan, np.inf
-    narx = Narx(**STATIC.to_dict() | {"on_missing": "skip"})
-    data = narx.dataset(broken)
-    assert data.time.values.tolist() == [0, 2, 4, 5]
-    assert data.attrs["n_skipped"] == data.attrs["n_missing"] == 2
-    assert np.isnan(data.previous.values).tolist() == [True, True, False, False]
-    window, found = live_rows(narx, [{name: v.values for name, v in broken.data_vars.items()}])
-    np.testing.assert_array_equal([target for _, target, _ in found], data.target.values)
-    assert window.n_skipped == window.n_missing == 2
-    with pytest.raises(ValueError, match="signal 'y' of record 0 is nan at sample 1"):
-        STATIC.dataset(broken)
-
-
-def test_a_response_to_inputs_alone_needs_no_earlier_output():
-    y, u = np.arange(6.0), np.arange(10.0, 16.0)
-    y[2] = np.nan
-    rows = Narx({"y": []}, {"u": [0, 1]}, predict="value", on_missing="skip").regressors({"y": y, "u": u})
-    assert rows.sample.tolist() == [1, 3, 4, 5]
-    assert rows.regressor.tolist() == [[11, 10], [13, 12], [14, 13], [15, 14]]
-
-
-def test_live_a_table_is_predicted_before_its_first_row_is_stored():
-    window = LagWindow(STATIC)
-    assert window.regressor(np.array([3.0, 4.0])).tolist() == [3.0, 4.0]
-    assert np.isnan(window.previous_target_value)
-    assert window.observe(np.array([7.0]), np.array([5.0, 6.0])) == (pytest.approx([5.0, 6.0]), 7.0)
-    assert window.regressor(np.array([8.0, 9.0])).tolist() == [8.0, 9.0]
-    assert window.previous_target_value == 7.0
-
-
-def test_live_equals_batch_for_a_long_table():
-    signals = {name: v.values for name, v in table(1500).data_vars.items()}
-    _, found = live_rows(STATIC, [signals])
-    np.testing.assert_array_equal([x for x, *_ in found], STATIC.regressors(signals).regressor)
-
-
-# --- labelled data sets ---------------------------------------------------------------------------
-
-
-def test_records_never_run_together():
-    records = [record(8, seed=i, start=50.0 * i) for i in range(3)]
-    narx = Narx({"y": 2, "v": 1}, {"u": [0, 3]})
-    data = narx.dataset(records)
-    assert data.sizes == {"sample": 3 * 5, "feature": 5}
-    for number, single in enumerate(records):
-        alone = narx.dataset(single)
-        part = data.isel(sample=data.record.values == number)
-        for name in ("regressor", "target", "previous", "time"):
-            np.testing.assert_array_equal(part[name].values, alone[name].values)
-
-
-def test_labels_explain_the_data():
-    narx = Narx({"y": 2}, {"u": [0, 3]})
-    data = narx.dataset([record(8), record(9)])
-    assert data.feature.values.tolist() == list(narx.feature_names)
-    assert data.unit.values.tolist() == ["degC", "degC", "kg s-1", "kg s-1"]
-    assert data.signal.values.tolist() == ["y", "y", "u", "u"]
-    assert data.lag.values.tolist() == [1, 2, 0, 3]
-    assert data.target.attrs == {"units": "K", "long_name": "change of signal y over one sample"}
-    assert data.previous.attrs == {"units": "degC", "long_name": "signal y one sample earlier"}
-    assert data.time.attrs["units"] == "s"
-    assert data.attrs["n_records"] == 2
-    assert data.attrs["n_missing"] == data.attrs["n_skipped"] == 0
-    assert data.attrs["sampling_time"] == 0.5
-    assert Narx.from_dict(json.loads(data.attrs["narx"])) == narx
-    assert set(data.coords) == {"time", "record", "feature", "signal", "lag", "unit"}
-
-
-@pytest.mark.parametrize("predict", list(Target))
-def test_target_and_previous_give_the_output_back(predict):
-    single = record(9)
-    data = Narx({"y": 2}, predict=predict).dataset(single)
-    back = predict.to_value(data.target.values, data.previous.values)
-    np.testing.assert_allclose(back, single.y.values[2:], rtol=1e-14)
-
-
-def test_signals_without_labels_are_fine():
-    bare = xr.Dataset({"y": ("time", np.arange(5.0))}, coords={"time": np.arange(5.0)})
-    data = Narx({"y": 1}).dataset(bare)
-    assert data.unit.values.tolist() == [""]
-    assert "units" not in data.target.attrs
-
-
-@pytest.mark.parametrize(
-    ("records", "message"),
-    [
-        ([], "at least one record, got an empty list"),
-        (record().drop_vars("u"), r"record 0 has no signals \['u'\]: it has \['time', 'v', 'y'\]"),
-        (record().drop_vars("time"), "record 0 needs a dimension 'time' with a coordinate"),
-        (record().rename(time="t"), "needs a dimension 'time'"),
-        (
-            record().expand_dims(run=2),
-            r"has dimensions \('run', 'time'\), expected \('time',\): pass several records",
-        ),
-        ([record(), record(dt=0.500001)], "record 0 has 0.5 s, record 1 0.500001 s"),
-        ([record(), record(2)], "needs at least 4 samples per record, record 1 has 2"),
-        ([record(), record(1)], "record 1 has 1"),
-        (record(dt=-0.5), "time of record 0 must increase in equal steps"),
-        (record(dt=0.0), "time of record 0 must increase"),
-        (record().isel(time=[0, 1, 2, 4, 5]), r"equal steps: step 2 \(from 1 s\) is 1 s, the mean 0.625 s"),
-    ],
-)
-def test_wrong_records_are_named(records, message):
-    with pytest.raises(ValueError, match=message):
-        Narx({"y": 1}, {"u": 3}).dataset(records)
-
-
-def test_wrong_time_and_units_are_named():
-    narx = Narx({"y": 1})
-    hours, unknown, kelvin = record(), record(), record()
-    hours.time.attrs["units"] = "h"
-    with pytest.raises(ValueError, match="time of record 0 has units 'h', expected 's'"):
-        narx.dataset(hours)
-    times = np.arange(10.0)
-    times[4] = np.nan
-    with pytest.raises(ValueError, match="time of record 0 is not finite at sample 4"):
-        narx.dataset(unknown.assign_coords(time=times))
-    with pytest.raises(TypeError, match="time of record 0 must be real numbers, got dtype datetime64"):
-        narx.dataset(unknown.assign_coords(time=np.arange(10).astype("datetime64[s]").astype("datetime64[ns]")))
-    kelvin.y.attrs["units"] = "K"
-    with pytest.raises(ValueError, match="'y' has units 'degC' in record 0 and 'K' in record 1"):
-        narx.dataset([record(), kelvin])
-    with pytest.raises(TypeError, match=r"record 1 must be an xarray.Dataset, got dict"):
-        narx.dataset([record(), {"y": np.zeros(5)}])
-
-
-@pytest.mark.parametrize(
-    "records", [pd.DataFrame({"y": np.zeros(5)}), {"y": np.zeros(5)}, np.zeros((5, 2)), "y", 3, None]
-)
-def test_what_is_no_record_is_told_by_its_type(records):
-    message = rf"^expected a record or a list of records, got {type(records).__name__}: build one .*make_record\("
-    with pytest.raises(TypeError, match=message):
-        Narx({"y": 1}).dataset(records)
-
-
-def test_records_may_come_one_after_the_other():
-    narx = Narx({"y": 1})
-    assert narx.dataset(r for r in [record(), record()]).identical(narx.dataset([record(), record()]))
-
-
-@pytest.mark.parametrize("times", [900.0 * np.arange(35000), 1e8 + np.arange(2000) / 750, np.linspace(0, 5, 52)])
-def test_rounding_of_long_times_is_no_gap(times):
-    bare = xr.Dataset({"y": ("time", np.zeros(len(times)))}, coords={"time": times})
-    assert Narx({"y": 1}).dataset(bare).attrs["sampling_time"] == pytest.approx(times[1] - times[0], rel=1e-5)
-
-
-def test_time_steps_off_by_more_than_the_tolerance_are_refused():
-    times = 0.1 * np.arange(100)
-    ok = xr.Dataset({"y": ("time", np.zeros(100))}, coords={"time": times})
-    Narx({"y": 1}).dataset(ok.assign_coords(time=np.where(np.arange(100) == 50, times + 0.5e-7, times)))
-    with pytest.raises(ValueError, match="equal steps: step"):
-        Narx({"y": 1}).dataset(ok.assign_coords(time=np.where(np.arange(100) == 50, times + 2e-7, times)))
-
-
-# --- live -----------------------------------------------------------------------------------------
 
 
 def live_rows(narx, records):
@@ -453,6 +64,48 @@ def live_rows(narx, records):
                 found.append((pair.regressor, pair.target, window.previous_target_value))
             twin.push(y_k, u_k)
     return window, found
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_settings_from_a_config_equal_those_from_code_and_survive_json_and_pickle():
+    narx = Narx(outputs={"y": [2, 1], "v": 1}, inputs={"u": [3, 0], "w": 1}, predict="value", on_missing="skip")
+    same = Narx({"y": 2, "v": 1}, {"u": (0, 3), "w": [1]}, "y", Target.value, OnMissing.skip)
+    assert (narx, hash(narx)) == (same, hash(same))
+    assert narx.feature_names == ("y[k-1]", "y[k-2]", "v[k-1]", "u[k]", "u[k-3]", "w[k-1]")
+    assert (narx.n_features, narx.max_lag, narx.target) == (6, 3, "y")
+    assert Narx({"y": 1, "v": 1}) != Narx({"v": 1, "y": 1}, target="y")
+    assert Narx({"y": 1}, None) == Narx({"y": 1}, {}, "y", Target.change, OnMissing.error)
+    for one in (narx, STATIC):
+        assert Narx.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+        assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"outputs": {}}, ValueError, "outputs"),
+        ({"outputs": {"y": []}, "inputs": {"u": [0]}}, ValueError, "outputs.*predict='value'"),
+        ({"outputs": {"y": []}, "predict": "value"}, ValueError, "no features"),
+        ({"outputs": {"y": 1, "v": []}, "predict": "value"}, ValueError, "'v'.*not the target 'y'"),
+        ({"outputs": {"y": ""}, "inputs": {"u": 1}, "predict": "value"}, TypeError, "outputs"),
+        ({"outputs": {"y": [0, 1]}}, ValueError, "outputs.* >= 1"),
+        ({"outputs": {"y": [1, 1]}}, ValueError, "outputs.*duplicate"),
+        ({"outputs": {"y": 1}, "inputs": {"u": [0, -1]}}, ValueError, "inputs.*'u'.* >= 0"),
+        ({"outputs": {"y": 1}, "inputs": {"y": 1}}, ValueError, r"\['y'\]"),
+        ({"outputs": {"y": 1}, "inputs": {"u": 1}, "target": "u"}, ValueError, "target='u'"),
+        ({"outputs": {"y": 1}, "predict": "slope"}, ValueError, "predict='slope'"),
+        ({"outputs": {"y": True}}, TypeError, "outputs"),
+        ({"outputs": "y"}, TypeError, "outputs"),
+    ],
+)
+def test_wrong_settings_are_named(options, kind, message):
+    with pytest.raises(kind, match=rf"Narx.*{message}"):
+        Narx(**options)
+
+
+# --- the equation ---------------------------------------------------------------------------------
 
 
 @st.composite
@@ -477,116 +130,302 @@ def cases(draw):
     return narx, records
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(cases())
-def test_live_equals_batch_bit_for_bit(case):
+def test_rows_are_the_equation_live_and_in_batch_bit_for_bit(case):
     narx, records = case
     rows = [narx.regressors(signals) for signals in records]
-    window, found = live_rows(narx, records)
-    assert len(found) == sum(len(row.target) for row in rows)
-    joined = np.concatenate([row.regressor for row in rows])
-    targets = np.concatenate([row.target for row in rows])
-    assert b"".join(x.tobytes() for x, _, _ in found) == joined.tobytes()
-    assert np.array([target for _, target, _ in found]).tobytes() == targets.tobytes()
     expected = [row for signals in records for row in naive_rows(narx, signals)]
-    np.testing.assert_array_equal([previous for *_, previous in found], [previous for *_, previous in expected])
+    samples, regressors, targets, previous = zip(*expected, strict=True) if expected else ((), (), (), ())
+    batch = np.concatenate([row.regressor for row in rows])
+    assert np.concatenate([row.sample for row in rows]).tolist() == list(samples)
+    assert batch.tobytes() == np.array(regressors).tobytes()
+    assert np.concatenate([row.target for row in rows]).tobytes() == np.array(targets).tobytes()
+    window, found = live_rows(narx, records)
+    assert b"".join(x.tobytes() for x, _, _ in found) == batch.tobytes()
+    assert [target for _, target, _ in found] == list(targets)
+    np.testing.assert_array_equal([before for *_, before in found], previous)
     possible = sum(len(signals[narx.target]) - narx.max_lag for signals in records)
-    assert window.n_skipped == possible - len(found)
-    assert window.n_missing == sum(
-        np.count_nonzero(~np.isfinite(list(signals.values())).all(axis=0)) for signals in records
-    )
+    missing = sum(np.count_nonzero(~np.isfinite(list(signals.values())).all(axis=0)) for signals in records)
+    assert (window.n_skipped, window.n_missing) == (possible - len(expected), missing)
+    if expected:
+        data = narx.dataset(bare(**signals) for signals in records)
+        assert data.regressor.values.tobytes() == batch.tobytes()
+        np.testing.assert_array_equal(data.previous.values, previous)
+        assert data.time.values.tolist() == list(samples)
+        assert data.record.values.tolist() == np.repeat(range(len(rows)), [len(row.sample) for row in rows]).tolist()
+        assert (data.attrs["n_skipped"], data.attrs["n_missing"]) == (window.n_skipped, missing)
 
 
-def test_live_equals_the_data_set_of_a_long_record_with_long_lags():
-    narx = Narx({"y": [1, 700]}, {"u": 40}, on_missing="skip")
+@pytest.mark.parametrize("narx", [Narx({"y": [1, 700]}, {"u": 40}, on_missing="skip"), STATIC], ids=["lags", "table"])
+def test_live_equals_batch_where_the_window_is_moved_several_times(narx):
     single = record(3000, seed=3)
-    single["u"][1000] = np.nan
+    if narx is not STATIC:
+        single["u"][1000] = np.nan
     data = narx.dataset(single)
     window, found = live_rows(narx, [{name: v.values for name, v in single.data_vars.items()}])
-    np.testing.assert_array_equal([x for x, *_ in found], data.regressor.values)
-    np.testing.assert_array_equal([target for _, target, _ in found], data.target.values)
-    np.testing.assert_array_equal([previous for *_, previous in found], data.previous.values)
-    assert (window.n_missing, window.n_skipped) == (data.attrs["n_missing"], data.attrs["n_skipped"]) == (1, 40)
+    for i, name in enumerate(("regressor", "target", "previous")):
+        np.testing.assert_array_equal([row[i] for row in found], data[name].values)
+    assert (window.n_missing, window.n_skipped) == (data.attrs["n_missing"], data.attrs["n_skipped"])
+    assert window.n_skipped == (0 if narx is STATIC else 40)
 
 
-def test_a_returned_regressor_is_the_callers_own():
-    window = LagWindow(Narx({"y": 2}))
-    first = [window.observe(np.array([float(k)])) for k in range(3)][-1]
-    first.regressor[:] = -1.0
-    assert window.observe(np.array([3.0])).regressor.tolist() == [2.0, 1.0]
-    assert first.regressor.flags.c_contiguous
-    assert first.regressor.dtype == np.float64
+# --- labelled data sets ---------------------------------------------------------------------------
 
 
-def test_direct_feed_through_uses_the_present_input():
-    window = LagWindow(Narx({"y": 1}, {"u": [0, 1]}))
-    window.push(np.array([20.0]), np.array([1.0]))
-    assert window.regressor(np.array([5.0])).tolist() == [20.0, 5.0, 1.0]
-    assert window.regressor(np.array([6.0])).tolist() == [20.0, 6.0, 1.0]
+def test_wrong_signals_are_named():
+    for u, kind, message in (
+        (np.zeros(4), ValueError, "one length"),
+        (np.zeros(3), ValueError, "'u' up to 3.* at least 4 samples .*record 7 has 3"),
+        (np.zeros(3, dtype=complex), TypeError, "'u' of record 7.*real"),
+    ):
+        with pytest.raises(kind, match=message):
+            Narx({"y": 1}, {"u": 3}).regressors({"y": np.zeros(3), "u": u}, record=7)
 
 
-def test_free_run_repeats_a_linear_model():
-    narx = Narx({"y": 1}, {"u": 1})
-    window, y = LagWindow(narx), 1.0
-    u = np.sin(np.arange(30.0))[:, None]
-    window.push(np.array([y]), u[0])
-    for k in range(1, 30):
-        x = window.regressor(u[k])
-        predicted = narx.predict.to_value(-0.1 * x[0] + 0.5 * x[1], window.previous_target_value)
-        y = y + (-0.1 * y + 0.5 * u[k - 1, 0])
-        assert predicted == pytest.approx(y, rel=1e-12)
-        window.push(np.array([predicted]), u[k])
-
-
-def test_a_new_record_starts_with_an_empty_window():
-    window = LagWindow(Narx({"y": 2}))
-    for k in range(5):
-        window.observe(np.array([float(k)]))
-    window.reset()
-    assert window.regressor() is None
-    assert window.observe(np.array([7.0])) is None
-    assert window.observe(np.array([8.0])) is None
-    assert window.observe(np.array([9.0])).regressor.tolist() == [8.0, 7.0]
-
-
-def test_previous_target_value_is_unknown_at_first():
-    assert np.isnan(LagWindow(Narx({"y": 1})).previous_target_value)
-
-
-def test_live_missing_value_is_an_error_and_leaves_the_window_as_it_was():
-    window = LagWindow(Narx({"y": 1}, {"u": 1}))
-    window.observe(np.array([1.0]), np.array([2.0]))
-    message = "on_missing='error'.: signal 'u' is nan at sample 1 of this record"
-    for call in (window.observe, window.push):
-        with pytest.raises(ValueError, match=message):
-            call(np.array([5.0]), np.array([np.nan]))
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_a_missing_value_is_an_error_with_its_place(bad):
+    broken = record(10, start=100.0, seed=1)
+    broken["u"][6:8] = bad
+    broken["y"][9] = bad
+    message = rf"'u' of record 1 is {bad} at sample 6 \(time 103 s\), the first of 3 samples.*on_missing='skip'"
     with pytest.raises(ValueError, match=message):
-        window.regressor(np.array([np.nan]))
-    assert window.n_missing == 0
-    assert window.observe(np.array([3.0]), np.array([0.0])).regressor.tolist() == [1.0, 2.0]
+        Narx({"y": 2}, {"u": 1}).dataset([record(10), broken])
+    with pytest.raises(ValueError, match="leaves no row"):
+        Narx({"y": 2}, on_missing="skip").dataset(record(10, y=np.full(10, bad)))
+
+
+def test_labels_explain_the_data():
+    narx = Narx({"y": 2}, {"u": [0, 3]})
+    data = narx.dataset([record(8), record(9)])
+    assert data.feature.values.tolist() == list(narx.feature_names)
+    assert data.unit.values.tolist() == ["degC", "degC", "kg s-1", "kg s-1"]
+    assert list(zip(data.signal.values, data.lag.values, strict=True)) == [("y", 1), ("y", 2), ("u", 0), ("u", 3)]
+    assert data.target.attrs == {"units": "K", "long_name": "change of signal y over one sample"}
+    assert data.previous.attrs == {"units": "degC", "long_name": "signal y one sample earlier"}
+    assert (data.attrs["n_records"], data.attrs["n_missing"], data.attrs["sampling_time"]) == (2, 0, 0.5)
+    assert Narx.from_dict(json.loads(data.attrs["narx"])) == narx
+    np.testing.assert_allclose(narx.predict.to_value(data.target, data.previous)[:5], record(8).y[3:], rtol=1e-14)
+    times = ("time", np.arange(5.0), {"units": "1"})  # as in a table
+    without = Narx({"y": 1}).dataset(bare(y=np.arange(5.0)).assign_coords(time=times))
+    assert (without.time.attrs["units"], without.attrs["sampling_time"]) == ("1", 1.0)
+    assert (without.unit.values.tolist(), "units" in without.target.attrs) == ([""], False)
+
+
+def timed(times):
+    return record().assign_coords(time=("time", times))
+
+
+@pytest.mark.parametrize(
+    ("records", "kind", "message"),
+    [
+        ([], ValueError, "at least one record"),
+        (record().drop_vars("u"), ValueError, r"record 0 has no signals \['u'\]"),
+        (record().drop_vars("time"), ValueError, "record 0 needs a dimension 'time'"),
+        (record().expand_dims(run=2), ValueError, "'run', 'time'.*list"),
+        ([record(), record(dt=0.500001)], ValueError, "record 0 has '0.5 s', record 1 '0.500001 s'"),
+        (record(dt=-0.5), ValueError, "time of record 0 must increase"),
+        (record().isel(time=[0, 1, 2, 4, 5]), ValueError, r"step 2 \(from 1 s\)"),
+        (timed([*range(4), np.nan, *range(5, 10)]), ValueError, "time of record 0 is not finite at sample 4"),
+        (timed(np.arange(10).astype("datetime64[s]").astype("datetime64[ns]")), TypeError, "time of record 0"),
+        (record().assign_coords(time=("time", np.arange(10.0), {"units": "h"})), ValueError, "units 'h'"),
+        ([record(), record().assign(y=("time", np.zeros(10), {"units": "K"}))], ValueError, "'degC'.*record 1 'K'"),
+        (pd.DataFrame({"y": np.zeros(5)}), TypeError, r"DataFrame: .*make_record\("),
+        (None, TypeError, "NoneType"),
+    ],
+)
+def test_wrong_records_are_named(records, kind, message):
+    with pytest.raises(kind, match=message):
+        Narx({"y": 1}, {"u": 3}).dataset(records)
+
+
+def test_rounding_of_times_is_no_gap_and_more_is_one():
+    for times in (900.0 * np.arange(35000), 1e8 + np.arange(2000) / 750, np.linspace(0, 5, 52)):
+        data = Narx({"y": 1}).dataset(bare(y=np.zeros(len(times))).assign_coords(time=times))
+        assert data.attrs["sampling_time"] == pytest.approx(times[1] - times[0], rel=1e-5)
+    times = 0.1 * np.arange(100)
+    late = {shift: np.where(np.arange(100) == 50, times + shift, times) for shift in (0.5e-7, 2e-7)}
+    Narx({"y": 1}).dataset(bare(y=np.zeros(100)).assign_coords(time=late[0.5e-7]))
+    with pytest.raises(ValueError, match="equal steps: step"):
+        Narx({"y": 1}).dataset(bare(y=np.zeros(100)).assign_coords(time=late[2e-7]))
+
+
+# --- the live window ------------------------------------------------------------------------------
+
+
+def test_a_regressor_uses_the_present_input_and_is_the_callers_own():
+    window = LagWindow(Narx({"y": 1}, {"u": [0, 1]}))
+    assert np.isnan(window.previous_target_value)
+    window.push([20], [True])
+    window.regressor(np.array([5.0]))[:] = -1.0
+    assert window.regressor([6]).tolist() == [20.0, 6.0, 1.0]
 
 
 @pytest.mark.parametrize(
     ("output", "input", "kind", "message"),
     [
-        (np.zeros(2), np.zeros(1), ValueError, r"output of shape \(1,\), got \(2,\)"),
-        (np.zeros(1), np.zeros((1, 1)), ValueError, r"input of shape \(1,\), got \(1, 1\)"),
-        (0.0, np.zeros(1), ValueError, r"output of shape \(1,\), got \(\)"),
-        (np.zeros(1, dtype=complex), np.zeros(1), TypeError, "output of real numbers, got dtype complex128"),
-        (np.zeros(1), ["a"], TypeError, "input of real numbers"),
+        ([0.0, 0.0], [0.0], ValueError, r"output of shape \(1,\), got \(2,\)"),
+        ([0.0], [], ValueError, r"input of shape \(1,\), got \(0,\)"),
+        ([0j], [0.0], TypeError, "output of real numbers"),
+        ([0.0], ["a"], TypeError, "input of real numbers"),
+        ([0.0], [np.nan], ValueError, "on_missing='error'.: signal 'u' is nan at sample 1 of this record"),
     ],
 )
-def test_live_wrong_vectors_are_named(output, input, kind, message):
-    with pytest.raises(kind, match=message):
-        LagWindow(Narx({"y": 1}, {"u": 1})).observe(output, input)
-
-
-def test_live_forgotten_input_is_named():
-    with pytest.raises(ValueError, match=r"input of shape \(1,\), got \(0,\)"):
-        LagWindow(Narx({"y": 1}, {"u": 1})).observe(np.zeros(1))
-
-
-def test_live_takes_lists_and_integers():
+def test_wrong_samples_are_named_and_leave_the_window_as_it_was(output, input, kind, message):
     window = LagWindow(Narx({"y": 1}, {"u": 1}))
-    window.push([1], [2])
-    assert window.observe(np.array([3]), [True]).regressor.tolist() == [1.0, 2.0]
+    window.observe([1.0], [2.0])
+    for call in (window.observe, window.push):
+        with pytest.raises(kind, match=message):
+            call(np.array(output), np.array(input))
+    with pytest.raises(ValueError, match="'u' is nan at sample 1"):
+        window.regressor([np.nan])
+    assert (window.n_missing, window.observe([3.0], [0.0]).regressor.tolist()) == (0, [1.0, 2.0])
+
+
+# --- lags as numbers na, nb, nk -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("orders", "outputs", "inputs", "names"),
+    [
+        ({"na": 2, "nb": 3, "nk": 1}, "y", "u", "y[k-1] y[k-2] u[k-1] u[k-2] u[k-3]"),
+        ({"na": 1, "nb": 2, "nk": 0}, "y", "u", "y[k-1] u[k] u[k-1]"),
+        ({"na": 2, "nb": 0}, "y", "u", "y[k-1] y[k-2]"),
+        ({"na": [2, 1], "nb": [1, 2], "nk": [0, 3]}, "yz", "uv", "y[k-1] y[k-2] z[k-1] u[k] v[k-3] v[k-4]"),
+        ({"na": 1, "nb": 2, "nk": 1}, "yz", "uv", "y[k-1] z[k-1] u[k-1] u[k-2] v[k-1] v[k-2]"),
+        ({"na": [1, 0], "nb": 1}, "yz", "u", "y[k-1] u[k-1]"),
+    ],
+)
+def test_orders_are_those_of_matlab(orders, outputs, inputs, names):
+    """y[k] = f(y[k-1], ..., y[k-na], u[k-nk], ..., u[k-nk-nb+1]); a list has one order for each signal."""
+    assert Orders(**orders).narx(outputs, inputs).feature_names == tuple(names.split())
+    narx = Orders(na=0, nb=2, nk=0, predict="value", on_missing="skip").narx(["y"], ["u"])
+    assert narx == Narx({"y": []}, {"u": [0, 1]}, "y", Target.value, OnMissing.skip)
+    assert Orders(target="z").narx(["y", "z"], []).target == "z"
+
+
+@pytest.mark.parametrize("name", ["na", "nb", "nk"])
+def test_wrong_orders_are_named(name):
+    for value in (-1, 1.5, True, "2", [1, -1], None):
+        with pytest.raises(ValueError, match=name):
+            Orders(**{name: value})
+    with pytest.raises(ValueError, match=f"one number {name}"):
+        Orders(**{name: [1, 1]}).narx(["y"], ["u"])
+
+
+# --- lags from dynamics ---------------------------------------------------------------------------
+
+
+def bouc_wen(x, u):
+    y, v, z = x
+    return [v, (u[0] - 5e4 * y - 10 * v - z) / 2, 5e4 * v - 1e3 * (0.8 * abs(v) * z - 1.1 * v * abs(z))]
+
+
+def tanks(x, u):
+    return [-0.15 * np.sqrt(x[0]) + 0.07 * u[0], 0.15 * np.sqrt(x[0]) - 0.1 * np.sqrt(x[1])]
+
+
+def van_der_pol(x, u):
+    return [x[1], 2 * (1 - x[0] ** 2) * x[1] - x[0]]
+
+
+def building(x, u):
+    zone = ((x[1] - x[0]) / 0.002 + (x[2] - x[0]) / 0.002) / 2e6
+    wall = ((x[0] - x[1]) / 0.002 + (u[0] - x[1]) / 0.005) / 4e7
+    return [zone, wall, ((x[0] - x[2]) / 0.002 + 4180 * u[1] * (60 - x[2])) / 2e5]
+
+
+def first(x):
+    return x[:1]
+
+
+def last(x):
+    return x[1:]
+
+
+NAMES = {
+    bouc_wen: (1 / 750, ["position", "velocity", "restoring_force"], ["force"]),
+    tanks: (4.0, ["upper", "lower"], ["pump"]),
+    van_der_pol: (0.1, ["position", "velocity"], []),
+    building: (900.0, ["zone", "wall", "radiator"], ["ambient", "flow"]),
+}
+REST, MOVING, BACK = [0.0, 0.0, 0.0], [1e-3, 0.1, 20.0], [1e-3, -0.1, 20.0]
+
+
+def read(system, states, inputs, output=first, **options):
+    dt, state_names, input_names = NAMES[system]
+    names = {"state_names": state_names, "input_names": input_names, "output_name": "y"}
+    return lags_from_dynamics(system, output, states, inputs, dt, **names, **options)
+
+
+@pytest.mark.parametrize(
+    ("system", "output", "state", "input", "lags", "reason"),
+    [
+        (bouc_wen, first, MOVING, [3.0], (3, 3), None),
+        (bouc_wen, first, [1e-5, 1e-4, 0.1], [3.0], (3, 3), None),
+        (bouc_wen, first, REST, [0.0], (2, 2), "no input moves position - 2e-05 restoring_force"),  # z' = 5e4 y'
+        (tanks, last, [5.0, 4.0], [3.0], (2, 2), None),
+        (tanks, first, [5.0, 4.0], [3.0], (1, 1), "the output never shows a change along lower"),
+        (van_der_pol, first, [-2.0, 0.1], [], (2,), None),
+        (building, first, [20, 15, 30], [5, 0.03], (3, 3, 3), None),
+        (building, first, [20, 15, 60], [5, 0.03], (3, 3, 0), "flow does not reach the output"),  # water is as warm
+    ],
+)
+def test_benchmark_systems_need_these_lags_and_the_report_says_why(system, output, state, input, lags, reason):
+    report = read(system, [state], [input], output)
+    (point,) = report.points
+    assert point.lags == (report.n_y, *report.n_u.values()) == lags
+    assert point.reasons == ((reason,) if reason else ())
+    assert point.kept > 1e-5
+    assert point.dropped < 1e-12
+    if reason:
+        assert f"because {reason}" in str(report)
+    used = {name: n for name, n in zip(NAMES[system][2], lags[1:], strict=True) if n}
+    assert report.narx(predict=Target.value) == Narx({"y": lags[0]}, used, predict="value")
+
+
+def test_the_largest_numbers_over_the_points_count_and_jacobian_and_tolerance_are_used():
+    """A wrong Jacobian that hides the hysteresis gives the order of the linear oscillator."""
+    report = read(bouc_wen, [REST, MOVING, BACK], [[0.0], [1.0], [2.0]])
+    assert (report.n_y, report.n_u) == (3, {"force": 3})
+    assert [point.lags for point in report.points] == [(2, 2), (3, 3), (3, 3)]
+    assert "force 1 and 1 more" in str(report)
+    wrong = [[0, 1, 0], [-25e3, -5, 0], [0, 0, 0]], [[0], [0.5], [0]]
+    assert read(bouc_wen, [MOVING], [[1.0]], jacobian=lambda x, u: wrong).n_y == 2
+    assert read(bouc_wen, [MOVING], [[1.0]], jacobian=lambda x, u: None).n_y == 3
+    assert read(bouc_wen, [[1e-5, 1e-4, 0.1]], [[1.0]], tolerance=1e-3).n_y == 2
+
+
+def read_simple(drift, output, states, inputs, dt):
+    names = {"state_names": "ab"[: len(states[0])], "input_names": "uv"[: len(inputs[0])], "output_name": "y"}
+    return lags_from_dynamics(drift, output, states, inputs, dt, **names)
+
+
+def test_what_dies_within_a_sample_or_is_hidden_has_no_lags():
+    """x' = -20 x + u sampled every second: y[k] = 2e-9 y[k-1] + 0.05 u[k-1]; one of two modes is hidden."""
+    (point,) = read_simple(lambda x, u: u - 20 * x, first, [[1.0]], [[1.0]], 1.0).points
+    assert (point.lags, point.reasons) == ((0, 1), ("1 of 1 modes die out within one sample",))
+    T = np.array([[0.6, 0.8], [-0.8, 0.6]])
+    A = T @ np.diag([-1.0, -2.0]) @ T.T
+    (point,) = read_simple(lambda x, u: A @ x + T @ u, lambda x: [T[:, 0] @ x], [[1.0, 2.0]], [[1.0, 1.0]], 0.3).points
+    assert point.lags == (1, 1, 0)  # what is left of the other input is rounding
+
+
+def test_steps_at_rest_follow_the_magnitudes_of_the_other_points():
+    seen = []
+    read_simple(lambda x, u: seen.append(np.abs([*x, *u])) or u - x, first, [[0.0], [1e-3]], [[0.0], [1e-5]], 1.0)
+    np.testing.assert_allclose(np.max(seen[: len(seen) // 2], axis=0), [6e-9, 6e-11], rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("system", "states", "inputs", "output", "message"),
+    [
+        (bouc_wen, [REST, MOVING], [[0.0]], first, "one row per point, got 2 and 1"),
+        (bouc_wen, [[0.0, 1.0]], [[0.0]], first, r"states: expected shape \(n, 3\)"),
+        (tanks, [[5.0, 4.0]], [[3.0]], lambda x: x, "output must return one value, got 2"),
+        (tanks, [[0.0, 4.0]], [[3.0]], last, "inside the range where it is defined"),
+    ],
+)
+def test_wrong_points_are_named(system, states, inputs, output, message):
+    with pytest.raises(ValueError, match=message):
+        read(system, states, inputs, output)

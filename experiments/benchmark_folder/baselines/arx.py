@@ -7,8 +7,8 @@ from typing import ClassVar
 import xarray as xr
 
 from experiments.benchmark_folder.baselines.contestant import Contestant
-from sysid import baselines
-from sysid.narx import Narx
+from sysid import Narx
+from sysid.simulation import baselines
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Arx(Contestant):
     Parameters
     ----------
     ridge : float
-        Penalty on the coefficients of the standardised features, see `sysid.baselines.LinearArx.fit`.
+        Penalty on the coefficients of the standardised features, see `sysid.simulation.baselines.LinearArx.fit`.
     """
 
     label: ClassVar = "ARX"

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import xarray as xr
 
-from sysid.baselines.baseline import Baseline
-from sysid.narx import Narx
+from sysid import Narx
+from sysid.simulation.baselines import Baseline
 
 
 class Contestant(ABC):

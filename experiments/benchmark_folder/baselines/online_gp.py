@@ -8,19 +8,26 @@ import numpy as np
 import xarray as xr
 
 from experiments.benchmark_folder.baselines.contestant import Contestant
-from sysid.acceptance import AcceptAll, Acceptance
-from sysid.baselines.baseline import Array, Baseline
-from sysid.criteria.criterion import Criterion
-from sysid.criteria.mean_relevance import MeanRelevance
-from sysid.identify import Identification, Settings
-from sysid.insertion.always import Always
-from sysid.insertion.rule import Insertion
-from sysid.lag_data import consecutive
-from sysid.mean import ConstantMean, MeanFunction
-from sysid.model import Model
-from sysid.narx import Narx
-from sysid.selection import Backward, Selection
-from sysid.training import MaximumAPosteriori, Training
+from sysid import (
+    AcceptAll,
+    Acceptance,
+    Always,
+    Backward,
+    ConstantMean,
+    Criterion,
+    Identification,
+    Insertion,
+    MaximumAPosteriori,
+    MeanFunction,
+    MeanRelevance,
+    Model,
+    Narx,
+    Selection,
+    Settings,
+    Training,
+)
+from sysid.narx.lags import consecutive
+from sysid.simulation.baselines import Array, Baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +51,7 @@ class OnlineGp(Contestant):
     budget : int
         Points of the dictionary.
     training, mean, insertion, acceptance, reduction, selection
-        As in `sysid.identify.Settings`.
+        As in `sysid.Settings`.
     """
 
     label: ClassVar = "online GP"

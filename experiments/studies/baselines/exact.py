@@ -7,8 +7,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from experiments.studies.baselines.method import Fitted, Material, Method
-from sysid.kernels import Kernel
-from sysid.training import Hyperparameters, MaximumAPosteriori, MaximumLikelihood
+from sysid import Hyperparameters, Kernel, MaximumAPosteriori, MaximumLikelihood
 
 MOST_ROWS = 1500
 TRAINED_ROWS = 300

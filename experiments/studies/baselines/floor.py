@@ -8,7 +8,7 @@ from scipy.linalg import expm
 
 from experiments.studies.tasks.building import NARX
 from experiments.studies.tasks.task import Rows
-from simulators.systems.building import Building
+from simulators import Building
 
 SETTLING = 200  # samples that the filter needs to find the temperatures that nobody measures
 UNKNOWN = np.array([0.0, 10.0, 20.0])  # K, standard deviations of zone, wall, radiator at the start

@@ -6,8 +6,8 @@ import xarray as xr
 from experiments.studies.baselines.method import Fitted, Material, Method
 from experiments.studies.stream import rows_without_lags
 from experiments.studies.tasks.building import NARX
-from sysid.baselines import LinearArx
-from sysid.validation import standardised_mean_squared_error
+from sysid import standardised_mean_squared_error
+from sysid.simulation.baselines import LinearArx
 
 RIDGES = (0.0, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # mean squares of the standardised features
 FOLDS = 5  # of consecutive rows

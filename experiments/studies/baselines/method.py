@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.studies.plan import Plan
 from experiments.studies.tasks.task import TaskData
-from sysid.validation import scores
+from sysid import validate
 
 Predict = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -92,7 +92,7 @@ def measured(method: Method, material: Material) -> dict[str, float]:
     train_seconds = time.perf_counter() - begin
     data = material.data
     mean, variance = fitted.predict(data.test_inputs)
-    found = scores(data.test_targets, mean, variance, fitted.noise_variance)
+    found = validate(data.test_targets, mean, variance, fitted.noise_variance)
     return {
         "smse": found.smse,
         "nlpd": found.nlpd,

@@ -5,9 +5,7 @@ from typing import ClassVar
 from experiments.studies.baselines.method import Fitted, Material, Method
 from experiments.studies.setting import Setting
 from experiments.studies.stream import identification_of
-from sysid.acceptance import AcceptAll
-from sysid.criteria import MeanRelevance
-from sysid.insertion import Always
+from sysid import AcceptAll, Always, MeanRelevance
 
 
 class Online(Method):

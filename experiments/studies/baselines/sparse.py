@@ -5,9 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.studies.baselines.method import Fitted, Material, Method
-from sysid.inducing import Approximation
-from sysid.sparse import fit_sparse
-from sysid.training import MaximumAPosteriori, MaximumLikelihood
+from sysid import Approximation, MaximumAPosteriori, MaximumLikelihood, fit_sparse
 
 #: where the training of the small tasks starts: the exact GP on some rows
 START = MaximumLikelihood(n_initial=150, restarts=2)

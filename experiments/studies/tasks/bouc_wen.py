@@ -1,12 +1,8 @@
 """Bouc-Wen oscillator: a generated estimation record of the official recipe, judged on the official test."""
 
 from experiments.studies.tasks.task import Rows, Task, lagged
-from simulators import Interpolation, MeasurementNoise, simulate
-from simulators.excitation.multisine import Multisine
-from simulators.noise import random_stream
-from simulators.systems.bouc_wen import BoucWen
-from sysid.data.bouc_wen import BoucWenData
-from sysid.narx import Narx, Target
+from simulators import BoucWen, Interpolation, MeasurementNoise, Multisine, random_stream, simulate
+from sysid import BoucWenData, Narx, Target
 
 PERIOD = 8192  # samples of the multisine
 N_TRAINING = 1000  # samples: 997 rows

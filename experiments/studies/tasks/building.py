@@ -4,11 +4,8 @@ from dataclasses import dataclass
 
 from experiments.plant import Plant
 from experiments.studies.tasks.task import Rows, Task, lagged
-from simulators import Interpolation, MeasurementNoise
-from simulators.controllers.pi import PI
-from simulators.systems.building import Building
-from simulators.weather.synthetic import SyntheticWeather
-from sysid.narx import Narx, Target
+from simulators import PI, Building, Interpolation, MeasurementNoise, SyntheticWeather
+from sysid import Narx, Target
 
 NARX = Narx({"zone_temperature": 3}, {"ambient_temperature": 3, "mass_flow": 3}, predict=Target.change)
 

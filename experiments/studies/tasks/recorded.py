@@ -5,12 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.studies.tasks.task import Rows, Task, lagged
-from sysid.data.boston import BostonData
-from sysid.data.cascaded_tanks import CascadedTanksData
-from sysid.data.concrete import ConcreteData
-from sysid.data.source import DataSource
-from sysid.narx import Narx, Target
-from sysid.recordings import Recordings
+from sysid import BostonData, CascadedTanksData, ConcreteData, DataSource, Narx, Recordings, Target
 
 
 class TableTask(Task):

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.studies.tasks.task import Rows, Task
-from simulators.functions import Himmelblau, Rastrigin, Rosenbrock, SixHumpCamel, StaticFunction
-from simulators.sampling import Grid, Uniform
+from simulators import Grid, Himmelblau, Rastrigin, Rosenbrock, SixHumpCamel, StaticFunction, Uniform
 
 N_TRAINING = 600  # 100 initial and 500 new rows
 N_AXIS = 41  # places of the validation grid along each input

@@ -8,8 +8,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 import xarray as xr
 
-from sysid.narx import Narx
-from sysid.scaling import Scaling
+from sysid import Narx, Scaling
 
 
 class Rows(NamedTuple):
@@ -77,7 +76,7 @@ class Task(ABC):
 
         Raises
         ------
-        sysid.data.source.DataError
+        sysid.DataError
             Data that is not there; it says which folder or command provides it.
         """
 

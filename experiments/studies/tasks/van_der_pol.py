@@ -4,9 +4,8 @@ import numpy as np
 import xarray as xr
 
 from experiments.studies.tasks.task import Rows, Task, lagged
-from simulators.monte_carlo import simulate_many
-from simulators.systems.van_der_pol import VanDerPol
-from sysid.narx import Narx, Target
+from simulators import VanDerPol, simulate_many
+from sysid import Narx, Target
 
 N_TRAJECTORIES = 20
 N_SAMPLES = 52  # of a trajectory: 50 rows

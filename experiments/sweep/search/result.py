@@ -43,7 +43,7 @@ def write(result: Result, folder: Path) -> None:
 
     Raises
     ------
-    sysid.store.StoreError
+    sysid.StoreError
         Full disk, read-only folder.
     """
     store.write_bytes(table(result).encode(), folder / TABLE)

@@ -36,7 +36,7 @@ def judged(
     ------
     ValueError
         If there is no such objective, with the nearest that there is.
-    sysid.store.StoreError
+    sysid.StoreError
         If the result of a finished job cannot be read.
     """
     trial = Trial(number, values, tuple(outcome.number for outcome in outcomes))

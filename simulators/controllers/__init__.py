@@ -1,1 +1,0 @@
-"""Controllers and their set-points, one file each."""

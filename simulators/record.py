@@ -1,0 +1,256 @@
+"""Records of a simulation: measurement noise, one sample, all samples, the labelled data set."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+import simulators
+from simulators.interpolation import Interpolation
+from simulators.settings import Array, is_finite, refuse
+from simulators.system import Signal, System
+
+
+@dataclass(frozen=True)
+class MeasurementNoise:
+    """White Gaussian noise on every output, by standard deviation or by signal-to-noise ratio.
+
+    ::
+
+        y[k, i] = y0[k, i] + e[k, i],   e[k, i] ~ N(0, s_i^2)
+        s_i = std_i,   or   s_i = sqrt(mean_k (y0[k, i] - mean_k y0[k, i])^2) 10^(-snr_db_i / 20)
+
+    The ratio refers to the power of the noise-free output about its mean. Without `std` and `snr_db` there is
+    no noise.
+
+    Parameters
+    ----------
+    std : float or sequence of float, optional
+        Standard deviation, in the unit of the outputs: one for all, or one for each.
+    snr_db : float or sequence of float, optional
+        Signal-to-noise ratio [dB]: one for all outputs, or one for each.
+
+    Raises
+    ------
+    ValueError
+        If both are given, `std` is negative or `snr_db` is not finite; on use: if there are not as many as outputs.
+
+    Examples
+    --------
+    >>> MeasurementNoise(snr_db=20.0).std_of(np.array([[1.0], [-1.0]]))
+    array([0.1])
+    """
+
+    std: float | Sequence[float] | None = None  # unit of the outputs; one for all, or one for each
+    snr_db: float | Sequence[float] | None = None  # dB; one for all outputs, or one for each
+
+    def __post_init__(self) -> None:
+        for name in ("std", "snr_db"):
+            if isinstance(getattr(self, name), list | tuple | np.ndarray):
+                object.__setattr__(self, name, tuple(np.asarray(getattr(self, name)).tolist()))
+        if self.std is not None and self.snr_db is not None:
+            raise refuse(self, "std", f"only one of std and snr_db={self.snr_db!r}")
+        for name, lowest, expected in (("std", 0.0, "number >= 0"), ("snr_db", -math.inf, "finite number")):
+            value = getattr(self, name)
+            values = value if isinstance(value, tuple) else (value,)
+            if value is not None and not (values and all(is_finite(one) and one >= lowest for one in values)):
+                raise refuse(self, name, f"a {expected}, or a list with one for each output")
+
+    def check(self, outputs: Sequence[str]) -> None:
+        """Raise ValueError unless a list has one number for each of these outputs.
+
+        Raises
+        ------
+        ValueError
+            With the names of the outputs.
+        """
+        for name, value in (("std", self.std), ("snr_db", self.snr_db)):
+            if isinstance(value, tuple) and len(value) != len(outputs):
+                raise refuse(self, name, f"one number for all outputs, or one for each of {list(outputs)}")
+
+    def std_of(self, output: Array) -> Array:
+        """Return the standard deviations (n_y,) for noise-free outputs (n, n_y).
+
+        Raises
+        ------
+        ValueError
+            For a ratio to an output that is constant, and so has no power; for a list of another length than n_y.
+        """
+        n_y = output.shape[-1]
+        self.check([f"output {i}" for i in range(n_y)])
+        if self.snr_db is None:
+            return np.full(n_y, 0.0 if self.std is None else self.std, dtype=np.float64)
+        power = output.reshape(-1, n_y).var(axis=0)
+        if not np.all(power > 0):
+            constant = f"output {int(np.argmin(power))} is constant and has no power to refer to"
+            raise refuse(self, "snr_db", f"outputs that vary, {constant}; excite the system, or give std")
+        return np.sqrt(power) * 10 ** (-np.asarray(self.snr_db) / 20)
+
+
+def signal_to_noise(output: Array, measured: Array) -> Array:
+    """Return the signal-to-noise ratios [dB] (n_y,) reached by measured outputs (n, n_y).
+
+    ::
+
+        10 log10(var(y0) / mean((y - y0)^2)),   infinite without noise
+
+    Examples
+    --------
+    >>> signal_to_noise(np.array([[1.0], [-1.0]]), np.array([[1.1], [-1.1]])).round(6)
+    array([20.])
+    """
+    noise = np.mean((measured - output) ** 2, axis=0)
+    powers = zip(output.var(axis=0), noise, strict=True)
+    return np.array([10 * math.log10(signal / e) if e > 0 and signal > 0 else math.inf for signal, e in powers])
+
+
+class Sample(NamedTuple):
+    """One sample of a closed loop; its arrays are copies of its own."""
+
+    time: float  # s
+    output: Array  # (n_y,) measured at this time
+    input: Array  # (n_u,) applied from this time on
+    state: Array  # (n_x,) at this time
+    noise: Array  # (n_w,) process noise from this time on
+    noise_free_output: Array  # (n_y,) without measurement noise
+    n_clipped: int  # substeps since the sample before that ended with a state set to a limit
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Record of a simulation: row k belongs to time k dt, the noise is held from then on."""
+
+    system: System
+    seed: int
+    time: Array  # (n,) s
+    input: Array  # (n, n_u)
+    state: Array  # (n, n_x)
+    output: Array  # (n, n_y) measured
+    noise_free_output: Array  # (n, n_y)
+    noise: Array  # (n, n_w)
+    interpolation: Interpolation = Interpolation.held
+    n_clipped: int = 0  # substeps that ended with a state set to one of its limits
+
+    def to_dataset(self) -> xr.Dataset:
+        """Return one variable per signal over `time` [s], with units, description and settings.
+
+        Returns
+        -------
+        xarray.Dataset
+            Outputs as measured; with measurement noise also the noise-free ones, named
+            ``<output>_noise_free``. Variables carry `units` and `long_name`; the attributes are text and
+            numbers that NetCDF can hold: system, parameters (JSON), inputs and outputs (JSON lists of
+            names), dt, substeps, seed, integrator, interpolation, clipped_substeps.
+        """
+        attributes = describe_simulation(self.system, self.interpolation) | {
+            "parameters": json.dumps(asdict(self.system)),
+            "seed": int(self.seed),
+            "clipped_substeps": int(self.n_clipped),
+        }
+        variables = label_signals(self.system, ("time",), self)
+        return xr.Dataset(variables, coords={"time": label_time(self.time)}, attrs=attributes)
+
+
+def label_signals(system: System, dims: tuple[str, ...], record: Any) -> dict[str, Any]:
+    """Return one variable per signal of a record, whose arrays end with an axis over signals.
+
+    Parameters
+    ----------
+    system : System
+        Names and units of the signals.
+    dims : tuple of str
+        Dimensions of a signal.
+    record : Trajectory or Ensemble
+        Holds input, output, state, noise and noise_free_output.
+    """
+    groups = [
+        (system.inputs, record.input),
+        (system.outputs, record.output),
+        (system.states, record.state),
+        (system.noises, record.noise),
+    ]
+    if not np.array_equal(record.output, record.noise_free_output):
+        groups.append((noise_free(system.outputs), record.noise_free_output))
+    return {
+        signal.name: (
+            dims[-(values.ndim - 1) :],
+            values[..., i],
+            {"units": signal.unit, "long_name": signal.description},
+        )
+        for signals, values in groups
+        for i, signal in enumerate(signals)
+    }
+
+
+def noise_free(signals: Sequence[Signal]) -> tuple[Signal, ...]:
+    """Return outputs under the names of their noise-free twins."""
+    return tuple(Signal(f"{name}_noise_free", unit, f"{meaning}, without noise") for name, unit, meaning in signals)
+
+
+def label_time(time: Array) -> tuple[str, Array, dict[str, str]]:
+    """Return times [s] as the coordinate of a data set."""
+    return "time", time, {"units": "s", "long_name": "time since the start of the simulation"}
+
+
+def describe_simulation(system: System, interpolation: Interpolation) -> dict[str, str | int | float]:
+    """Return the attributes that trajectories of one system share.
+
+    The attribute `system` is the public name of a system of this package, say ``simulators.VanDerPol``, and module
+    and name of any other class. Earlier files hold the module of the former, too; both names can be imported.
+    """
+    kind = type(system)
+    is_public = getattr(simulators, kind.__name__, None) is kind
+    return {
+        "system": f"simulators.{kind.__name__}" if is_public else f"{kind.__module__}.{kind.__qualname__}",
+        "inputs": json.dumps([signal.name for signal in system.inputs]),
+        "outputs": json.dumps([signal.name for signal in system.outputs]),
+        "dt": float(system.dt),
+        "substeps": int(system.substeps),
+        "integrator": "RK4",
+        "interpolation": interpolation.value,
+    }
+
+
+def sample_times(system: System, n: int) -> Array:
+    """Return the times k dt of n samples [s]."""
+    return system.dt * np.arange(n, dtype=np.float64)
+
+
+def collect(
+    samples: Iterable[Sample], system: System, *, seed: int, interpolation: Interpolation = Interpolation.held
+) -> Trajectory:
+    """Turn the samples of a closed loop, all or those computed so far, into a record.
+
+    Parameters
+    ----------
+    samples : iterable of Sample
+        At least one sample, from the first on.
+    system : System
+        The system that was simulated, with the dt and substeps in use.
+    seed : int
+        Seed of the run, to be stored with it.
+    interpolation : Interpolation
+        Of the exogenous inputs, to be stored with it; driven inputs are held.
+
+    Returns
+    -------
+    Trajectory
+        With held inputs bit-identical to `simulate` with the recorded input, the same seed and initial state.
+
+    Raises
+    ------
+    ValueError
+        If there is no sample or the times are not k dt.
+    """
+    rows = list(samples)
+    if not rows:
+        raise ValueError("collect: expected at least one sample, got none; iterate the closed loop first")
+    time, y, u, x, w, y0, clipped = (np.array(column) for column in zip(*rows, strict=True))
+    if not np.array_equal(time, sample_times(system, len(time))):
+        found = f"{time[:3].tolist()} ...; pass all samples from the first on, and the system that was simulated"
+        raise ValueError(f"collect: expected samples at k dt = 0, {system.dt:g}, ... s, got {found}")
+    return Trajectory(system, seed, time, u, x, y, y0, w, interpolation, int(clipped.sum()))

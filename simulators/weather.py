@@ -1,0 +1,342 @@
+"""Sources of the ambient temperature: a synthetic climate, measured hourly records, EnergyPlus weather files."""
+
+import csv
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simulators.noise import random_stream
+from simulators.settings import (
+    Array,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    find_file,
+    parse_number,
+    read_csv,
+    refuse,
+)
+
+
+class Weather(ABC):
+    """Ambient temperature over time; time zero is midnight before the first day of the year."""
+
+    @abstractmethod
+    def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
+        """Return the ambient temperature.
+
+        Parameters
+        ----------
+        time : (n,) array_like
+            Times since the start [s], not negative.
+        seed : int, optional
+            Seed of the run; a synthetic weather draws from its weather stream, a record ignores it.
+
+        Returns
+        -------
+        (n,) array
+            Ambient temperature [degC].
+        """
+
+
+def check_times(time: ArrayLike) -> Array:
+    """Return times [s] as an array; raise ValueError unless they are finite and not negative."""
+    t = np.asarray(time, dtype=np.float64)
+    if not np.all(np.isfinite(t)) or np.any(t < 0):
+        raise ValueError(f"weather: expected finite times >= 0 s, got {t}; measure time from the start")
+    return t
+
+
+HOUR = 3600.0  # s
+
+
+DAY = 86400.0  # s
+
+
+YEAR = 365 * DAY  # s
+
+
+@dataclass(frozen=True)
+class SyntheticWeather(Weather):
+    """Ambient temperature of a Central European climate.
+
+    ::
+
+        Ta(t) = mean - A_year cos(2 pi (t - t_cold) / year) + A_day cos(2 pi (t - t_warm) / day) + z(t)
+        z_{i+1} = a z_i + sqrt(1 - a^2) std xi_i,   a = exp(-1 h / tau),   xi_i ~ N(0, 1),   z_0 ~ N(0, std^2)
+
+    z is a stationary Ornstein-Uhlenbeck process, discretised exactly at full hours and linear between:
+    the weather of a seed depends neither on the sampling nor on the duration of a simulation.
+
+    Raises
+    ------
+    ValueError
+        If an amplitude or the standard deviation is negative, the correlation time is not positive or
+        another field is not finite.
+
+    Notes
+    -----
+    The defaults follow measured years of Potsdam: mean 8.3 to 9.5 degC, annual amplitude 9 to 12 K, daily
+    amplitude 3 K, the rest with standard deviation 4.2 K and correlation 0.38 to 0.5 after two days.
+    """
+
+    mean: float = 9.0  # degC
+    annual_amplitude: float = 10.0  # K
+    coldest_day: float = 15.0  # days after the start of the year
+    daily_amplitude: float = 3.0  # K
+    warmest_hour: float = 14.0  # h after midnight
+    weather_std: float = 4.0  # stationary standard deviation of z, K
+    correlation_hours: float = 60.0  # tau, h
+
+    def __post_init__(self) -> None:
+        check_not_negative(self, "annual_amplitude", "daily_amplitude", "weather_std")
+        check_finite(self, "mean", "coldest_day", "warmest_hour")
+        check_positive(self, "correlation_hours")
+
+    def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
+        """Return the ambient temperature [degC] at times [s]; equation in the class."""
+        t = check_times(time)
+        annual = self.annual_amplitude * np.cos(2 * np.pi * (t - DAY * self.coldest_day) / YEAR)
+        daily = self.daily_amplitude * np.cos(2 * np.pi * (t - HOUR * self.warmest_hour) / DAY)
+        z = self._draw_hours(math.ceil(np.max(t, initial=0.0) / HOUR) + 1, seed)
+        return self.mean - annual + daily + np.interp(t, HOUR * np.arange(len(z)), z)
+
+    def _draw_hours(self, n_hours: int, seed: int) -> Array:
+        """Return z at the first full hours [K]; longer paths begin with the shorter ones."""
+        a = math.exp(-1.0 / self.correlation_hours)
+        xi = self.weather_std * random_stream(seed, "weather").standard_normal(n_hours)
+        xi[1:] *= math.sqrt(1.0 - a * a)
+        return np.array(list(accumulate(xi, lambda z, shock: a * z + shock)))
+
+
+LEAP_YEAR = 2000  # any leap year followed by an ordinary one
+
+
+LOWEST, HIGHEST = -90.0, 60.0  # degC, wider than any weather on earth
+
+
+class Row(NamedTuple):
+    """Row of an hourly record."""
+
+    place: str  # file and line, for errors
+    cells: list[str]
+
+
+@dataclass(frozen=True)
+class HourlyWeather(Weather):
+    """Ambient temperature of a file with one row per hour, linear between the rows.
+
+    Row i is at i hours, the last row holds for one more hour.
+    """
+
+    path: str | None = None  # file with the record
+
+    @abstractmethod
+    def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
+        """Return the rows of the file, their hours since any start, and the column with the temperature [degC]."""
+
+    def temperature(self, time: ArrayLike, *, seed: int = 0) -> Array:
+        """Interpolate the record; raise ValueError if it ends before the last time."""
+        rows, hours, column = self.read_rows(find_file(self))
+        check_hourly(rows, hours)
+        temperature = [parse_temperature(row, column) for row in rows]
+        t = check_times(time)
+        end = np.max(t, initial=0.0)
+        if end > HOUR * len(rows):
+            covered, needed = f"covers {len(rows) / 24:.6g} days", f"{end / DAY:.6g} days or a shorter simulation"
+            raise refuse(self, "path", f"a record of {needed}, it {covered}")
+        return np.interp(t, HOUR * np.arange(len(rows)), temperature)
+
+
+def parse_temperature(row: Row, column: int) -> float:
+    """Return the temperature [degC] in a cell; raise ValueError, naming the place, if there is none."""
+    cell, value = row.cells[column], parse_number(row.cells[column])
+    if not math.isfinite(value):
+        raise ValueError(f"{row.place}: the temperature is missing, got {cell!r}; repair it or choose another column")
+    if not LOWEST <= value <= HIGHEST:
+        wanted = f"a temperature from {LOWEST:g} to {HIGHEST:g} degC"
+        raise ValueError(f"{row.place}: expected {wanted}, got {cell}; convert the record to degC")
+    return value
+
+
+def parse_whole(row: Row, column: int) -> int:
+    """Return the whole number in a cell; raise ValueError, naming the place, if there is none."""
+    number = parse_number(row.cells[column])
+    if not number.is_integer():
+        raise ValueError(f"{row.place}: expected a whole number, got {row.cells[column]!r}; repair the row")
+    return int(number)
+
+
+def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
+    """Count the hours of month, day and hour on a calendar with a leap day only if the record has one.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        Rows of the record; their hours run from 0 to 23 or from 1 to 24.
+    columns : sequence of int
+        Columns of month, day and hour.
+
+    Returns
+    -------
+    list of int
+        Hours since the start of the first year. The turn of the year is found by taking each step as
+        the one nearest to one hour.
+
+    Raises
+    ------
+    ValueError
+        If a cell is no whole number or a date does not exist.
+    """
+    dates = [[parse_whole(row, column) for column in columns] for row in rows]
+    has_leap_day = any((month, day) == (2, 29) for month, day, _ in dates)
+    year = LEAP_YEAR if has_leap_day else LEAP_YEAR + 1
+    period = 24 * (366 if has_leap_day else 365)
+    hours: list[int] = []
+    for row, (month, day, hour) in zip(rows, dates, strict=True):
+        try:
+            day_of_year = date(year, month, day).timetuple().tm_yday
+        except ValueError:
+            raise ValueError(f"{row.place}: month {month}, day {day} is no date; repair the row") from None
+        if not 0 <= hour <= 24:
+            raise ValueError(f"{row.place}: expected an hour from 0 to 24, got {hour}; repair the row")
+        count = 24 * (day_of_year - 1) + hour
+        turns = round((hours[-1] + 1 - count) / period) if hours else 0
+        hours.append(count + turns * period)
+    return hours
+
+
+def check_hourly(rows: Sequence[Row], hours: Sequence[float]) -> None:
+    """Raise ValueError, naming the place, unless each row is one hour after the one before."""
+    for row, (before, after) in zip(rows[1:], pairwise(hours), strict=True):
+        if after - before != 1:
+            found = f"{after - before:g} hours: a gap, a repeated hour or another sampling"
+            raise ValueError(f"{row.place}: expected one hour after the row before, got {found}; repair the record")
+
+
+TEMPERATURE_COLUMNS = (
+    *("temp_air", "temp_air_c", "air_temperature", "ambient_temperature", "outdoor_temperature"),
+    *("dry_bulb", "dry_bulb_temperature", "drybulb", "tdb"),
+    *("temperature", "temperature_c", "temp", "temp_c", "t2m"),
+)
+
+
+TIME_COLUMNS = ("time", "datetime", "date_time", "timestamp")
+
+
+@dataclass(frozen=True)
+class MeasuredWeather(HourlyWeather):
+    """Ambient temperature of an hourly CSV file with one header line, linear between the rows.
+
+    Row i is at i hours, the last row holds for one more hour. Columns of time are not used to place the
+    rows but to find gaps: ISO times (``time``, ``datetime``, ``date_time``, ``timestamp``), else
+    ``month``, ``day`` and ``hour`` (or ``hour_...``; a year is not used), else a running ``hour``.
+
+    Raises
+    ------
+    ValueError
+        On use: if the path is not given, the column is missing or ambiguous, a cell is empty, text or
+        not physical, hours are missing or repeated, or the record is too short.
+    FileNotFoundError
+        On use: if there is no such file.
+    """
+
+    column: str | None = None  # column with the temperature in degC; None: the one with a known name
+
+    def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
+        """Read a CSV file."""
+        header, lines = read_csv(path)
+        rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=2)]
+        for place, cells in rows:
+            if len(cells) != len(header):
+                raise ValueError(f"{place}: expected {len(header)} cells, got {len(cells)}; repair the row")
+        column = self._find_column(header)
+        return rows, _read_hours(header, rows), column
+
+    def _find_column(self, header: list[str]) -> int:
+        """Return the position of the column with the temperature."""
+        if self.column is not None:
+            found = [i for i, name in enumerate(header) if name == self.column]
+        else:
+            found = [i for i, name in enumerate(header) if name.lower() in TEMPERATURE_COLUMNS]
+        if len(found) == 1:
+            return found[0]
+        raise refuse(self, "column", f"one column, found it {len(found)} times; set column to one of {header}")
+
+
+def _read_hours(header: list[str], rows: list[Row]) -> Sequence[float]:
+    """Return the hours of the rows from the columns of time that there are; without any, count the rows."""
+    names = ["hour" if name.lower().startswith("hour_") else name.lower() for name in header]
+    instants = [i for i, name in enumerate(names) if name in TIME_COLUMNS]
+    if instants:
+        return _read_instants(rows, instants[0])
+    if {"month", "day", "hour"} <= set(names):
+        return count_hours(rows, [names.index(name) for name in ("month", "day", "hour")])
+    if "hour" in names:
+        return [parse_whole(row, names.index("hour")) for row in rows]
+    return range(len(rows))
+
+
+def _read_instants(rows: list[Row], column: int) -> list[float]:
+    """Return ISO times as hours since the first one."""
+    instants = []
+    for place, cells in rows:
+        try:
+            instants.append(datetime.fromisoformat(cells[column].strip()))
+        except ValueError:
+            wanted = f"an ISO time such as 2010-01-01T00:00, got {cells[column]!r}"
+            raise ValueError(f"{place}: expected {wanted}; repair or drop the column") from None
+    try:
+        return [(instant - instants[0]).total_seconds() / HOUR for instant in instants]
+    except TypeError:
+        raise ValueError(f"{rows[0].place}: expected all times with or all without a time zone; unify them") from None
+
+
+HEADER_LINES = 8
+
+
+MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN, DRY_BULB = 1, 2, 3, 6  # columns of a data row
+
+
+MISSING = ("99.9", "99.90")  # the format's mark of a missing dry-bulb temperature
+
+
+@dataclass(frozen=True)
+class EpwWeather(HourlyWeather):
+    """Dry-bulb temperature of an EPW file: eight header lines, then one row per hour, linear between.
+
+    Raises
+    ------
+    ValueError
+        On use: if the path is not given, the file is no hourly EPW file, a value is missing or not
+        physical, hours are missing or repeated, or the record is too short.
+    FileNotFoundError
+        On use: if there is no such file.
+
+    Notes
+    -----
+    Format: EnergyPlus, Auxiliary Programs, section "EnergyPlus Weather File (EPW) Data Dictionary".
+    """
+
+    def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
+        """Read an EPW file."""
+        lines = path.read_text(encoding="latin-1").splitlines()
+        filled = [cells for cells in csv.reader(lines[HEADER_LINES:]) if cells]
+        if not lines or not lines[0].upper().startswith("LOCATION") or not filled:
+            wanted = f"an EPW file: LOCATION, {HEADER_LINES - 1} more header lines, then hourly rows"
+            raise ValueError(f"{path}: expected {wanted}; for other files use MeasuredWeather")
+        rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(filled, start=HEADER_LINES + 1)]
+        for place, cells in rows:
+            if len(cells) <= DRY_BULB:
+                raise ValueError(f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row")
+            if cells[DRY_BULB].strip() in MISSING:
+                raise ValueError(f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap")
+        return rows, count_hours(rows, (MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN)), DRY_BULB

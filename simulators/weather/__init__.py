@@ -1,1 +1,0 @@
-"""Sources of the ambient temperature, one file each."""

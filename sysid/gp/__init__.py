@@ -1,0 +1,1 @@
+"""Gaussian processes: kernels, the online GP and its rules, training, sparse baselines."""

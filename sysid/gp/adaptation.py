@@ -1,0 +1,250 @@
+"""Hyper-parameters that follow a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from numbers import Real
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammainc, gammaincc
+
+from sysid.arrays import check_counts
+from sysid.gp.dictionary import RECORD
+from sysid.gp.kernels import Kernel
+from sysid.gp.marginal_likelihood import minimise
+from sysid.gp.online import OnlineGP
+from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori
+from sysid.model.affine_map import AffineMap
+from sysid.model.mean import MeanFunction
+
+
+class Reservoir:
+    """At every time each sample seen so far is kept with the same probability ``m / n``.
+
+    Algorithm R (Vitter, "Random sampling with a reservoir", 1985): the first m samples fill the places; the
+    n-th takes the place ``j = floor(n u)``, u uniform in [0, 1), if there is one of that number. Seeded, and
+    the same for every division of the stream into blocks.
+
+    Parameters
+    ----------
+    size : int
+        Number of places m.
+    n_features : int
+    generator : numpy.random.Generator
+        Gives one number per sample.
+    """
+
+    def __init__(self, size: int, n_features: int, generator: np.random.Generator) -> None:
+        self.n_seen = 0
+        self._generator = generator
+        self._inputs = np.zeros((size, n_features))
+        self._targets = np.zeros(size)
+        self._numbers = np.zeros(size, dtype=np.int64)
+
+    def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Copies of the kept samples (k, n_features), their targets (k,), and which of the samples seen they are (k,).
+
+        There are ``k = min(m, n)``; samples seen are counted from 0.
+        """
+        n = self.n_seen
+        return self._inputs[:n].copy(), self._targets[:n].copy(), self._numbers[:n].copy()
+
+    def extend(self, inputs: np.ndarray, targets: np.ndarray) -> None:
+        """See the samples (n, n_features), (n,)."""
+        number = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each of these
+        drawn = (self._generator.random(len(targets)) * (number + 1)).astype(int)
+        size = len(self._targets)
+        place = np.where(number < size, number, drawn)
+        for i in np.flatnonzero(place < size):
+            self._inputs[place[i]], self._targets[place[i]], self._numbers[place[i]] = inputs[i], targets[i], number[i]
+        self.n_seen += len(targets)
+
+
+EVALUATIONS_PER_UPDATE = 3  # of the objective, at most on average: one and a half are usual
+
+
+class Reason(StrEnum):
+    """What asked for an estimate."""
+
+    errors = "errors"  # the prediction errors contradict the hyper-parameters
+    revised = "revised"  # so many points have entered the dictionary
+
+
+class Estimate(NamedTuple):
+    """One estimate of the hyper-parameters."""
+
+    sample: int  # samples seen when it was made, initial ones included
+    reason: Reason
+    statistic: float  # mean squared standardised error that was looked at; 1 is expected
+    n_errors: int  # errors in that mean
+    log_density_before: float  # log p(y_W | y_D) of the hyper-parameters before, within the bounds
+    log_density_after: float  # and of those found
+    n_evaluations: int  # of the objective
+    seconds: float  # wall time [s]
+    kernel: Kernel  # found
+    noise_variance: float  # found, target unit^2
+    warnings: tuple[str, ...] = ()  # what a user should know about this estimate
+
+
+def contradicts(squares: np.ndarray, significance: float) -> bool:
+    """Whether squares of numbers that should be standard normal are too large or too small together.
+
+    Their sum is compared with the two-sided interval of the chi-squared distribution with n degrees of
+    freedom that holds it with probability ``1 - significance``.
+    """
+    half, total = 0.5 * len(squares), 0.5 * float(np.sum(squares))
+    return bool(2.0 * min(gammainc(half, total), gammaincc(half, total)) < significance)
+
+
+class Adaptation:
+    """Watches the prediction errors of an online GP and re-estimates its hyper-parameters when they ask for it.
+
+    The estimate maximises, over (variance, length scales, noise variance) and warm-started from the current
+    values, the predictive density of an unbiased sample W of all samples seen so far, given the points D of
+    the dictionary that are not in W, plus the log-normal priors of the training on the scale of the dictionary::
+
+        log p(y_W | y_D) = log p(y_W, y_D) - log p(y_D)
+
+    The points of the dictionary only condition: they were selected because they surprised, and their own
+    likelihood takes that for noise. Nothing is used that has not been seen.
+
+    Parameters
+    ----------
+    settings : Adaptive
+    seed : int
+        Of the unbiased sample.
+
+    Attributes
+    ----------
+    estimates : list of Estimate
+    """
+
+    def __init__(self, settings: Adaptive, seed: int) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.estimates: list[Estimate] = []
+        self._squares = np.zeros(0)  # standardised squared errors since the last estimate
+        self._n_revised = 0  # points that entered since then
+
+    def start(self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray) -> None:
+        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units."""
+        settings, p = self.settings, scaling.n_features
+        self._scaling, self._mean = scaling, mean
+        self._sample = Reservoir(settings.sample_size, p, np.random.default_rng([self.seed, settings.sample_size]))
+        self._keep(regressors, targets)
+        self._regressors = np.zeros((settings.interval, p))
+        self._targets, self._record = np.zeros(settings.interval), np.zeros(settings.interval, dtype=RECORD)
+        self._n = 0  # samples since the last look
+
+    @property
+    def n_until_look(self) -> int:
+        """Samples that may follow before `adapted` must be asked."""
+        return self.settings.interval - self._n
+
+    def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
+        """Take note of samples (n, p), (n,) and of their record (n,); at most `n_until_look`."""
+        after = self._n + len(targets)
+        new = slice(self._n, after)
+        self._regressors[new], self._targets[new], self._record[new] = regressors, targets, record
+        self._n = after
+
+    def adapted(self, gp: OnlineGP) -> OnlineGP:
+        """The online GP with new hyper-parameters if it is time to look and there is reason, else itself."""
+        if self.n_until_look > 0 or (reason := self._look(gp.noise_variance)) is None:
+            return gp
+        return self._estimated(gp, reason)
+
+    def _keep(self, regressors: np.ndarray, targets: np.ndarray) -> None:
+        self._sample.extend(self._scaling.transform(regressors), targets - self._mean(regressors))
+
+    def _look(self, noise_variance: float) -> Reason | None:
+        self._keep(self._regressors, self._targets)
+        squares = (self._targets - self._record["mean"]) ** 2 / (self._record["variance"] + noise_variance)
+        self._squares = np.append(self._squares, squares)[-self.settings.window :]
+        self._n_revised += int(self._record["accepted"].sum())
+        self._n = 0
+        if contradicts(self._squares, self.settings.significance):
+            return Reason.errors
+        return Reason.revised if 0 < self.settings.after_revised <= self._n_revised else None
+
+    def _estimated(self, gp: OnlineGP, reason: Reason) -> OnlineGP:
+        begin = perf_counter()
+        problem = self.problem(gp)
+        current = problem.logarithms(gp.kernel, gp.noise_variance)
+        start = np.clip(current, *problem.bounds.T)
+        moved = ("started from the nearest values within the bounds",) if np.any(start != current) else ()
+        updates, tolerance = self.settings.max_updates, self.settings.tolerance
+        most = {"max_iterations": updates, "max_evaluations": EVALUATIONS_PER_UPDATE * updates}
+        found = minimise(problem.cost, start, problem.bounds, **most, tolerance=tolerance)
+        kernel, noise_variance = problem.kernel_and_noise(found.x)
+        adapted = gp.with_hyperparameters(kernel, noise_variance)
+        self.estimates.append(
+            Estimate(
+                sample=self._sample.n_seen,
+                reason=reason,
+                statistic=float(np.mean(self._squares)),
+                n_errors=len(self._squares),
+                log_density_before=problem.prior(start)[0] - found.cost_at_start,
+                log_density_after=problem.prior(found.x)[0] - found.cost,
+                n_evaluations=found.n_evaluations,
+                seconds=perf_counter() - begin,
+                kernel=kernel,
+                noise_variance=noise_variance,
+                warnings=(*moved, *problem.warnings(found.x)),
+            )
+        )
+        self._squares, self._n_revised = np.zeros(0), 0
+        return adapted
+
+    def problem(self, gp: OnlineGP) -> MarginalLikelihoodProblem:
+        """Minus ``log p(y_W | y_D)`` and the priors, on the scale of all points of the dictionary."""
+        order = gp.age_order
+        inputs, targets = gp.inputs[order], gp.targets[order]
+        kept_inputs, kept_targets, numbers = self._sample.kept()
+        given = ~np.isin(gp.sample_numbers[order], numbers)
+        return replace(
+            MarginalLikelihoodProblem.of(self.settings, inputs, targets),
+            inputs=np.concatenate([inputs[given], kept_inputs]),
+            targets=np.concatenate([targets[given], kept_targets]),
+            n_given=int(given.sum()),
+        )
+
+
+@dataclass(frozen=True)
+class Adaptive(MaximumAPosteriori):
+    """`MaximumAPosteriori` on the first samples, and again whenever the prediction errors contradict it.
+
+    Every `interval` samples the standardised squared errors of the samples since the last estimate, at most
+    the last `window`, are tested: if the hyper-parameters are right,
+
+    ``sum_t e_t^2 / (v_t + noise_variance)  ~  chi-squared(n)``,
+
+    e the prediction errors, v the latent variances. Outside the two-sided interval of probability
+    ``1 - significance`` the hyper-parameters are estimated anew (`sysid.gp.adaptation.Adaptation`), from an
+    unbiased sample of the stream and the points of the dictionary, with the priors and relative bounds of
+    the first training. The cost per sample is bounded: at most one estimate per interval, of at most
+    `max_updates` iterations.
+    """
+
+    interval: int = 50  # samples between two looks at the errors
+    significance: float = 1e-3  # probability of an estimate at a look although nothing is wrong
+    window: int = 100  # samples; the last errors that are looked at
+    sample_size: int = 100  # samples of the stream kept to estimate from
+    after_revised: int = 0  # points that entered since the last estimate and ask for one; 0: never
+    max_updates: int = 20  # iterations of one estimate
+    tolerance: float = 1e-4  # relative gain of an iteration at which an estimate ends
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, interval=1, window=1, sample_size=2, after_revised=0, max_updates=1)
+        for name in ("significance", "tolerance"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
+                raise ValueError(f"{self._name}: {name} must be a number between 0 and 1, got {value!r}")
+
+    def follow(self, seed: int) -> Adaptation:
+        """Adaptation that keeps its unbiased sample by this seed."""
+        return Adaptation(self, seed)

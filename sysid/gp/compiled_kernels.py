@@ -1,0 +1,160 @@
+"""The compiled covariance rows of the kernels.
+
+They are in one file because numba's disk cache, in which they are kept (`Kernel.address`), knows only the text of the
+file itself. A kernel of one's own has its row beside its class.
+
+A row receives ``(points, stride, n, p, x, parameters, out)`` and sets ``out[j] = k(points[:, j], x)`` for j < n;
+``points[d, j]`` is ``points[d * stride + j]``. It only indexes ``points``, ``x``, ``parameters`` and ``out``.
+
+Sums and products have one row together, `composition`. Its parameters are a program: how many numbers it has, how many
+rows its stack needs, then instructions ``(code, how many numbers follow, these numbers)``. A code from 0 on is the
+place of a row among `SHIPPED`, followed by the parameters of that row, which is put on the stack. `ADD` and `MULTIPLY`
+join the two newest rows of the stack. So one compiled row serves every composition of shipped rows. Rows of one's own
+have the codes after those of `SHIPPED`; a composition that has some is compiled for them (`composition_with`).
+"""
+
+from collections.abc import Callable
+from functools import cache
+from math import exp, sqrt
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from sysid.gp.formula import FLOATS, PLAIN
+
+ADD, MULTIPLY = -1, -2  # codes of instructions that join the two newest rows
+
+_inline = njit(error_model="numpy", inline="always")  # one function is compiled instead of ten
+
+
+if PLAIN:
+
+    def _after(floats: np.ndarray, offset: int) -> np.ndarray:
+        return floats[offset:]
+
+else:
+
+    @intrinsic
+    def _after(_typing_context, floats, offset):  # type: ignore[no-untyped-def]
+        """Pointer to the numbers of an array, or at a pointer, from this offset on."""
+
+        def generate(context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
+            start, by = arguments
+            if isinstance(floats, types.Array):
+                start = context.make_array(floats)(context, builder, start).data
+            return builder.gep(start, [by])
+
+        return FLOATS(floats, types.intp), generate
+
+
+@njit(error_model="numpy")
+def _squared_distances(points, stride, n, p, x, scales, out):  # type: ignore[no-untyped-def]
+    """``out[j] = sum_d ((points[d, j] - x[d]) / scales[1 + d])^2``; scales[0] is the variance."""
+    for j in range(n):
+        out[j] = 0.0
+    for d in range(p):
+        inverse = 1.0 / scales[1 + d]
+        for j in range(n):
+            difference = (points[d * stride + j] - x[d]) * inverse
+            out[j] += difference * difference
+
+
+def squared_exponential(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    """``out[j] = variance exp(-0.5 r_j^2)``; parameters: variance, length scales."""
+    _squared_distances(points, stride, n, p, x, parameters, out)
+    for j in range(n):
+        out[j] = parameters[0] * exp(-0.5 * out[j])
+
+
+def matern_32(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    """``out[j] = variance (1 + a) exp(-a)``, ``a = sqrt(3) r_j``; parameters: variance, length scales."""
+    _squared_distances(points, stride, n, p, x, parameters, out)
+    for j in range(n):
+        a = sqrt(3.0 * out[j])
+        out[j] = parameters[0] * (1.0 + a) * exp(-a)
+
+
+def matern_52(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    """``out[j] = variance (1 + a + a^2 / 3) exp(-a)``, ``a = sqrt(5) r_j``; parameters: variance, length scales."""
+    _squared_distances(points, stride, n, p, x, parameters, out)
+    for j in range(n):
+        a = sqrt(5.0 * out[j])
+        out[j] = parameters[0] * (1.0 + a + a * a / 3.0) * exp(-a)
+
+
+def linear(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    """``out[j] = offset_variance + sum_d weight_variance[d] x[d] points[d, j]``; parameters: those variances."""
+    for j in range(n):
+        out[j] = parameters[0]
+    for d in range(p):
+        factor = parameters[1 + d] * x[d]
+        for j in range(n):
+            out[j] += factor * points[d * stride + j]
+
+
+SHIPPED = (squared_exponential, matern_32, matern_52, linear)
+
+
+def _no_row(code, points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    pass
+
+
+def _prepend(code: int, row: Callable[..., None], others: Any) -> Any:
+    """Compiled function that calls the row of this code, or the others."""
+    compiled = _inline(row)
+
+    @_inline
+    def call(called, points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+        if called == code:
+            compiled(points, stride, n, p, x, parameters, out)
+        else:
+            others(called, points, stride, n, p, x, parameters, out)
+
+    return call
+
+
+def _interpreter(rows: tuple[Callable[..., None], ...]) -> Any:
+    """Compiled function that runs the program of a composition of these rows."""
+    call = _inline(_no_row)
+    for code, row in enumerate(rows):
+        call = _prepend(code, row, call)
+
+    @_inline
+    def run(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+        stack = np.empty(int(parameters[1]) * n)
+        top, at = -n, 2
+        while at < parameters[0]:
+            code = int(parameters[at])
+            if code >= 0:
+                top += n
+                call(code, points, stride, n, p, x, _after(parameters, at + 2), _after(stack, top))
+            else:
+                top -= n
+                for j in range(top, top + n):
+                    stack[j] = stack[j] + stack[j + n] if code == ADD else stack[j] * stack[j + n]
+            at += 2 + int(parameters[at + 1])
+        for j in range(n):
+            out[j] = stack[j]
+
+    return run
+
+
+_run_shipped = _interpreter(SHIPPED)
+
+
+def composition(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+    """``out[j] = k(points[:, j], x)`` of a sum or product of shipped kernels; parameters: its program."""
+    _run_shipped(points, stride, n, p, x, parameters, out)
+
+
+@cache
+def composition_with(own: tuple[Callable[..., None], ...]) -> Callable[..., None]:
+    """`composition` for programs that call these rows too; not kept in the disk cache, which cannot know them."""
+    run = _interpreter(SHIPPED + own)
+
+    def composition_with_own(points, stride, n, p, x, parameters, out):  # type: ignore[no-untyped-def]
+        run(points, stride, n, p, x, parameters, out)
+
+    return composition_with_own

@@ -1,0 +1,635 @@
+"""The dictionary of an online GP and everything compiled that works on it.
+
+The state is the exact covariance ``Ky = K + noise_variance I``, its Cholesky factor U (upper triangular,
+``U'U = Ky``), the inverse ``F = U'^-1`` (lower triangular, ``F'F = Ky^-1``), and what follows from them:
+``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. A sample is predicted by one substitution, ``U'z = k``:
+mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the column ``(z, sqrt(s))`` to U and
+the row ``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x, x) + noise_variance - z'z``. A point leaves
+by one sweep of Givens rotations over the younger points, in U and in F.
+
+U carries all predictions because substitution with it is backward stable, which a product with the inverse
+is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the rotations grow like the root of
+their number, so both factors are renewed from the exact covariance every so many entries
+(`REFRESH_INTERVAL`), and their drift is measured more often (`PROBE_INTERVAL`).
+
+Points keep their *slot* for life; the factors, b, a and q are in order of *age*, oldest first, and ``order``
+maps age to slot. All loops live in this one file because numba's disk cache knows only the content of the
+file itself. They know no kernel, criterion or rule: those come as addresses (`sysid.gp.formula`).
+"""
+
+import math
+from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from sysid.arrays import LARGEST
+from sysid.gp.formula import COVARIANCE, DECISION, PLAIN, SCORE
+
+TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
+
+
+ALIKE = 2e-10  # points of the same prior variance whose squared correlation is closer to 1 are near-duplicates
+
+
+LEAST_NOISE = 1e-13  # of the prior variance at every point: with less, rounding makes variances negative
+
+
+SAME = 2e-5  # prior variances this close (relative) are the same
+
+
+PROBE_INTERVAL = 50  # entries between two measurements of the factors' drift
+
+
+REFRESH_INTERVAL = 500  # entries, and at least 5 N, between two renewals of the factors
+
+
+# positions in Dictionary.counts
+N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, FACTORS_ARE, MINIMUM_IS_STALE = range(6)
+
+
+COUNT_NAMES = ("points", "entries", "clipped", "near_duplicates", "factors_are", "minimum_is_stale")
+
+
+N_COUNTS = len(COUNT_NAMES)
+
+
+# what counts[FACTORS_ARE] says
+GOOD, DUE, DRIFTED = range(3)
+
+
+# how the stored points are judged when a candidate asks to be accepted
+ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
+
+
+class Dictionary(NamedTuple):
+    """State of a budgeted GP; every array is preallocated and changed in place.
+
+    Sizes: N budget, p features. Slot order: `inputs`, `targets`, `covariance`. Order of age: the rest.
+    """
+
+    inputs: np.ndarray  # (p, N) points, one column each
+    targets: np.ndarray  # (N,)
+    covariance: np.ndarray  # (N, N) Ky = K + noise_variance I, exact
+    order: np.ndarray  # (N,) slot of each point by age; free slots at the end
+    cholesky: np.ndarray  # (N + 1, N + 1) U, upper triangular, U'U = Ky
+    factor: np.ndarray  # (N + 1, N + 1) F, lower triangular, F'F = Ky^-1
+    pivots: np.ndarray  # (N + 1,) 1 / diag(U)
+    whitened: np.ndarray  # (N + 1,) b = F y
+    weights: np.ndarray  # (N + 1,) a = Ky^-1 y
+    precision: np.ndarray  # (N + 1,) q = diag(Ky^-1)
+    work: np.ndarray  # (8, N + 1) scratch
+    counts: np.ndarray  # (N_COUNTS,) see the constants above
+    minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
+    number: np.ndarray  # (N,) number of the sample that each point was, by slot; -1 if unknown
+    n_seen: np.ndarray  # (1,) samples seen so far
+
+
+class Rules(NamedTuple):
+    """What `learn` applies: addresses of formulas and their numbers."""
+
+    kernel: Any
+    kernel_parameters: np.ndarray
+    noise_variance: float
+    insertion: Any
+    insertion_parameters: np.ndarray
+    acceptance: Any
+    reference: int  # ACCEPT_ALL, LEAVE_ONE_OUT or IN_SAMPLE
+    reduction: Any
+    tolerance: float  # largest drift that needs no repair
+
+
+class UpdateReport(NamedTuple):
+    """What became of one sample: the prediction made before its target was used, then the decisions."""
+
+    mean: Annotated[float, "predicted target, before the target was used"]
+    variance: Annotated[float, "latent predictive variance"]
+    inserted: Annotated[bool, "the insertion rule asked for a place"]
+    accepted: Annotated[bool, "the sample entered the dictionary"]
+    slot: Annotated[int, "place that the sample took, -1 if none"]
+    removed: Annotated[int, "place whose point had to leave, -1 if none"]
+    n_points: Annotated[int, "points in the dictionary after the sample"]
+    acceptance_score: Annotated[float, "acceptance score of the sample, unit of its criterion; nan if nobody asked"]
+    acceptance_minimum: Annotated[float, "smallest acceptance score of the stored points; nan if nobody asked"]
+    reduction_score: Annotated[float, "reduction score of the point that left, unit of its criterion; nan if none"]
+
+
+_HINTS = {name: get_args(hint) for name, hint in get_type_hints(UpdateReport, include_extras=True).items()}
+#: type of the record of many samples: one `UpdateReport` a row, written by `learn`, kept as it is in files
+RECORD = np.dtype([(name, np.dtype(kind)) for name, (kind, _) in _HINTS.items()], align=True)
+MEANINGS = {name: meaning for name, (_, meaning) in _HINTS.items()}
+
+
+def _caller(signature: Any) -> Any:
+    """Intrinsic that calls the C function at an address; a plain call when compiling is switched off."""
+    if PLAIN:
+        return lambda function, arguments: function(*arguments)
+    kind = signature.return_type
+    returns_nothing = kind == types.void
+
+    @intrinsic
+    def call(typing_context, address, arguments):  # type: ignore[no-untyped-def]
+        def generate(context, builder, _signature, values):  # type: ignore[no-untyped-def]
+            pointer, packed = values
+            unpacked = cgutils.unpack_tuple(builder, packed)
+            result = cgutils.ir.VoidType() if returns_nothing else context.get_data_type(kind)
+            function_type = cgutils.ir.FunctionType(result, [value.type for value in unpacked])
+            value = builder.call(builder.inttoptr(pointer, function_type.as_pointer()), unpacked)
+            if returns_nothing:
+                return context.get_dummy_value()
+            return context.data_model_manager[kind].from_data(builder, value)
+
+        return kind(address, types.Tuple(signature.args)), generate
+
+    return call
+
+
+_score = _caller(SCORE)
+
+
+_decide = _caller(DECISION)
+
+
+_covariance = _caller(COVARIANCE)
+
+
+if PLAIN:
+    _pointer = np.ravel
+else:
+
+    @njit(inline="always")
+    def _pointer(array):  # type: ignore[no-untyped-def]
+        return array.ctypes
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
+    total = 0.0
+    for i in range(n):
+        total += x[i] * y[i]
+    return total
+
+
+@njit(cache=True)
+def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyped-def]
+    """``out[j] = k(points[:, j], x)`` for j < n."""
+    p, stride = points.shape
+    _covariance(kernel, (_pointer(points), stride, n, p, _pointer(x), _pointer(parameters), _pointer(out)))
+
+
+@njit(cache=True)
+def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
+    """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
+    for i in range(rows.shape[0]):
+        covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
+
+
+@njit(cache=True)
+def _subtract_four(z, x, a, b, c, d, n):  # type: ignore[no-untyped-def]
+    """``z -= x[0] a + x[1] b + x[2] c + x[3] d``."""
+    x0, x1, x2, x3 = x
+    for i in range(n):
+        z[i] -= (x0 * a[i] + x1 * b[i]) + (x2 * c[i] + x3 * d[i])
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
+    """Products of four rows with z."""
+    x0, x1, x2, x3 = 0.0, 0.0, 0.0, 0.0
+    for i in range(n):
+        x0 += a[i] * z[i]
+        x1 += b[i] * z[i]
+        x2 += c[i] * z[i]
+        x3 += d[i] * z[i]
+    return x0, x1, x2, x3
+
+
+@njit(cache=True)
+def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
+    """Overwrite z by the solution x of ``U'x = z``, four unknowns at a time."""
+    whole = n - n % 4
+    for j in range(0, whole, 4):
+        a, b, c, d = upper[j, j:], upper[j + 1, j:], upper[j + 2, j:], upper[j + 3, j:]
+        x0 = z[j] * pivots[j]
+        x1 = (z[j + 1] - x0 * a[1]) * pivots[j + 1]
+        x2 = (z[j + 2] - x0 * a[2] - x1 * b[2]) * pivots[j + 2]
+        x3 = (z[j + 3] - x0 * a[3] - x1 * b[3] - x2 * c[3]) * pivots[j + 3]
+        z[j], z[j + 1], z[j + 2], z[j + 3] = x0, x1, x2, x3
+        _subtract_four(z[j + 4 :], (x0, x1, x2, x3), a[4:], b[4:], c[4:], d[4:], n - j - 4)
+    for j in range(whole, n):
+        z[j] *= pivots[j]
+        for i in range(j + 1, n):
+            z[i] -= z[j] * upper[j, i]
+
+
+@njit(cache=True)
+def _substitute_back(upper, pivots, n, z):  # type: ignore[no-untyped-def]
+    """Overwrite z by the solution x of ``Ux = z``, four unknowns at a time."""
+    whole = n - n % 4
+    for j in range(n - 1, whole - 1, -1):
+        for i in range(j + 1, n):
+            z[j] -= upper[j, i] * z[i]
+        z[j] *= pivots[j]
+    for j in range(whole - 4, -1, -4):
+        a, b, c, d = upper[j, j:], upper[j + 1, j:], upper[j + 2, j:], upper[j + 3, j:]
+        y0, y1, y2, y3 = _dot_four(a[4:], b[4:], c[4:], d[4:], z[j + 4 :], n - j - 4)
+        x3 = (z[j + 3] - y3) * pivots[j + 3]
+        x2 = (z[j + 2] - y2 - c[3] * x3) * pivots[j + 2]
+        x1 = (z[j + 1] - y1 - b[3] * x3 - b[2] * x2) * pivots[j + 1]
+        z[j] = (z[j] - y0 - a[3] * x3 - a[2] * x2 - a[1] * x1) * pivots[j]
+        z[j + 1], z[j + 2], z[j + 3] = x1, x2, x3
+
+
+@njit(cache=True)
+def _add_four_squares(a, b, c, d, n, out):  # type: ignore[no-untyped-def]
+    for j in range(n):
+        out[j] += (a[j] * a[j] + b[j] * b[j]) + (c[j] * c[j] + d[j] * d[j])
+
+
+@njit(cache=True)
+def _renew(state, n):  # type: ignore[no-untyped-def]
+    """``q_j = sum_i F_ij^2``, F has zeros above its diagonal; ``a`` from ``Ua = b``."""
+    factor, precision = state.factor, state.precision
+    precision[:n] = 0.0
+    whole = n - n % 4
+    for i in range(0, whole, 4):
+        _add_four_squares(factor[i], factor[i + 1], factor[i + 2], factor[i + 3], i + 4, precision)
+    for i in range(whole, n):
+        for j in range(i + 1):
+            precision[j] += factor[i, j] * factor[i, j]
+    state.weights[:n] = state.whitened[:n]
+    _substitute_back(state.cholesky, state.pivots, n, state.weights)
+    state.counts[MINIMUM_IS_STALE] = 1
+
+
+@njit(cache=True)
+def _append(state, n, z, v, error, s):  # type: ignore[no-untyped-def]
+    """Border U by the column ``(z, sqrt(s))``, F by the row ``(-v, 1)/sqrt(s)``, b by ``error/sqrt(s)``."""
+    root = math.sqrt(s)
+    row = state.factor[n]
+    for j in range(n):
+        state.cholesky[j, n] = z[j]
+        row[j] = -v[j] / root
+    state.cholesky[n, n] = root
+    state.pivots[n] = row[n] = 1.0 / root
+    state.whitened[n] = error / root
+
+
+@njit(cache=True)
+def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
+    """``out, y = c x - s y, s x + c y``, entry by entry."""
+    for j in range(n):
+        f, g = x[j], y[j]
+        out[j] = c * f - s * g
+        y[j] = s * f + c * g
+
+
+@njit(cache=True)
+def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
+    """Remove the r-th oldest of n points from F.
+
+    Row r is carried through the younger rows; each Givens rotation moves that row's entry of column r
+    into the carried row, which is dropped at the end. F stays lower triangular.
+    """
+    factor, carried = state.factor, state.work[6]
+    carried[: r + 1] = factor[r, : r + 1]
+    carried[r + 1 : n] = 0.0
+    pivot = carried[r]
+    for i in range(r + 1, n):
+        row, above = factor[i], factor[i - 1]
+        length = math.sqrt(pivot * pivot + row[r] * row[r])
+        c, s = pivot / length, row[r] / length
+        _rotate(row, carried, above, c, s, r)
+        _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, i - r)
+        pivot = length
+
+
+@njit(cache=True)
+def _shift_left(row, n):  # type: ignore[no-untyped-def]
+    for j in range(n):
+        row[j] = row[j + 1]
+
+
+@njit(cache=True)
+def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
+    """Remove the r-th oldest of n points from U and b.
+
+    Without its column r, U has one entry too many below the diagonal in each younger column; row r is
+    carried through the younger rows and each Givens rotation removes one of them.
+    """
+    upper, b, carried = state.cholesky, state.whitened, state.work[6]
+    for i in range(r):
+        _shift_left(upper[i, r:], n - 1 - r)
+    carried[r:n] = upper[r, r:n]
+    b_carried = b[r]
+    for i in range(r + 1, n):
+        row, above = upper[i], upper[i - 1]
+        length = math.sqrt(carried[i] * carried[i] + row[i] * row[i])
+        c, s = row[i] / length, -carried[i] / length
+        _rotate(row[i:], carried[i:], above[i - 1 :], c, s, n - i)
+        state.pivots[i - 1] = 1.0 / length
+        b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
+
+
+@njit(cache=True)
+def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
+    """Kernel vector and its image: work[0] = k by slot, work[1] = k by age, work[2] = z with ``U'z = k``.
+
+    Returns the posterior mean ``z'b``, the prior variance ``k(x, x)`` and the latent posterior variance
+    ``k(x, x) - z'z``, which rounding may leave slightly negative.
+    """
+    by_slot, k, z, itself = state.work[0], state.work[1], state.work[2], state.work[3]
+    covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
+    prior = itself[0]
+    covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
+    for j in range(n):
+        z[j] = k[j] = by_slot[state.order[j]]
+    _substitute(state.cholesky, state.pivots, n, z)
+    return _dot(z, state.whitened, n), prior, prior - _dot(z, z, n)
+
+
+@njit(cache=True)
+def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
+    """Posterior mean and latent variance at the rows of points (m, p); returns how many it clipped at 0."""
+    clipped = 0
+    for t in range(points.shape[0]):
+        mean[t], _, latent = _project(rules, state, n, points[t])
+        clipped += latent < 0.0
+        variance[t] = max(latent, 0.0)
+    return clipped
+
+
+@njit(cache=True)
+def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
+    """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns the noisy variance s, at least the noise."""
+    v = state.work[3]
+    v[:n] = state.work[2][:n]
+    _substitute_back(state.cholesky, state.pivots, n, v)
+    return max(latent, 0.0) + rules.noise_variance
+
+
+@njit(cache=True)
+def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
+    """``r_i = a_i / q_i`` and ``v_i = 1 / q_i``, by age."""
+    weights, precision = state.weights, state.precision
+    for j in range(n):
+        variance[j] = 1.0 / precision[j]
+        residual[j] = weights[j] * variance[j]
+
+
+@njit(cache=True)
+def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore[no-untyped-def]
+    """As `leave_one_out`, with the candidate in the set: ``q + v^2/s`` and ``a - v error/s``."""
+    weights, precision, v, inverse = state.weights, state.precision, state.work[3], 1.0 / s
+    for j in range(n):
+        variance[j] = 1.0 / (precision[j] + v[j] * v[j] * inverse)
+        residual[j] = (weights[j] - v[j] * (error * inverse)) * variance[j]
+
+
+@njit(cache=True)
+def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
+    """``out[j] = formula(residual[j], variance[j], noise_variance)``."""
+    for j in range(n):
+        out[j] = _score(formula, (residual[j], variance[j], noise_variance))
+
+
+@njit(cache=True)
+def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-def]
+    """Reduction score of every stored point by age in work[7], with the candidate solved for in the set."""
+    residual, variance, score = state.work[4], state.work[5], state.work[7]
+    _leave_one_out_with(state, n, error, s, residual, variance)
+    scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+    return score
+
+
+@njit(cache=True)
+def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-untyped-def]
+    """Reduction scores (m, n) by slot, each row with one of the points (m, p), (m,) in the set; none is stored."""
+    for t in range(points.shape[0]):
+        mean, _, latent = _project(rules, state, n, points[t])
+        s = _solve(rules, state, n, latent)
+        score = _replacement_scores(rules, state, n, targets[t] - mean, s)
+        for j in range(n):
+            out[t, state.order[j]] = score[j]
+
+
+@njit(cache=True)
+def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
+    """Acceptance score of every stored point by age, judged without itself or in sample.
+
+    In sample, by the model that has the point: residual ``noise a_i``, noisy variance ``2 noise - noise^2 q_i``.
+    """
+    residual, variance, noise = state.work[4], state.work[6], rules.noise_variance
+    if rules.reference == IN_SAMPLE:
+        for j in range(n):
+            variance[j] = 2.0 * noise - noise * noise * state.precision[j]
+            residual[j] = noise * state.weights[j]
+    else:
+        leave_one_out(state, n, residual, variance)
+    scores(rules.acceptance, n, residual, variance, rules.noise_variance, out)
+
+
+@njit(cache=True)
+def _minimum(rules, state, n):  # type: ignore[no-untyped-def]
+    """Smallest acceptance score of the stored points, computed once after each change."""
+    if state.counts[MINIMUM_IS_STALE]:
+        acceptance_scores(rules, state, n, state.work[5])
+        state.minimum[0] = state.work[5, :n].min()
+        state.counts[MINIMUM_IS_STALE] = 0
+    return state.minimum[0]
+
+
+@njit(cache=True)
+def lowest(values, n):  # type: ignore[no-untyped-def]
+    """Index of the lowest value; among ties (relative gap below `TIE`) the first, which is the oldest."""
+    least = values[:n].min()
+    bound = least + TIE * abs(least) if abs(least) < math.inf else least
+    for j in range(n):
+        if values[j] <= bound:
+            return j
+    return 0
+
+
+@njit(cache=True)
+def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def]
+    """Store a point whose border is appended; the r-th oldest (r = n: nobody) leaves. Returns the slot."""
+    order = state.order
+    slot = order[r]
+    if r < n:
+        _delete_from_inverse(state, n + 1, r)
+        _delete_from_cholesky(state, n + 1, r)
+        _shift_left(order[r:], n - 1 - r)
+        order[n - 1] = slot
+    else:
+        n += 1
+    _renew(state, n)
+    state.inputs[:, slot] = x
+    state.targets[slot] = target
+    state.number[slot] = state.n_seen[0] - 1
+    k, duplicate = state.work[0], False
+    for i in range(n):
+        state.covariance[slot, i] = k[i]
+        state.covariance[i, slot] = k[i]
+        own = state.covariance[i, i] - rules.noise_variance
+        alike = k[i] > 0.0 and k[i] * k[i] > prior * own * (1.0 - ALIKE)
+        duplicate |= i != slot and alike and abs(prior - own) <= SAME * prior
+    state.covariance[slot, slot] = prior + rules.noise_variance
+    state.counts[N_POINTS] = n
+    state.counts[N_DUPLICATES] += duplicate
+    state.counts[N_ENTRIES] += 1
+    return slot
+
+
+@njit(cache=True)
+def _add_multiple(out, factor, row, n):  # type: ignore[no-untyped-def]
+    for j in range(n):
+        out[j] += factor * row[j]
+
+
+@njit(cache=True)
+def drift(state, n):  # type: ignore[no-untyped-def]
+    """How far the factors are from the covariance: 0 if exact.
+
+    ``max(|z - Ky F'F z|, |z - F U'z|)`` over all entries, for fixed signs z = (1, -1, -1, 1, ...).
+    """
+    z, image, v, by_slot = state.work[2], state.work[3], state.work[4], state.work[5]
+    for j in range(n):
+        z[j] = 1.0 - 2.0 * ((j * (j + 1) // 2) % 2)
+        image[j] = v[j] = 0.0
+    for i in range(n):
+        _add_multiple(v, _dot(state.factor[i], z, i + 1), state.factor[i], i + 1)
+        _add_multiple(image[i:], z[i], state.cholesky[i, i:], n - i)
+    for j in range(n):
+        by_slot[state.order[j]] = v[j]
+    worst = 0.0
+    for i in range(n):
+        inverse = abs(z[i] - _dot(state.covariance[state.order[i]], by_slot, n))
+        factors = abs(z[i] - _dot(state.factor[i], image, i + 1))
+        worst = max(worst, inverse, factors)
+        if not (inverse <= worst and factors <= worst):
+            return math.inf  # not a number
+    return worst
+
+
+@njit(cache=True)
+def _factors_are(rules, state, n):  # type: ignore[no-untyped-def]
+    """Whether the factors are good, due for renewal, or have drifted."""
+    entries = state.counts[N_ENTRIES]
+    if entries % PROBE_INTERVAL == 0 and drift(state, n) > rules.tolerance:
+        return DRIFTED
+    return DUE if entries % max(REFRESH_INTERVAL, 5 * n) == 0 else GOOD
+
+
+@njit(cache=True)
+def summarise(state, n):  # type: ignore[no-untyped-def]
+    """``1/diag(U)``, b, a and q: what follows from new factors."""
+    for j in range(n):
+        state.pivots[j] = 1.0 / state.cholesky[j, j]
+        state.whitened[j] = state.targets[state.order[j]]
+    _substitute(state.cholesky, state.pivots, n, state.whitened)
+    _renew(state, n)
+
+
+@njit(cache=True)
+def reduce(rules, state, target):  # type: ignore[no-untyped-def]
+    """Remove the point with the lowest reduction score until `target` points are left.
+
+    The point in the last slot moves into each slot that becomes free, so that slots 0 to n - 1 stay in use.
+    """
+    residual, variance, score = state.work[4], state.work[5], state.work[7]
+    order = state.order
+    for n in range(state.counts[N_POINTS], target, -1):
+        leave_one_out(state, n, residual, variance)
+        scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+        r = lowest(score, n)
+        slot, last = order[r], n - 1
+        _delete_from_inverse(state, n, r)
+        _delete_from_cholesky(state, n, r)
+        _renew(state, last)
+        _shift_left(order[r:], last - r)
+        order[last] = last
+        for j in range(n - 1):
+            if order[j] == last:
+                order[j] = slot
+        state.inputs[:, slot] = state.inputs[:, last]
+        state.targets[slot] = state.targets[last]
+        state.number[slot] = state.number[last]
+        itself = state.covariance[last, last]
+        state.covariance[slot, :n] = state.covariance[last, :n]
+        state.covariance[:n, slot] = state.covariance[last, :n]
+        state.covariance[slot, slot] = itself
+        state.counts[N_POINTS] = n - 1
+
+
+@njit(cache=True)
+def _all_finite(points, targets):  # type: ignore[no-untyped-def]
+    """Whether all points (m, p) and targets (m,) are finite, and below `LARGEST` in magnitude."""
+    for t in range(targets.size):
+        if not abs(targets[t]) < LARGEST:
+            return False
+        for d in range(points.shape[1]):
+            if not abs(points[t, d]) < LARGEST:
+                return False
+    return True
+
+
+@njit(cache=True)
+def can_hold(rules, state, points):  # type: ignore[no-untyped-def]
+    """Whether double precision can hold the noise beside the prior variance at every one of the points (m, p)."""
+    itself = state.work[3]
+    for t in range(points.shape[0]):
+        x = points[t]
+        covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
+        if not rules.noise_variance >= LEAST_NOISE * itself[0]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def learn(rules, state, points, targets, start, record):  # type: ignore[no-untyped-def]
+    """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
+
+    Returns the index after the last sample it took: fewer than all when the factors need renewal
+    (``counts[FACTORS_ARE]``), which the caller does before it goes on; -1, with nothing learned, if a sample is not
+    finite, or if the prior variance at one is too large beside the noise.
+    """
+    budget = state.targets.size
+    if start == 0 and not (_all_finite(points, targets) and can_hold(rules, state, points)):
+        return -1
+    for t in range(start, points.shape[0]):
+        state.n_seen[0] += 1
+        n, x, row = state.counts[N_POINTS], points[t], record[t]
+        mean, prior, latent = _project(rules, state, n, x)
+        if latent < 0.0:
+            state.counts[N_CLIPPED] += 1
+            latent = 0.0
+        error = targets[t] - mean
+        row["mean"], row["variance"], row["n_points"] = mean, latent, n
+        row["accepted"], row["slot"], row["removed"] = False, -1, -1  # nothing has entered yet
+        row["acceptance_score"] = row["acceptance_minimum"] = row["reduction_score"] = math.nan
+        row["inserted"] = _decide(rules.insertion, (error, latent, _pointer(rules.insertion_parameters)))
+        if not row["inserted"]:
+            continue
+        s = _solve(rules, state, n, latent)
+        r = n
+        if n == budget:
+            if rules.reference != ACCEPT_ALL:
+                row["acceptance_score"] = _score(rules.acceptance, (error, s, rules.noise_variance))
+                row["acceptance_minimum"] = _minimum(rules, state, n)
+                if not row["acceptance_score"] > row["acceptance_minimum"]:
+                    continue
+            score = _replacement_scores(rules, state, n, error, s)
+            r = lowest(score, n)
+            row["reduction_score"] = score[r]
+        _append(state, n, state.work[2], state.work[3], error, s)
+        row["accepted"] = True
+        row["slot"] = _enter(rules, state, n, r, x, targets[t], prior)
+        if r < n:
+            row["removed"] = row["slot"]
+        row["n_points"] = state.counts[N_POINTS]
+        state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
+        if state.counts[FACTORS_ARE] != GOOD:
+            return t + 1
+    return points.shape[0]

@@ -1,0 +1,472 @@
+"""Online Gaussian process with a fixed budget of points."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import lapack
+
+from sysid.arrays import check_whole, matrix, vector
+from sysid.gp import dictionary
+from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
+from sysid.gp.kernels import Kernel
+from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, MarginalLogLikelihood
+
+#: smallest noise variance, relative to the prior variance at features of one; points further out may have 1e5 times
+#: that prior variance until `dictionary.LEAST_NOISE` is reached
+LEAST_NOISE = 1e-8
+
+#: arrays of a `Dictionary` in order of age that `OnlineGP.state` gives and `OnlineGP.restore` takes
+FACTORS, BY_AGE = ("cholesky", "factor"), ("pivots", "whitened", "weights", "precision")
+
+#: what an online GP counts beside its dictionary
+COUNTED = ("refactorisations", "renewals", "clipped_predictions")
+
+#: what an online GP is made with; fixed from then on
+ROLES = {"kernel": Kernel, "insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
+SETTINGS = (*ROLES, "noise_variance", "budget")
+
+
+class LeaveOneOut(NamedTuple):
+    """Every stored point judged without itself, in slot order."""
+
+    residual: np.ndarray  # y_i - mu_/i
+    variance: np.ndarray  # noisy: latent variance plus noise variance
+
+
+class OnlineGP:
+    """Zero-mean GP regression that learns from a stream and keeps at most `budget` points.
+
+    Posterior at x*, with ``Ky = K + noise_variance I`` over the stored points (section 2 of Wietzke and
+    Graichen, "Comparison of Data Reduction Criteria for Online Gaussian Processes")::
+
+        mean     = k*' Ky^-1 y
+        variance = k(x*, x*) - k*' Ky^-1 k*          (latent: without the noise)
+
+    Each sample is predicted, then algorithm 1 of the paper decides: drop it (insertion rule), store it
+    (while there is room), or let it replace the stored point of lowest reduction score, if accepted. A
+    replacement costs O(N^2), memory is O(N^2). Targets and thresholds are in the target's own units.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    noise_variance : float
+        At least 1e-8 of the kernel's prior variance (at features of one, where it depends on them), and 1e-13 of it at
+        every sample; below that double precision cannot hold the factor.
+    budget : int
+        Largest number of points N >= 2.
+    insertion : Insertion, default `Always`
+    acceptance : Acceptance, default `AcceptAll`
+    reduction : Criterion, default `MarginalLogLikelihood`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sysid import OnlineGP, SquaredExponential
+    >>> gp = OnlineGP(SquaredExponential(1.0, [0.5]), noise_variance=1e-4, budget=20)
+    >>> for x in np.linspace(-1, 1, 50):
+    ...     report = gp.update([x], np.sin(3 * x))
+    >>> report.accepted, gp.n_points
+    (True, 20)
+    >>> mean, variance = gp.predict([[0.3]])
+    >>> bool(abs(mean[0] - np.sin(0.9)) < 0.01)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        noise_variance: float,
+        budget: int,
+        insertion: Insertion | None = None,
+        acceptance: Acceptance | None = None,
+        reduction: Criterion | None = None,
+    ) -> None:
+        check_whole(budget, 2, "OnlineGP: budget")
+        self.kernel = kernel
+        self.budget = int(budget)
+        self.insertion = Always() if insertion is None else insertion
+        self.acceptance = AcceptAll() if acceptance is None else acceptance
+        self.reduction = MarginalLogLikelihood() if reduction is None else reduction
+        for name, role in ROLES.items():
+            if not isinstance(got := getattr(self, name), role):
+                raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
+        self.noise_variance = float(noise_variance)
+        self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
+        self.n_features = kernel.n_features
+        nothing = np.zeros((0, self.n_features))
+        least = LEAST_NOISE * self._largest_prior_variance(nothing)
+        if not least * (1 - 1e-9) <= self.noise_variance < np.inf:
+            raise ValueError(
+                f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance ({least:g}), got "
+                f"{noise_variance}; below that double precision cannot hold the factor"
+            )
+        self._state = self._from_points(nothing, np.zeros(0), self.budget)
+        self._rules = self._compile_rules()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in SETTINGS and name in vars(self):
+            raise AttributeError(
+                f"OnlineGP: {name} is fixed, its points were kept by it; make another OnlineGP and fit it to `inputs` "
+                "and `targets` (other hyper-parameters: with_hyperparameters)"
+            )
+        super().__setattr__(name, value)
+
+    def _compile_rules(self) -> Rules:
+        return Rules(
+            kernel=self.kernel.address,
+            kernel_parameters=self.kernel.parameters(),
+            noise_variance=self.noise_variance,
+            insertion=self.insertion.address,
+            insertion_parameters=self.insertion.parameters(),
+            acceptance=self.acceptance.address,
+            reference=self.acceptance.code,
+            reduction=self.reduction.reduction_address,
+            tolerance=self._tolerance(self.inputs),
+        )
+
+    def _largest_prior_variance(self, inputs: np.ndarray) -> float:
+        """Largest ``k(x, x)`` at the origin, at features of one, and at inputs (n, p)."""
+        reference = np.outer([0.0, 1.0], np.ones(self.n_features))
+        return float(self.kernel.diagonal(np.concatenate([reference, inputs])).max())
+
+    def _tolerance(self, inputs: np.ndarray) -> float:
+        """Largest drift of the factors of inputs (n, p) that needs no repair, by the condition of their covariance."""
+        condition = self.budget * self._largest_prior_variance(inputs) / self.noise_variance
+        return float(1e-10 + 10.0 * np.finfo(float).eps * condition)
+
+    def _from_points(self, inputs: np.ndarray, targets: np.ndarray, capacity: int) -> Dictionary:
+        """State with room for so many points, these points and their exact covariance; `factorise` does the rest."""
+        n, size = len(targets), capacity + 1
+        state = Dictionary(
+            inputs=np.zeros((self.n_features, capacity)),
+            targets=np.zeros(capacity),
+            covariance=np.zeros((capacity, capacity)),
+            order=np.arange(capacity),
+            **{name: np.zeros((size, size)) for name in FACTORS},
+            **{name: np.zeros(size) for name in BY_AGE},
+            work=np.zeros((8, size)),
+            counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
+            minimum=np.zeros(1),
+            number=np.full(capacity, -1),
+            n_seen=np.zeros(1, dtype=np.int64),
+        )
+        covariance = self.kernel(inputs, inputs)
+        prior = np.diag(covariance)
+        alike = (covariance > 0) & (covariance**2 > np.outer(prior, prior) * (1.0 - dictionary.ALIKE))
+        alike &= abs(prior[:, None] - prior) <= dictionary.SAME * prior
+        state.inputs[:, :n], state.targets[:n] = inputs.T, targets
+        state.covariance[:n, :n] = covariance
+        state.covariance[np.arange(n), np.arange(n)] += self.noise_variance
+        state.counts[dictionary.N_POINTS] = n
+        state.counts[dictionary.N_DUPLICATES] = np.count_nonzero(np.tril(alike, -1).any(axis=1))
+        state.counts[dictionary.MINIMUM_IS_STALE] = 1
+        return state
+
+    def __setstate__(self, content: dict[str, object]) -> None:
+        vars(self).update(content)
+        self._state = Dictionary(*map(np.array, self._state))  # joblib maps large arrays, read-only
+        self._rules = self._compile_rules()  # addresses hold in one process only
+
+    def __repr__(self) -> str:
+        return (
+            f"OnlineGP({self.kernel}, noise_variance={self.noise_variance:g}, {self.n_points} of {self.budget} points, "
+            f"insertion={self.insertion}, acceptance={self.acceptance}, reduction={self.reduction})"
+        )
+
+    @property
+    def n_points(self) -> int:
+        """Number of stored points."""
+        return int(self._state.counts[dictionary.N_POINTS])
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """Stored points (n_points, n_features), by slot."""
+        return np.ascontiguousarray(self._state.inputs[:, : self.n_points].T)
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Targets of the stored points (n_points,), by slot."""
+        return self._state.targets[: self.n_points].copy()
+
+    @property
+    def age_order(self) -> np.ndarray:
+        """Slots of the stored points from the oldest to the youngest."""
+        return self._state.order[: self.n_points].copy()
+
+    @property
+    def sample_numbers(self) -> np.ndarray:
+        """Which of the samples seen each stored point was, counted from 0, by slot; -1 where that is not known."""
+        return self._state.number[: self.n_points].copy()
+
+    @property
+    def repairs(self) -> dict[str, int]:
+        """What had to be repaired or was odd so far, counted.
+
+        ``refactorisations``: the factors had drifted and were computed anew; ``clipped_variances``: rounding
+        made a variance negative; ``near_duplicates``: points that entered equal a stored one in all features;
+        ``renewals``: the factors were computed anew on schedule, before they could drift.
+        """
+        counts = self._state.counts
+        return {
+            "refactorisations": self.n_refactorisations,
+            "renewals": self.n_renewals,
+            "clipped_variances": int(counts[dictionary.N_CLIPPED]) + self.n_clipped_predictions,
+            "near_duplicates": int(counts[dictionary.N_DUPLICATES]),
+        }
+
+    def counts(self) -> dict[str, int]:
+        """All counters by name, as a file keeps them: those of the dictionary, then of this object."""
+        own = {name: getattr(self, f"n_{name}") for name in COUNTED}
+        return dict(zip(dictionary.COUNT_NAMES, self._state.counts.tolist(), strict=True)) | own
+
+    def fit(self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None) -> "OnlineGP":
+        """Start from these points; beyond the budget, from those that the reduction criterion keeps. Returns itself.
+
+        Parameters
+        ----------
+        inputs : (n, n_features)
+        targets : (n,)
+        numbers : (n,) of int, optional
+            Which samples of a stream they are (`sample_numbers`); by default the first n.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        y = vector(targets, len(x), "targets")
+        if not dictionary.can_hold(self._rules, self._state, x):
+            raise self._report_too_far(x)
+        points = self._from_points(x, y, max(self.budget, len(x)))
+        points.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
+        points.n_seen[:] = len(x)
+        factorise(points)
+        dictionary.reduce(self._rules, points, self.budget)
+        factorise(points)
+        for own, array in zip(self._state, points, strict=True):
+            own[...] = array[tuple(slice(size) for size in own.shape)]
+        self._rules = self._compile_rules()
+        self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
+        return self
+
+    def copy(self) -> "OnlineGP":
+        """Online GP of the same settings, points and counts that learns on independently."""
+        return copy(self)
+
+    def reduce_to(self, n_points: int) -> None:
+        """Remove the point of lowest reduction score until `n_points` are left (section 5 of the paper)."""
+        check_whole(n_points, 1, "reduce_to: n_points")
+        if n_points > self.n_points:
+            raise ValueError(f"reduce_to: n_points must be at most {self.n_points}, the points stored, got {n_points}")
+        dictionary.reduce(self._rules, self._state, int(n_points))
+        factorise(self._state)
+
+    def predict(self, inputs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean (m,) and latent variance (m,) at inputs (m, n_features).
+
+        Add `noise_variance` for the variance of a measured target.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        mean, variance = np.empty(len(x)), np.empty(len(x))
+        clipped = dictionary.predict(self._rules, self._state, self.n_points, x, mean, variance)
+        self.n_clipped_predictions += clipped
+        return mean, variance
+
+    def update(self, x: ArrayLike, y: float) -> UpdateReport:
+        """Predict one sample x (n_features,) with its target y, in its own units, then learn from it.
+
+        Raises
+        ------
+        ValueError
+            Wrong shape, a value that is not finite, or features at which the prior variance is more than 1e13
+            times the noise variance. Nothing has been learned then.
+        """
+        point = np.asarray(x)[None]
+        if point.shape != (1, self.n_features):
+            vector(x, self.n_features, "x")
+        return UpdateReport(*self.update_many(point, [y])[0].item())
+
+    def update_many(self, inputs: ArrayLike, targets: ArrayLike) -> np.ndarray:
+        """Predict and learn sample by sample, compiled; the decisions and the errors of `update`.
+
+        Parameters
+        ----------
+        inputs : (n, n_features)
+        targets : (n,)
+
+        Returns
+        -------
+        structured array (n,)
+            One row per sample, with the fields of `UpdateReport`: ``record["accepted"].sum()``.
+        """
+        x, y = np.asarray(inputs), np.asarray(targets)
+        is_plain = x.dtype == y.dtype == np.float64 and x.flags.c_contiguous and y.flags.c_contiguous
+        if not is_plain or x.shape != (*y.shape, self.n_features) or x.ndim != 2:
+            x = matrix(inputs, self.n_features, "inputs")
+            y = vector(targets, len(x), "targets")
+        record = np.zeros(len(x), dtype=RECORD)
+        done = 0
+        while done < len(x):
+            done = dictionary.learn(self._rules, self._state, x, y, done, record)
+            if done < 0:
+                matrix(x, self.n_features, "inputs")  # says which value is not finite
+                vector(y, len(x), "targets")
+                raise self._report_too_far(x)
+            if self._state.counts[dictionary.FACTORS_ARE] != dictionary.GOOD:
+                self._renew_factors()
+        return record
+
+    def _report_too_far(self, inputs: np.ndarray) -> ValueError:
+        """Error that says at which of the inputs (n, p) the prior variance is largest, too large beside the noise."""
+        prior = self.kernel.diagonal(inputs)
+        i = int(np.argmax(prior))
+        return ValueError(
+            f"OnlineGP: noise_variance must be at least {dictionary.LEAST_NOISE:g} of the prior variance at every "
+            f"point, got {self.noise_variance:g} and a prior variance of {prior[i]:g} at {inputs[i].tolist()}; below "
+            "that double precision cannot hold the factor: scale the features to the order of one, or raise the noise "
+            "variance"
+        )
+
+    def candidate_scores(self, inputs: ArrayLike, targets: ArrayLike, criterion: Criterion | None = None) -> np.ndarray:
+        """Reduction scores (m, n_points) by slot, with each of the samples (m, n_features), (m,) in turn in the set.
+
+        By default those of `reduction`. Nothing is learned.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        y = vector(targets, len(x), "targets")
+        rules = self._rules if criterion is None else self._rules._replace(reduction=criterion.reduction_address)
+        found = np.empty((len(x), self.n_points))
+        dictionary.candidate_scores(rules, self._state, self.n_points, x, y, found)
+        return found
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams, 5.12)."""
+        n = self.n_points
+        by_age = np.empty((2, n))
+        dictionary.leave_one_out(self._state, n, by_age[0], by_age[1])
+        by_slot = np.empty_like(by_age)
+        by_slot[:, self.age_order] = by_age
+        return LeaveOneOut(*by_slot)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Copies of the arrays that define the dictionary (`sysid.gp.dictionary.Dictionary`), for `restore`."""
+        state, n = self._state, self.n_points
+        return {
+            "inputs": self.inputs,
+            "targets": self.targets,
+            "order": self.age_order,
+            "cholesky": np.triu(state.cholesky[:n, :n]),
+            "factor": np.tril(state.factor[:n, :n]),
+            **{name: getattr(state, name)[:n].copy() for name in BY_AGE},
+            "counts": state.counts.copy(),
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
+        """Take over the arrays and counts of `state`, bit for bit.
+
+        Raises
+        ------
+        ValueError, KeyError
+            Arrays that are missing, do not fit together, exceed the budget or contradict the points by more than
+            ten times the tolerance.
+        """
+        n = len(arrays["targets"])
+        if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
+            raise ValueError(f"expected at most {self.budget} points with an order of their own, got {n}")
+        shapes = {name: np.shape(arrays[name]) for name in (*FACTORS, *BY_AGE, "inputs")}
+        expected = dict.fromkeys(FACTORS, (n, n)) | dict.fromkeys(BY_AGE, (n,)) | {"inputs": (n, self.n_features)}
+        if shapes != expected:
+            raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
+        x = matrix(arrays["inputs"], self.n_features, "inputs")
+        state = self._from_points(x, vector(arrays["targets"], n, "targets"), self.budget)
+        state.order[:n] = arrays["order"]
+        for name in FACTORS:
+            getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
+        for name in BY_AGE:
+            getattr(state, name)[:n] = vector(arrays[name], n, name)
+        state.counts[:] = counts
+        state.counts[dictionary.N_POINTS] = n
+        state.counts[dictionary.MINIMUM_IS_STALE] = 1
+        most = 10 * self._tolerance(x)
+        if not (worst := contradiction(state)) <= most:
+            raise ValueError(
+                f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
+                f"{most:.3g}; the arrays were changed after they were taken out"
+            )
+        self._state = state
+        self._rules = self._compile_rules()
+
+    def with_hyperparameters(self, kernel: Kernel, noise_variance: float) -> "OnlineGP":
+        """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3)."""
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        other = OnlineGP(**settings | {"kernel": kernel, "noise_variance": noise_variance})
+        other._state = other._from_points(self.inputs, self.targets, self.budget)
+        for name in ("order", "counts", "number", "n_seen"):
+            getattr(other._state, name)[:] = getattr(self._state, name)
+        factorise(other._state)
+        other._rules = other._compile_rules()
+        for name in COUNTED:
+            setattr(other, f"n_{name}", getattr(self, f"n_{name}"))
+        return other
+
+    def drift(self) -> float:
+        """How far the factors are from the covariance (`sysid.gp.dictionary.drift`): 0 if exact."""
+        return float(dictionary.drift(self._state, self.n_points))
+
+    def _renew_factors(self) -> None:
+        """Factorise from scratch, as the compiled loop asks for it; only drifted factors count as repaired.
+
+        The tolerance is that of the points stored now: they may lie where the prior variance is larger.
+        """
+        counts = self._state.counts
+        self._rules = self._compile_rules()
+        drifted = bool(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED) and self.drift() > self._rules.tolerance
+        self.n_refactorisations += drifted
+        self.n_renewals += not drifted
+        counts[dictionary.FACTORS_ARE] = dictionary.GOOD
+        factorise(self._state)
+
+
+def factorise(state: Dictionary) -> None:
+    """``U'U = Ky`` and ``F = U'^-1`` from scratch, O(N^3).
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If Ky is not positive definite in double precision.
+    """
+    n = int(state.counts[dictionary.N_POINTS])
+    if n == 0:
+        return
+    order = state.order[:n]
+    lower, status = lapack.dpotrf(state.covariance[np.ix_(order, order)], lower=1, clean=1)
+    if status == 0:
+        inverse, status = lapack.dtrtri(lower, lower=1)
+    if status != 0:
+        raise np.linalg.LinAlgError(
+            f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
+            "raise the noise variance"
+        )
+    state.cholesky[:n, :n], state.factor[:n, :n] = lower.T, inverse
+    dictionary.summarise(state, n)
+
+
+def contradiction(state: Dictionary) -> float:
+    """How far a state is from one computed from scratch: 0 if exact, infinite if it is nonsense.
+
+    The drift of the factors, and the largest relative residual of ``Ky a = y``, ``Fy = b`` and ``q``.
+    """
+    n = int(state.counts[dictionary.N_POINTS])
+    if n == 0:
+        return 0.0
+    order = state.order[:n]
+    ky, y = state.covariance[np.ix_(order, order)], state.targets[order]
+    pairs = (
+        (ky @ state.weights[:n], y),
+        (np.triu(state.cholesky[:n, :n]).T @ state.whitened[:n], y),
+        ((np.tril(state.factor[:n, :n]) ** 2).sum(axis=0) / state.precision[:n], np.ones(n)),
+        (np.diag(state.cholesky)[:n] * state.pivots[:n], np.ones(n)),
+    )
+    residuals = [np.max(np.abs(a - b)) / max(float(np.max(np.abs(b))), 1e-300) for a, b in pairs]
+    worst = max(float(dictionary.drift(state, n)), *map(float, residuals))
+    return worst if np.isfinite(residuals).all() else float("inf")

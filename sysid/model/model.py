@@ -1,0 +1,399 @@
+"""Identified models: one output each, or all outputs of a system over the same regressors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from sysid import store
+from sysid.arrays import matrix, vector
+from sysid.gp import dictionary
+from sysid.gp.dictionary import UpdateReport
+from sysid.gp.kernels import Kernel
+from sysid.gp.online import OnlineGP
+from sysid.gp.rules import Acceptance, Criterion, Insertion
+from sysid.model.affine_map import AffineMap
+from sysid.model.description import OwnClassError, build, describe
+from sysid.model.mean import ConstantMean, MeanFunction
+from sysid.model.model_file import MAP_ARRAYS, map_from_arrays, map_to_arrays, read_models, to_variables
+from sysid.narx.lags import Narx
+
+Units = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Facts about the samples that a model was identified from; None: not known.
+
+    New records are compared with them, and the log loss of a prediction refers to the mean and the variance.
+
+    Examples
+    --------
+    >>> Origin(sampling_time=4.0, units={"y": "V", "u": "V"}).unit("y")
+    'V'
+    """
+
+    sampling_time: float | None = None  # s; 1 where time counts samples
+    units: Mapping[str, str] | Units = ()  # of every signal that has one
+    output_mean: float | None = None  # of the target output y, its unit
+    output_variance: float | None = None  # unit of the target output squared
+    output_range: tuple[float, float] | None = None  # smallest and largest y
+    n_samples: int | None = None  # rows of the lag data set
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "units", tuple(sorted(dict(self.units).items())))
+        if self.sampling_time is not None and not 0 < self.sampling_time < inf:
+            raise ValueError(f"Origin: sampling_time must be positive and finite [s], got {self.sampling_time}")
+        if self.output_range is not None:
+            object.__setattr__(self, "output_range", tuple(float(value) for value in self.output_range))
+
+    @classmethod
+    def of(cls, rows: xr.Dataset) -> Origin:
+        """Facts about the rows of a lag data set (`Narx.dataset`), all of which the model has seen."""
+        narx = Narx.from_dict(json.loads(rows.attrs["narx"]))
+        units = dict(zip(rows["signal"].values.tolist(), rows["unit"].values.tolist(), strict=True))
+        if "units" in rows["previous"].attrs:
+            units[narx.target] = rows["previous"].attrs["units"]
+        y = narx.predict.to_value(rows["target"].values, rows["previous"].values)
+        return cls(
+            sampling_time=float(rows.attrs["sampling_time"]),
+            units={str(name): str(unit) for name, unit in units.items() if unit},
+            output_mean=float(y.mean()),
+            output_variance=float(y.var()),
+            output_range=(float(y.min()), float(y.max())),
+            n_samples=len(y),
+        )
+
+    def unit(self, signal: str) -> str:
+        """Unit of a signal; empty if not known."""
+        return dict(self.units).get(signal, "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON; ``Origin(**values)`` is the inverse."""
+        return asdict(self) | {"units": dict(self.units)}
+
+
+#: arrays of a model file: dimensions and meaning
+ARRAYS = {
+    "inputs": (("slot", "feature"), "stored points, standardised"),
+    "targets": (("slot",), "targets of the stored points, centred"),
+    "order": (("age",), "slot of each point from the oldest to the youngest"),
+    "cholesky": (("age", "age_of_column"), "upper triangular U with U'U = K + noise_variance I"),
+    "factor": (("age", "age_of_column"), "lower triangular F with F'F = (K + noise_variance I)^-1"),
+    "pivots": (("age",), "1 / diag(U)"),
+    "whitened": (("age",), "F y"),
+    "weights": (("age",), "(K + noise_variance I)^-1 y"),
+    "precision": (("age",), "diagonal of (K + noise_variance I)^-1"),
+    **MAP_ARRAYS,
+}
+
+
+#: the points of a map with a matrix
+COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates")}
+
+
+#: attributes that define a model
+OWN_ATTRIBUTES = (
+    *("acceptance", "budget", "constant_features", "counts", "insertion", "kernel", "mean"),
+    *("narx", "noise_variance", "origin", "output_limits", "reduction"),
+)
+
+
+RULES: dict[str, type] = {"insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
+NO_LIMITS = (-inf, inf)
+
+
+class Prediction(NamedTuple):
+    """Predictive distribution of the target at a set of regressors."""
+
+    mean: np.ndarray  # (m,) target unit
+    variance: np.ndarray  # (m,) latent, target unit^2; add the noise variance for a measurement
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """NARX model whose function is an online GP on standardised features.
+
+    ``target[k] = m(regressor[k]) + f((regressor[k] - offset) / scale) + e[k]``, m a mean function, f a zero-mean
+    GP, ``e ~ N(0, noise_variance)``. The target is never scaled, so that variances and thresholds keep its unit. In
+    simulation the output stays within its limits, where a sensor or an actuator saturates; `predict` knows none.
+    """
+
+    narx: Narx
+    scaling: AffineMap  # from features to the coordinates of the kernel
+    mean: MeanFunction  # of features in their own units
+    gp: OnlineGP
+    origin: Origin = field(default_factory=Origin)  # of the samples that it was identified from
+    limits: tuple[float, float] = NO_LIMITS  # between which the target output saturates, its unit
+
+    def __post_init__(self) -> None:
+        sizes = (self.narx.n_features, self.scaling.n_features)
+        if sizes[0] != sizes[1] or self.scaling.n_coordinates != self.gp.n_features:
+            raise ValueError(
+                f"Model: lags and scaling must have the same features, got {sizes}; scaling and kernel the same "
+                f"coordinates, got {(self.scaling.n_coordinates, self.gp.n_features)}"
+            )
+        if not isinstance(self.mean, MeanFunction):
+            raise TypeError(f"Model: mean must be a MeanFunction such as ConstantMean(0.5), got {self.mean!r}")
+        self.mean.check(self.narx.n_features)
+        low, high = (float(value) for value in self.limits)
+        if not low < high:
+            raise ValueError(f"limits must be two numbers, low < high (infinite for none), got ({low}, {high})")
+        object.__setattr__(self, "limits", (low, high))
+
+    def predict(self, regressors: ArrayLike) -> Prediction:
+        """Mean and latent variance of the target at regressors (m, n_features), in their own units."""
+        x = matrix(regressors, self.narx.n_features, "regressors")
+        mean, variance = self.gp.predict(self.scaling.transform(x))
+        return Prediction(mean + self.mean(x), variance)
+
+    def update(self, regressor: ArrayLike, target: float) -> UpdateReport:
+        """Predict one sample, then learn from it; the reported mean is that of the target."""
+        return UpdateReport(*self.update_many(np.asarray(regressor)[None], [target])[0].item())
+
+    def update_many(self, regressors: ArrayLike, targets: ArrayLike) -> np.ndarray:
+        """`update` for rows (n, n_features) and targets (n,), compiled; a record as of `OnlineGP.update_many`."""
+        x, y = np.asarray(regressors), np.asarray(targets)
+        if x.dtype != np.float64 or y.dtype != np.float64 or x.shape != (*y.shape, len(self.narx.features)):
+            x = matrix(regressors, self.narx.n_features, "regressors")
+            y = vector(targets, len(x), "targets")
+        prior = self.mean(x)
+        record = self.gp.update_many(self.scaling.transform(x), y - prior)
+        record["mean"] += prior
+        return record
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Hyper-parameters by name in the units of the data, for people; coordinates z of a matrix have no unit."""
+        if self.scaling.matrix is None:
+            kernel = self.gp.kernel.stretched(self.scaling.scale).describe(self.narx.feature_names)
+        else:
+            kernel = self.gp.kernel.describe(tuple(f"z{i + 1}" for i in range(self.scaling.n_coordinates)))
+        mean = dict(json.loads(describe(self.mean)))
+        name = mean.pop("class").rpartition(".")[2]
+        return {"kernel": kernel, "noise_variance": self.gp.noise_variance, "mean": {"class": name, **mean}}
+
+    @property
+    def constant_features(self) -> tuple[int, ...]:
+        """Features that did not vary in the training samples, where each is scaled by itself."""
+        return self.scaling.constant
+
+    def to_dataset(self) -> xr.Dataset:
+        """Everything needed to rebuild the model bit for bit; schema "model" of the store."""
+        gp = self.gp
+        attributes = {
+            "narx": json.dumps(self.narx.to_dict()),
+            **{name: describe(getattr(gp, name)) for name in ("kernel", *RULES)},
+            "noise_variance": gp.noise_variance,
+            "budget": gp.budget,
+            "mean": describe(self.mean),
+            "origin": json.dumps(self.origin.to_dict()),
+            "output_limits": list(self.limits),
+            "constant_features": json.dumps(self.constant_features),
+            "counts": json.dumps(gp.counts()),
+        }
+        labels = ARRAYS if self.scaling.matrix is None else ARRAYS | COORDINATES
+        variables = to_variables(gp.state() | map_to_arrays(self.scaling), labels)
+        dataset = xr.Dataset(variables, coords={"feature": list(self.narx.feature_names)}, attrs=attributes)
+        return dataset.assign_attrs(digest=digest(dataset))
+
+    @classmethod
+    def from_dataset(cls, dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> Model:
+        """Inverse of `to_dataset`; see `load`.
+
+        Raises
+        ------
+        ValueError, ArithmeticError
+            Content that is missing, of another type, or does not fit together; a class that is not trusted.
+        """
+        attributes = dataset.attrs
+
+        def read(name: str, role: type) -> Any:
+            return build(str(attributes[name]), role, trusted=trusted)
+
+        arrays = {str(name): dataset[name].values for name in dataset.data_vars}
+        if wrong := [name for name in ARRAYS if name not in MAP_ARRAYS and name not in arrays]:
+            raise ValueError(f"it lacks the arrays {wrong}")
+        is_first = "target_offset" in attributes  # schema version 1
+        try:  # here the content alone decides what fails; errors of other types further down are our own
+            gp = OnlineGP(
+                read("kernel", Kernel),
+                noise_variance=float(attributes["noise_variance"]),
+                budget=int(attributes["budget"]),
+                **{name: read(name, role) for name, role in RULES.items()},
+            )
+            counts = json.loads(attributes["counts"])
+            gp.n_refactorisations, gp.n_renewals = int(counts["refactorisations"]), int(counts["renewals"])
+            gp.n_clipped_predictions = int(counts.get("clipped_predictions", 0))  # earlier files do not count them
+            own_counts = [int(counts[name]) for name in dictionary.COUNT_NAMES]
+            narx = Narx.from_dict(json.loads(attributes["narx"]))
+            scaling = map_from_arrays(arrays, json.loads(attributes["constant_features"]))
+            mean = ConstantMean(float(attributes["target_offset"])) if is_first else read("mean", MeanFunction)
+            origin = Origin() if is_first else Origin(**json.loads(attributes["origin"]))
+            limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        gp.restore(arrays, own_counts)
+        return cls(narx, scaling, mean, gp, origin, limits)
+
+    def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
+        """Write the model to a NetCDF file, complete or not at all."""
+        store.write(self.to_dataset(), path, kind="model", attributes=attributes)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, trusted: Sequence[str] = ()) -> Model:
+        """Model of a file of `save` or of a job; it predicts, and learns on, bit for bit as the one that was saved.
+
+        Parameters
+        ----------
+        path
+        trusted : sequence of str
+            Modules or classes of one's own, ``["mine.mean"]``, that the file may name; they are imported. A class
+            whose module was imported before needs no trust.
+
+        Raises
+        ------
+        sysid.StoreError
+            Missing, damaged or foreign file, one of several models, one whose content does not fit together, or one
+            that names a class that is not trusted.
+        """
+        found = read_models(path)
+        if "" not in found:
+            raise store.StoreError(f"{path} holds models of {list(found)}: read it with sysid.JointModel.load")
+        return cls.restored(found[""], path, trusted=trusted)
+
+    @classmethod
+    def restored(cls, dataset: xr.Dataset, path: str | PathLike[str], *, trusted: Sequence[str] = ()) -> Model:
+        """`from_dataset` of the content of a file, checked by its digest; errors name the file.
+
+        Raises
+        ------
+        sysid.StoreError
+            If the content does not fit together, was edited, or names a class that is not trusted.
+        """
+        try:
+            model = cls.from_dataset(dataset, trusted=trusted)
+            if "target_offset" not in dataset.attrs and dataset.attrs.get("digest") != digest(dataset):
+                raise ValueError("its digest is not that of its content: it was edited after it was saved")
+        except OwnClassError as error:
+            raise store.StoreError(f"{path}: {error}") from error
+        except (ValueError, ArithmeticError) as error:
+            raise store.StoreError(f"{path} is not a complete model ({error}); save it anew") from error
+        return model
+
+
+def digest(dataset: xr.Dataset) -> str:
+    """SHA-256 of everything that defines a model: its variables and `OWN_ATTRIBUTES`, whatever else the file says."""
+    return store.digest(dataset, OWN_ATTRIBUTES)
+
+
+@dataclass(frozen=True, eq=False)
+class JointModel:
+    """Models of all outputs, each with a Gaussian process of its own, sharing the regressors.
+
+    Parameters
+    ----------
+    models
+        One for each output of their `Narx`, in any order; they come in the order of its output names. Their lags are
+        the same, only the target differs.
+
+    Raises
+    ------
+    ValueError
+        No model, other lags, an output without a model or with two, another kind of target, sampling time or unit.
+
+    Examples
+    --------
+    A single output is a joint model of one: ``JointModel.of(model).output_names``.
+    """
+
+    models: tuple[Model, ...]
+
+    def __post_init__(self) -> None:
+        given = tuple(self.models)
+        if not given:
+            raise ValueError("JointModel: expected one model per output, got none")
+        outputs = given[0].narx.output_names
+        targets = [model.narx.target for model in given]
+        if sorted(targets) != sorted(outputs):
+            raise ValueError(
+                f"JointModel: to feed the outputs {list(outputs)} back, expected one model for each, got models of "
+                f"{targets}; identify the others with the same lags, or leave them out of the regressors"
+            )
+        first = _shared_facts(given[0])
+        for model in given:
+            for name, found in _shared_facts(model).items():
+                if found != first[name]:
+                    raise ValueError(
+                        f"JointModel: expected one {name} for all models, got {first[name]} of {targets[0]!r} and "
+                        f"{found} of {model.narx.target!r}; identify both from the same records"
+                    )
+        object.__setattr__(self, "models", tuple(sorted(given, key=lambda model: outputs.index(model.narx.target))))
+
+    @classmethod
+    def of(cls, model: Model | JointModel) -> JointModel:
+        """A joint model as it is, or a model of the only output as a joint model."""
+        return model if isinstance(model, JointModel) else cls((model,))
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, in the order of the models."""
+        return self.models[0].narx.output_names
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order of the regressors."""
+        return self.models[0].narx.input_names
+
+    @property
+    def origin(self) -> Origin:
+        """That of the first model; sampling time and units are the same for all."""
+        return self.models[0].origin
+
+    @property
+    def noise_variance(self) -> np.ndarray:
+        """Noise variances (n_outputs,), units of the outputs squared."""
+        return np.array([model.gp.noise_variance for model in self.models])
+
+    def save(self, path: str | PathLike[str], *, attributes: Mapping[str, Any] | None = None) -> None:
+        """Write the models to one NetCDF file, complete or not at all: a group for each output, or one data set."""
+        if len(self.models) == 1:
+            self.models[0].save(path, attributes=dict(attributes or {}))
+            return
+        groups = {model.narx.target: model.to_dataset() for model in self.models}
+        store.write_groups(groups, path, kind="model", attributes=attributes)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, trusted: Sequence[str] = ()) -> JointModel:
+        """Models of a file of `save`, of `Model.save` or of a job; they predict bit for bit as those that were saved.
+
+        Parameters
+        ----------
+        path
+        trusted : sequence of str
+            As in `Model.load`.
+
+        Raises
+        ------
+        sysid.StoreError
+            As `Model.load`; also models that do not belong together.
+        """
+        try:
+            return cls(tuple(Model.restored(one, path, trusted=trusted) for one in read_models(path).values()))
+        except ValueError as error:
+            raise store.StoreError(f"{path} cannot be simulated: {error}") from error
+
+
+def _shared_facts(model: Model) -> dict[str, Any]:
+    """What all models of a joint model have in common."""
+    narx, origin = model.narx, model.origin
+    facts = {"lags": narx.lags, "kind of target": narx.predict}
+    return facts | {"sampling time [s]": origin.sampling_time, "units": origin.units}

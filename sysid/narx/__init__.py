@@ -1,0 +1,1 @@
+"""Lags: from signals to regressors and targets, live and from records."""

@@ -1,0 +1,1 @@
+"""Models in simulation: forecasts, their uncertainty, validation."""

@@ -1,0 +1,1 @@
+"""Rules that feed predictions back over many samples, together with their uncertainty."""

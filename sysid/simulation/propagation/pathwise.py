@@ -1,0 +1,202 @@
+"""Whole functions drawn from the posterior: one per trajectory.
+
+A function of the prior is a sum of random Fourier features. A stationary kernel is the characteristic function of its
+spectral density, ``k(x, x') = variance E cos(w'(x - x'))`` (Bochner), so that with frequencies w_i drawn from that
+density, Gaussian weights and F features::
+
+    f(x) = sqrt(variance / F) sum_i r_i cos(w_i'x + phase_i),   r_i Rayleigh, phase_i uniform
+
+has exactly the covariance of the kernel over all draws (Rahimi and Recht 2008). Every function has frequencies of its
+own; F only decides how far it is from Gaussian. Frequencies of the squared exponential kernel are Gaussian, those of
+a Matern kernel of smoothness nu Student-t with 2 nu degrees of freedom (Rasmussen and Williams, section 4.2.1).
+Matheron's rule turns a function of the prior into one of the posterior (`Pathwise`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from sysid.arrays import Array, check_counts
+from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
+from sysid.model.model import Model
+from sysid.simulation.dynamics import Dynamics, Moments
+from sysid.simulation.propagation.propagation import Paths, Trajectories
+
+#: values (n, P) of P functions at points (n, P, p), those of one function in each column
+Functions: TypeAlias = Callable[[Array], Array]
+
+BLOCK = 2**20  # cosines computed at once
+DEGREES = {Matern32: 3, Matern52: 5}  # of freedom of the frequencies
+
+
+class Draws(NamedTuple):
+    """How many functions to draw, from how many features each, by which generator."""
+
+    n_functions: int
+    n_features: int
+    generator: np.random.Generator
+
+
+def draw(draws: Draws, *factors: Kernel) -> Functions:
+    """Functions from a Gaussian process of zero mean whose kernel is the product of these.
+
+    Sums are distributed over the other factors, and a linear factor has a function for each of its coefficients.
+    Without a kernel the functions are constants.
+
+    Raises
+    ------
+    ValueError
+        A kernel whose spectral density is not known.
+    """
+    if not factors:
+        constants = draws.generator.standard_normal(draws.n_functions)
+        return lambda points: constants
+    for i, factor in enumerate(factors):
+        others = factors[:i] + factors[i + 1 :]
+        match factor:
+            case Product():
+                return draw(draws, *factor.parts, *others)
+            case Sum():
+                terms = [draw(draws, part, *others) for part in factor.parts]
+                return lambda points: np.sum([term(points) for term in terms], axis=0)
+            case Linear():
+                return _draw_linear(factor, others, draws)
+    return _draw_waves(factors, draws)
+
+
+def _draw_linear(kernel: Linear, others: tuple[Kernel, ...], draws: Draws) -> Functions:
+    """``sum_d sqrt(variance_d) x_d g_d(x)`` with g_d drawn from the other factors, constants if there are none."""
+    roots = np.sqrt(kernel.parameters())
+    drawn = [draw(draws, *others) for _ in roots]
+
+    def trend(points: Array) -> Array:
+        terms = (root * points[:, :, d] * drawn[d + 1](points) for d, root in enumerate(roots[1:]))
+        return np.asarray(sum(terms, start=roots[0] * drawn[0](points)))
+
+    return trend
+
+
+def _draw_waves(factors: tuple[Kernel, ...], draws: Draws) -> Functions:
+    """Sums of cosines; the frequencies of a product of stationary kernels are sums of theirs."""
+    shape, generator = (draws.n_functions, draws.n_features), draws.generator
+    drawn = sum(_frequencies(factor, shape, generator) for factor in factors)
+    variance = np.prod([factor.parameters()[0] for factor in factors])
+    amplitude = np.sqrt(variance / draws.n_features) * generator.rayleigh(size=shape)
+    phase = generator.uniform(0.0, 2.0 * np.pi, size=shape)
+    frequency = np.ascontiguousarray(np.swapaxes(drawn, 1, 2))
+    step = max(1, BLOCK // phase.size)
+
+    def waves(points: Array) -> Array:
+        values = np.empty(points.shape[:2])
+        for start in range(0, len(points), step):
+            angle = np.einsum("nsp,spf->nsf", points[start : start + step], frequency) + phase
+            values[start : start + step] = np.einsum("nsf,sf->ns", np.cos(angle), amplitude)
+        return values
+
+    return waves
+
+
+def _frequencies(kernel: Kernel, shape: tuple[int, int], generator: np.random.Generator) -> Array:
+    """Frequencies (P, F, p) from the spectral density of a stationary kernel."""
+    if not isinstance(kernel, SquaredExponential | Matern32 | Matern52):
+        raise ValueError(
+            f"Pathwise: the spectral density of {type(kernel).__name__} is not known; SequentialConditioning draws "
+            "functions of any kernel"
+        )
+    normal = generator.standard_normal((*shape, kernel.n_features)) / np.asarray(kernel.length_scales)
+    degrees = DEGREES.get(type(kernel))
+    if degrees is None:
+        return np.asarray(normal)
+    return np.asarray(normal * np.sqrt(degrees / generator.chisquare(degrees, size=(*shape, 1))))
+
+
+@dataclass(frozen=True)
+class Pathwise(Trajectories):
+    """Draw functions from the posterior; each trajectory follows one of them all the way.
+
+    The error of the function is the same whenever the trajectory visits the same place, as it is in truth, so that
+    errors add up; draws that are independent at every step (`MonteCarlo`) average them out. A function of the
+    posterior is a function of the prior (`draw`) and an update by the data (Wilson et al. 2020)::
+
+        f(x) + k(x, X) Ky^-1 (y - f(X) - e),   e ~ N(0, noise_variance)
+
+    The trajectories of all starts follow the same functions. The moments of the first sample, where nothing is fed
+    back, are exact. For squared exponential, Matern and linear kernels, their sums and products.
+    """
+
+    n_features: int = 100  # cosines that a function is made of
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, n_features=1)
+
+    def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
+        """Draw the functions and follow them; see `Propagation.propagate`.
+
+        Raises
+        ------
+        ValueError
+            A kernel whose functions cannot be drawn.
+        """
+        functions = self.functions(dynamics, generator)
+        paths = Paths(dynamics, past, exogenous, self.n_samples, self.coverage)
+        noise = np.sqrt(dynamics.noise_variance) * self.process_noise
+        for t in range(paths.n_steps):
+            x = paths.regressors(t)
+            values = paths.to_value(t, functions(x))
+            paths.push(t, values + noise * generator.standard_normal(paths.shape))
+            if t == 0:
+                targets = dynamics.targets(x[:: self.n_samples])
+                paths.note(t, dynamics.to_value(targets.mean, past[:, -1]), targets.variance)
+            else:
+                paths.note(t, *paths.of_draws(values))
+        return paths.moments
+
+    def functions(self, dynamics: Dynamics, generator: np.random.Generator) -> Callable[[Array], Array]:
+        """Draw P functions of every output; regressors (b P, p), those of the functions in turn, to targets (b P, m).
+
+        Raises
+        ------
+        ValueError
+            As `propagate`.
+        """
+        draws = Draws(self.n_samples, self.n_features, generator)
+        functions = [_posterior(model, draws) for model in dynamics.models]
+        return lambda x: np.stack([function(x) for function in functions], axis=1)
+
+    def size(self, dynamics: Dynamics, n_steps: int) -> int:
+        per_step = dynamics.n_features + max(model.gp.n_points for model in dynamics.models)
+        return self.n_samples * ((dynamics.n_lags + n_steps) * dynamics.n_outputs + per_step)
+
+
+def _posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
+    """Draw P functions of a posterior: from regressors (b P, p), of the functions in turn, to targets (b P,)."""
+    kernel, points, n = model.gp.kernel, model.gp.inputs, draws.n_functions
+    prior = draw(draws, kernel)
+    state = model.gp.state()
+    noise = np.sqrt(model.gp.noise_variance) * draws.generator.standard_normal((len(points), n))
+    missing = state["targets"][:, None] - prior(np.repeat(points[:, None], n, axis=1)) - noise
+    update = _solve(state["cholesky"], state["order"], missing)
+
+    def values(regressors: Array) -> Array:
+        z = model.scaling.transform(regressors)
+        by_function = prior(z.reshape(-1, n, z.shape[1]))
+        covariance = kernel(z, points).reshape(*by_function.shape, len(points))
+        learned = np.einsum("bpn,np->bp", covariance, update)
+        return np.asarray(model.mean(regressors) + (by_function + learned).ravel())
+
+    return values
+
+
+def _solve(cholesky: Array, order: np.ndarray, right: Array) -> Array:
+    """``Ky^-1 right`` (N, P) in the order of the slots, with the factor U in the order of insertion."""
+    solved = np.empty_like(right)
+    if len(right):
+        half = solve_triangular(cholesky, right[order], trans=1, check_finite=False)
+        solved[order] = solve_triangular(cholesky, half, check_finite=False)
+    return solved

@@ -1,0 +1,32 @@
+"""Training for the free run: hyper-parameters, points and mean that minimise the simulation error.
+
+One-step training chooses a model that predicts y[k] from measured outputs. Fed with its own predictions such a model
+may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the error of its simulation instead:
+
+1. *Segments* (`segments.py`). The samples are cut where one does not follow the other. A segment knows the outputs
+   before its first sample, so that it can be simulated from there: the outputs are fed back, the inputs (and other
+   outputs) are taken as measured.
+2. *Saturation* (`calibration.find_saturation`). An output that repeats its extreme value exactly, in several runs,
+   saturates there. The simulation stays within these limits, and a saturated sample is only a bound of the target.
+3. *Candidates* (`candidate.py`). A candidate is a function ``f(x) = m(x) + sum_j w_j k(z(x), z_j)`` with a linear mean
+   m and at most `budget` points z_j. Its free run is compiled.
+4. *Cross-validation* (`training.cross_validate`). The segments are cut into contiguous folds. Every estimator of
+   `routes` is fitted to the samples around each fold and simulates the fold. An estimator that does not serve the
+   samples raises a `Refusal`, which is reported; any other error ends the training.
+
+   - `ProfileSearch` (`profile_search.py`) serves long memories, strong noise and short records. The length scales of
+     the lags of a signal follow a profile of two numbers. Given the hyper-parameters, weights and linear trend follow
+     from one Bayesian regression, and the model simulates parts of the samples that the regression left out. Nelder
+     and Mead's simplex minimises the error of these simulations over the hyper-parameters, for each kernel.
+   - `OutputErrorRefinement` (`refinement.py`) serves few lags and many samples. Levenberg-Marquardt minimises the
+     error of the simulation itself over linear part and weights, with exact sensitivities of the free run. In turns
+     with it the metric of the kernel is learned from the gradient of the function.
+
+5. *Choice*. The estimator with the smallest held-out error is fitted to all segments.
+6. *Calibration of the bands* (`calibration.calibrate`). An error of the function is fed back, too, so that a one-step
+   likelihood does not say how wide the band of a simulation is. Functions are drawn from the posteriors of the
+   cross-validation and simulated; one factor of the variances is chosen such that the 95 % band covers 95 % of the
+   held-out samples.
+7. *Initial model* (`Candidate.initial_model`). The points get pseudo targets for which the online GP, with the
+   calibrated noise and kernel variance, has exactly the function of the candidate as its posterior mean.
+"""

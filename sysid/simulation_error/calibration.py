@@ -1,0 +1,147 @@
+"""Saturation of an output, and the share of the held-out error that is uncertainty of the function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from sysid.arrays import Array
+from sysid.simulation.propagation.propagation import of_draws
+from sysid.simulation.validation import Z_95
+from sysid.simulation_error.candidate import Candidate, FitResult, pivots, solve_increasing
+from sysid.simulation_error.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
+
+LONGEST_RUN = 3  # samples in a row that equal the extreme value exactly
+LEAST_SAMPLES = 5  # of them in all
+LEAST_RUNS = 2  # separate ones that neither begin nor end a segment: a system at rest is not saturated
+
+DRAWS = 16  # functions
+COVERED = 0.95  # of the held-out samples shall be within the 95 % band
+COVERAGE = 0.8  # part of them whose spread counts: those that run away set no band
+SIMULATED = 2000  # most samples, of all folds
+POINTS = 200  # most points that a drawn function has beside those of the candidate
+ROWS = 1000  # about as many regressors of the fit, at least half, that they are chosen from
+TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add nothing
+SHARES = (1e-9, 1e3)  # smallest and largest share of the variances of the estimator [-]
+
+
+def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:
+    """Limits of an output whose extreme value is repeated exactly, infinite for none, and the samples at each.
+
+    An extreme counts as a limit if at least `LEAST_RUNS` runs inside the segments, the longest of at least
+    `LONGEST_RUN` samples, equal it exactly, `LEAST_SAMPLES` samples in all. A noisy signal does not repeat itself; one
+    that is clipped by its sensor or its actuator does.
+    """
+    values = np.concatenate([segment.values for segment in segments])
+    low, high = float(values.min()), float(values.max())
+    n_low, n_high = (_count_saturated(segments, extreme) for extreme in (low, high))
+    return (low if n_low else -np.inf, high if n_high else np.inf), (n_low, n_high)
+
+
+def _count_saturated(segments: Sequence[Segment], extreme: float) -> int:
+    """Samples at a value if it is a limit, else 0."""
+    total, lengths = 0, []
+    for segment in segments:
+        at = np.concatenate([[False], segment.values == extreme, [False]])
+        edges = np.flatnonzero(np.diff(at.astype(np.int8)))
+        total += int(at.sum())
+        inside = [(first, last) for first, last in edges.reshape(-1, 2) if first > 0 and last < len(segment.values)]
+        lengths += [last - first for first, last in inside]
+    is_limit = len(lengths) >= LEAST_RUNS and max(lengths) >= LONGEST_RUN and total >= LEAST_SAMPLES
+    return total if is_limit else 0
+
+
+def calibrate(
+    fit: FitResult,
+    segments: Sequence[Segment],
+    held_out: Sequence[FitResult],
+    folds: Sequence[Fold],
+    generator: np.random.Generator,
+) -> tuple[float, float]:
+    """Variances with which the 95 % band of a simulation covers 95 % of the held-out samples.
+
+    In a free run an error of the function is fed back: the spread of the simulated output is many times that of
+    one step. For every fold functions are drawn from the posterior of the model without it, and simulated there. The
+    variances of the function and of the noise are multiplied by one number such that the band covers. The places where
+    the function is known better, and where worse, stay the same.
+
+    Parameters
+    ----------
+    fit : FitResult
+        To all segments.
+    segments : sequence of Segment
+    held_out : sequence of FitResult
+        Without each fold.
+    folds : sequence of Fold
+    generator : numpy.random.Generator
+
+    Returns
+    -------
+    float
+        Noise variance of an output in simulation, unit squared.
+    float
+        Latent variance of the function one step ahead, mean over the samples, unit squared.
+    """
+    bands = [_Band(*pair, SIMULATED // len(folds), generator) for pair in zip(held_out, folds, strict=True)]
+
+    def cover(share: float) -> float:
+        return float(np.average([band.cover(share) for band in bands], weights=[band.n for band in bands]))
+
+    share = solve_increasing(cover, COVERED, *SHARES, tolerance=0.05)
+    rows = stack_regressors(segments)
+    noise = fit.candidate.noise_for(fit.latent_variance, rows)
+    return share * noise, share * fit.candidate.mean_variance(rows)(noise, 1.0)
+
+
+class _Band:
+    """Simulations of a fold by functions drawn from the posterior of a model without it."""
+
+    def __init__(self, fit: FitResult, fold: Fold, most: int, generator: np.random.Generator) -> None:
+        self.candidate, self.parts = fit.candidate, truncate(fold.parts, most)
+        self.n = n_samples(self.parts)
+        rest = stack_regressors(fold.rest)
+        self.noise = self.candidate.noise_for(fit.latent_variance, rest)
+        inputs = np.vstack([rest[:: -(-len(rest) // ROWS)], stack_regressors(self.parts)])
+        self.points, self.moves = _draw_deviations(self.candidate, self.noise, inputs, generator)
+
+    def cover(self, share: float) -> float:
+        """Part of the held-out samples within the 95 % band about the simulated mean, with this share of the variances.
+
+        Where more than a few of the drawn functions run away, the band is infinite.
+        """
+        candidate, points = self.candidate, np.vstack([self.candidate.points, self.points])
+        weights = [np.append(candidate.weights, np.sqrt(share) * move) for move in self.moves]
+        functions = [replace(candidate, points=points, weights=w) for w in weights]
+        inside = []
+        for part in self.parts:
+            runs = np.array([function.simulate(part) for function in functions])
+            variance = of_draws(runs.T[:, :, None], COVERAGE)[1][:, 0] + share * self.noise
+            error = candidate.simulate(part) - part.values
+            inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))
+        return float(np.mean(np.concatenate(inside)))
+
+
+def _draw_deviations(
+    candidate: Candidate, noise_variance: float, regressors: Array, generator: np.random.Generator
+) -> tuple[Array, Array]:
+    """Points (M, q), and weights (DRAWS, M) of functions drawn from the posterior, without its mean.
+
+    The M points are spread over the regressors; they are more than the candidate has, as the function is also
+    uncertain away from its own points. With ``k(A, A) = C C'`` of these points A, the points Z of the candidate and
+    ``g = C^-1 k(A, .)``::
+
+        f(x) = g(x)' S^1/2 e,   S = I - g(Z) (k(Z, Z) + noise I)^-1 g(Z)',   e ~ N(0, I)
+    """
+    kernel, own = candidate.kernel, candidate.points
+    inputs = candidate.scaling.transform(regressors)
+    chosen = pivots(kernel, inputs, POINTS, TOLERANCE)
+    points = inputs[chosen.chosen]
+    features = chosen.features(kernel(own, points))
+    known = cho_factor(kernel(own, own) + noise_variance * np.eye(len(own)), lower=True)
+    values, vectors = np.linalg.eigh(np.eye(len(points)) - features.T @ cho_solve(known, features))
+    normal = generator.standard_normal((DRAWS, len(points)))
+    deviations = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return points, chosen.to_weights(deviations.T).T

@@ -1,0 +1,867 @@
+"""Training for simulation: its parts against naive versions, then the estimators and the training as a whole."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.optimize import rosen
+
+from sysid import (
+    BoucWenData,
+    CascadedTanksData,
+    FreeRun,
+    Identification,
+    InitialSamples,
+    Linear,
+    LinearMean,
+    Matern52,
+    Model,
+    Narx,
+    OnlineGP,
+    Orders,
+    OutputErrorRefinement,
+    ProfileSearch,
+    Projection,
+    Scaling,
+    Settings,
+    SquaredExponential,
+    Start,
+    ZeroMean,
+    free_run,
+)
+from sysid.model.mean import linear_fit
+from sysid.narx.lags import consecutive
+from sysid.simulation_error import calibration, refinement
+from sysid.simulation_error.calibration import calibrate, find_saturation
+from sysid.simulation_error.candidate import Candidate, Estimator, FitResult, Refusal, pivots, squared_error
+from sysid.simulation_error.profile_search import Profile, ProfileProblem, Ridge, optimise
+from sysid.simulation_error.segments import Segment, folds_of, segments_of, truncate
+from sysid.simulation_error.training import cross_validate
+
+FREE = (-np.inf, np.inf)
+LAGS = {
+    "value": Narx({"y": 2}, {"u": [0, 1]}, predict="value"),
+    "change": Narx({"y": 2}, {"u": [0, 1]}),
+    "value, gaps": Narx({"y": [3, 4]}, {"u": 2}, predict="value"),
+    "change, gaps": Narx({"y": [2, 5]}, {"u": [0, 3]}),
+    "no input": Narx({"y": [1, 2, 4]}, predict="value"),
+    "another output": Narx({"y": 2, "x": [1]}, {"u": [0], "v": [1, 4]}, target="y", predict="value"),
+}
+EACH_KIND_OF_LAGS = pytest.mark.parametrize("narx", LAGS.values(), ids=LAGS)
+VALUE, SIMPLE = LAGS["value"], Narx({"y": 1}, {"u": 1})
+
+
+def random_signals(narx, n=40, seed=0):
+    generator = np.random.default_rng(seed)
+    return {name: generator.standard_normal(n) for name in narx.signals}
+
+
+def samples_of(narx, *records):
+    rows = [narx.regressors(signals) for signals in records]
+    follows = np.concatenate([np.arange(len(row.target)) > 0 for row in rows])
+    x, t = (np.concatenate([getattr(row, name) for row in rows]) for name in ("regressor", "target"))
+    return InitialSamples(narx, x, t, follows)
+
+
+def segment_of(narx, signals):
+    """Whole record as one segment."""
+    return segments_of(samples_of(narx, signals))[0]
+
+
+def candidate_of(narx, n_points=5, limits=FREE, seed=1, size=0.1, kernel=Matern52, n_coordinates=None):
+    """Random function, of combinations of the features if a number of coordinates is given; stable."""
+    generator = np.random.default_rng(seed)
+    p, q = narx.n_features, n_coordinates or narx.n_features
+    scaling = Scaling(generator.standard_normal(p), generator.uniform(0.5, 2.0, p))
+    if n_coordinates:
+        scaling = Projection(0.1 * scaling.offset, 0.7 * generator.standard_normal((q, p)))
+    return Candidate(
+        narx,
+        scaling,
+        LinearMean(0.1 * generator.standard_normal(p), 0.2),
+        kernel(1.3, generator.uniform(1.0, 3.0, q)),
+        generator.standard_normal((n_points, q)),
+        size * generator.standard_normal(n_points),
+        limits,
+    )
+
+
+def linear_candidate(narx, coefficients, intercept=0.0, **bounds):
+    """No points."""
+    p = narx.n_features
+    nothing, kernel = np.zeros((0, p)), SquaredExponential(1.0, np.ones(p))
+    return Candidate(
+        narx, Scaling.identity(p), LinearMean(coefficients, intercept), kernel, nothing, nothing[:, 0], **bounds
+    )
+
+
+def naive_free_run(candidate, signals, first, last):
+    """Output y[first], ..., y[last - 1], sample by sample."""
+    narx, y = candidate.narx, dict(signals)
+    target = y[narx.target] = np.array(signals[narx.target], dtype=float)
+    for k in range(first, last):
+        x = np.array([y[name][k - lag] for name, lag in narx.features])
+        z = candidate.scaling.linear_part() @ (x - candidate.scaling.offset)
+        f = candidate.mean.intercept + np.dot(candidate.mean.coefficients, x)
+        f += candidate.weights @ candidate.kernel(candidate.points, z[None, :]).sum(axis=1)
+        value = f + target[k - 1] if narx.predict.value == "change" else f
+        target[k] = np.clip(value, *candidate.limits)
+    return target[first:last].copy()
+
+
+def with_naive_run(candidate, signals):
+    """The signals with the output of a naive free run from its first possible sample."""
+    first, n = candidate.narx.max_lag, len(signals["y"])
+    return signals | {"y": np.append(signals["y"][:first], naive_free_run(candidate, signals, first, n))}
+
+
+def parameters_of(candidate):
+    return np.concatenate([candidate.mean.coefficients, [candidate.mean.intercept], candidate.weights])
+
+
+def differences(function, x, step=1e-6):
+    """Central differences of a function of parameters, by parameter in the last axis."""
+    moves = step * np.eye(len(x))
+    return np.stack([(function(x + move) - function(x - move)) / (2 * step) for move in moves], axis=-1)
+
+
+def naive_jacobian(candidate, signals, first, last):
+    """Derivatives (n, p + 1 + N) of `naive_free_run`."""
+    p = candidate.narx.n_features
+
+    def run(x):
+        changed = replace(candidate, mean=LinearMean(x[:p].tolist(), float(x[p])), weights=x[p + 1 :])
+        return naive_free_run(changed, signals, first, last)
+
+    return differences(run, parameters_of(candidate))
+
+
+def system(n=60, seed=0, limit=np.inf):
+    """``y[k] = 0.7 y[k-1] + tanh(u[k-1])``, cut off at a limit."""
+    u, y = np.random.default_rng(seed).standard_normal(n), np.zeros(n)
+    for k in range(1, n):
+        y[k] = min(0.7 * y[k - 1] + np.tanh(u[k - 1]), limit)
+    return {"y": y, "u": u}
+
+
+# least squares
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_least_squares_are_those_of_the_normal_equations(intercept, ridge):
+    """The penalty counts in standard deviations, whatever the units; without an intercept in root mean squares."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3)) * [1.0, 1e4, 0.1] + [0.0, 1e5, -3.0]
+    t = 2.0 + x @ [1.0, -2e-4, 5.0] + 0.1 * rng.normal(size=40)
+    scale = x.std(axis=0) if intercept else np.sqrt((x**2).mean(axis=0))
+    columns = np.column_stack([x / scale, np.ones(40)])[:, : 3 + intercept]
+    penalty = np.diag([40 * ridge] * 3 + [0.0] * intercept)
+    solution = np.linalg.solve(columns.T @ columns + penalty, columns.T @ t)
+    fit = linear_fit(x, t, ridge=ridge, intercept=intercept)
+    np.testing.assert_allclose(fit.coefficients, solution[:3] / scale, rtol=1e-7)
+    assert fit.intercept == pytest.approx(solution[3] if intercept else 0.0, rel=1e-7)
+    scaled = (x - x.mean(axis=0) * intercept) / scale
+    assert (fit.rank, fit.condition) == (3, pytest.approx(np.linalg.cond(scaled)))
+    x[:, 1] = 7.0
+    flat = linear_fit(x, t)
+    assert (flat.coefficients[1], flat.rank, flat.condition) == (0.0, 2, np.inf)
+
+
+# segments and folds
+
+
+@EACH_KIND_OF_LAGS
+def test_segments_hold_the_measured_output(narx):
+    records = [random_signals(narx, n, seed) for seed, n in enumerate((30, 25))]
+    segments = segments_of(samples_of(narx, *records))
+    assert len(segments) == 2
+    first, longest = narx.max_lag, max(narx.lags["y"])
+    for segment, signals in zip(segments, records, strict=True):
+        y, part = signals["y"], segment.part(7, 11)
+        np.testing.assert_allclose(segment.values, y[first:], rtol=1e-12, atol=1e-14)
+        np.testing.assert_array_equal(segment.past, y[first - longest : first])
+        np.testing.assert_allclose(segment.previous, y[first - 1 : -1], rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(part.values, y[first + 7 : first + 11])
+        np.testing.assert_allclose(part.past, y[first + 7 - longest : first + 7])
+        np.testing.assert_array_equal(part.regressors, segment.regressors[7:11])
+
+
+@dataclass(frozen=True)
+class Given(Estimator):
+    """A linear function that is not fitted, or one of the mean of the samples; it may raise an error."""
+
+    coefficients: tuple[float, ...] = (-1.0, 0.0)  # of y[k-1]: the change that leads to a constant output
+    intercept: float | None = None
+    error: Exception | None = None
+
+    def fit(self, segments, narx, budget, seed, limits):
+        if self.error:
+            raise self.error
+        mean = float(np.mean(np.concatenate([segment.values for segment in segments])))
+        intercept = mean if self.intercept is None else self.intercept
+        return FitResult(linear_candidate(narx, self.coefficients, intercept, bounds=(-50.0, 50.0)), 0.01, {})
+
+
+def test_folds_leave_out_every_sample_once_and_cut_through_segments():
+    segments = segments_of(samples_of(SIMPLE, random_signals(SIMPLE, 8), random_signals(SIMPLE, 15, 1)))
+    everything = np.concatenate([segment.values for segment in segments])
+    folds = folds_of(segments, 3)
+    assert [sum(len(part.values) for part in fold.parts) for fold in folds] == [7, 7, 7]
+    left_out, rests = (
+        [np.concatenate([part.values for part in getattr(fold, name)]) for fold in folds] for name in ("parts", "rest")
+    )
+    np.testing.assert_array_equal(np.concatenate(left_out), everything)
+    for rest, out in zip(rests, left_out, strict=True):
+        np.testing.assert_array_equal(np.sort(np.concatenate([rest, out])), np.sort(everything))
+    found = cross_validate(Given(), folds, SIMPLE, 5, 0, FREE)
+    errors = [np.mean((out - rest.mean()) ** 2) for out, rest in zip(left_out, rests, strict=True)]
+    np.testing.assert_allclose(found.errors, errors)
+    assert found.squared_error == pytest.approx(np.mean(errors))
+    assert [len(part.values) for part in truncate(segments, 13)] == [7, 6]
+    for n in (1, 22):
+        with pytest.raises(ValueError, match=f"from 2 to 21 folds of 21 samples, got {n}"):
+            folds_of(segments, n)
+
+
+@pytest.mark.parametrize(("lengths", "window", "transient"), [((1000,), 2048, 400), ((500, 40, 3), 100, 20)])
+def test_windows_score_every_sample_once_but_the_transients_of_the_segments(lengths, window, transient):
+    segments = [segment_of(VALUE, random_signals(VALUE, n + 2, seed=n)) for n in lengths]
+    windows = refinement.windows_of(segments, window, transient)
+    assert len(windows) >= 4
+    scored = np.concatenate([w.values[w.transient :] for w in windows])
+    everything = np.concatenate([segment.values for segment in segments])
+    assert len(np.unique(scored)) == len(scored) > 0.75 * len(everything)
+    assert set(scored) <= set(everything)
+    assert max(len(w.values) for w in windows) <= 1.5 * window
+    for w in windows:
+        assert w.transient <= 0.25 * len(w.values)
+        np.testing.assert_array_equal(w.regressors[1:, 0], w.values[:-1])
+        assert w.past[-1] == w.regressors[0, 0]
+
+
+RISING = [0.1, 0.3, 0.2, 1.0, 1.0, 1.0, 0.4, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("parts", "limits", "counts"),
+    [
+        ([[*RISING, *RISING]], (-np.inf, 1.0), (0, 6)),
+        ([RISING, [-value for value in RISING], [-value for value in RISING]], (-1.0, np.inf), (6, 0)),
+        ([[0.0, *RISING, 0.9, *RISING, 1.1]], FREE, (0, 0)),  # one sample beyond
+        ([[0.1, 0.3, *[1.0] * 6, 0.4]], FREE, (0, 0)),  # one run
+        ([[1.0, 1.0, 1.0, 0.5, 0.2, 1.0, 1.0, 1.0, 0.3]], FREE, (0, 0)),  # one of two runs is rest in the beginning
+        ([[0.5, 1.0, 1.0, 1.0, 0.2, 1.0, 1.0, 1.0]], FREE, (0, 0)),  # or at the end
+        ([[0.3, 0.5, 1.0, 0.2, 1.0, 0.3, 1.0, 0.4, 1.0, 0.5, 1.0, 0.2]], FREE, (0, 0)),  # never for long
+        ([[2.0] * 20], FREE, (0, 0)),
+    ],
+)
+def test_a_repeated_extreme_is_a_limit(parts, limits, counts):
+    segments = [Segment(np.zeros((len(values), 1)), np.array(values), np.zeros(1)) for values in parts]
+    assert find_saturation(segments) == (limits, counts)
+
+
+# the free run, and what it depends on
+
+
+@pytest.mark.parametrize("limits", [FREE, (-0.1, 0.3)], ids=["free", "limited"])
+@EACH_KIND_OF_LAGS
+def test_the_free_run_and_its_sensitivities_are_those_of_a_plain_loop(narx, limits):
+    """A saturated output depends on nothing and passes nothing on."""
+    kernel = SquaredExponential if len(narx.signals) == 2 else Matern52
+    candidate = candidate_of(narx, limits=limits, size=0.4, kernel=kernel, n_coordinates=2)
+    signals, first = random_signals(narx, 40), narx.max_lag
+    segment = segment_of(narx, signals)
+    path = candidate.simulate(segment)
+    np.testing.assert_allclose(path, naive_free_run(candidate, signals, first, 40), rtol=1e-9, atol=1e-12)
+    later = naive_free_run(candidate, signals, first + 6, 40)
+    np.testing.assert_allclose(candidate.simulate(segment, 6), later, rtol=1e-9, atol=1e-12)
+    assert squared_error(candidate, [segment]) == pytest.approx(np.mean((path - signals["y"][first:]) ** 2))
+    found = refinement.sensitivity(candidate, segment, path)
+    np.testing.assert_allclose(found, naive_jacobian(candidate, signals, first, 40), rtol=1e-5, atol=1e-6)
+    cut_off = np.isin(path, limits)
+    assert not found[cut_off].any()
+    assert not narx.inputs or cut_off.any() == (limits != FREE)
+
+
+def test_a_free_run_that_leaves_its_bounds_is_nan_from_there():
+    growing = linear_candidate(Narx({"y": 1}, predict="value"), [2.0], bounds=(-10.0, 10.0))
+    segment = Segment(np.ones((5, 1)), np.ones(5), np.ones(1))
+    np.testing.assert_array_equal(growing.simulate(segment), [2.0, 4.0, 8.0, np.nan, np.nan])
+    assert squared_error(growing, [segment]) == np.inf
+
+
+def test_normal_equations_of_the_problem_equal_those_of_differences():
+    narx = LAGS["change, gaps"]
+    signals, candidate = random_signals(narx, 60), candidate_of(narx, size=0.4, n_coordinates=2)
+    segment = segment_of(narx, signals)
+    windows = [segment.part(0, 25)._replace(transient=4), segment.part(20, 55)._replace(transient=7)]
+    problem = refinement.FreeRunProblem(candidate, windows, penalty=0.3)
+    x = problem.parameters()
+    np.testing.assert_allclose(problem.at(x).weights, candidate.weights, rtol=1e-7)
+    _, descent = problem.normal_equations(x)
+    np.testing.assert_allclose(descent, -0.5 * differences(problem.cost, x), rtol=1e-5, atol=1e-5)
+    weights, total = candidate.weights, 0.0
+    for first, last, skip in ((5, 30, 4), (25, 60, 7)):
+        error = naive_free_run(candidate, signals, first, last) - signals["y"][first:last]
+        total += np.sum(error[skip:] ** 2)
+    penalty = 0.3 * weights @ candidate.kernel(candidate.points, candidate.points) @ weights
+    assert problem.cost(x) == pytest.approx(total + penalty, rel=1e-7)
+    assert squared_error(candidate, windows) == pytest.approx(total / (25 - 4 + 35 - 7), rel=1e-7)
+
+
+def test_levenberg_marquardt_reaches_the_minimum_around_a_forbidden_region():
+    """``(10 (x1 - x0^2))^2 + (1 - x0)^2``, infinite for x0 > 1.5; the cost never rises."""
+
+    def cost(x):
+        return float(rosen(x)) if x[0] < 1.5 else np.inf
+
+    def normal_equations(x):
+        jacobian = np.array([[20 * x[0], -10.0], [1.0, 0.0]])  # of what is predicted, minus that of the residual
+        residual = np.array([10 * (x[1] - x[0] ** 2), 1 - x[0]])
+        return jacobian.T @ jacobian, jacobian.T @ residual
+
+    def minimise(n, start=(-1.2, 1.0), tolerance=1e-3):
+        return refinement.minimise_squares(
+            cost, normal_equations, np.array(start), max_iterations=n, tolerance=tolerance
+        )
+
+    x, least, n_iterations = minimise(100, tolerance=1e-12)
+    np.testing.assert_allclose(x, [1.0, 1.0], atol=1e-6)
+    assert (least, n_iterations < 100) == (pytest.approx(0.0, abs=1e-12), True)
+    assert (np.diff([minimise(n)[1] for n in range(8)]) <= 0).all()
+    assert minimise(2)[2] == minimise(9, tolerance=1.0)[2] == 2
+    assert minimise(9, start=(2.0, 1.0))[1:] == (np.inf, 0)
+
+
+# from a candidate to an online GP
+
+
+@pytest.mark.parametrize("noise", [1e-4, 0.1, 10.0])
+def test_the_online_gp_of_a_start_is_the_same_function(noise):
+    narx = LAGS["change"]
+    candidate = candidate_of(narx, n_points=8, limits=(-1.0, 2.0))
+    x = np.random.default_rng(3).standard_normal((30, narx.n_features))
+    start = candidate.initial_model(noise, 0.02, x)
+    gp = OnlineGP(start.hyperparameters.kernel, noise_variance=noise, budget=8).fit(*start.points)
+    found = Model(narx, start.scaling, start.mean, gp, limits=start.limits).predict(x)
+    np.testing.assert_allclose(found.mean, candidate.predict(x), rtol=1e-6, atol=1e-8)
+    assert found.variance.mean() == pytest.approx(0.02, rel=5e-3)
+    assert start.limits == (-1.0, 2.0)
+    noise = candidate.noise_for(0.9, x)
+    gp = OnlineGP(candidate.kernel, noise_variance=noise, budget=8).fit(candidate.points, np.zeros(8))
+    assert gp.predict(candidate.scaling.transform(x))[1].mean() == pytest.approx(0.9, rel=1e-2)
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_the_band_covers_95_percent_of_the_held_out_samples(scale):
+    narx = Narx({"y": 1}, {"u": 1}, predict="value")
+    segment = segment_of(narx, random_signals(narx, 121))
+    segments = [segment._replace(values=scale * segment.values)]
+    folds, latents = folds_of(segments, 2), (0.9, 1.0)
+    parts = [candidate_of(narx, n_points=8, size=0.02, seed=seed) for seed in (1, 2)]
+    fitted = tuple(FitResult(part, latent, {}) for part, latent in zip(parts, latents, strict=True))
+    whole = FitResult(candidate_of(narx, n_points=6, seed=3), 1.1, {})
+
+    def covered(candidate, noise, latent, fold):
+        """Held-out samples within the band of functions drawn from the posterior of the online GP at all regressors."""
+        (part,) = fold.parts
+        x = np.concatenate([segment.regressors for segment in (*fold.rest, part)])
+        start = candidate.initial_model(noise, latent, fold.rest[0].regressors)
+        z, kernel, own = candidate.scaling.transform(x), start.hyperparameters.kernel, candidate.points
+        known = np.linalg.inv(kernel(own, own) + noise * np.eye(len(own)))
+        covariance = kernel(z, z) - kernel(z, own) @ known @ kernel(own, z)
+        draws = np.random.default_rng(5).multivariate_normal(np.zeros(len(z)), covariance, 200, check_valid="ignore")
+        around = np.linalg.solve(candidate.kernel(z, z) + 1e-9 * np.eye(len(z)), draws.T).T
+        points = np.vstack([own, z])
+        functions = [replace(candidate, points=points, weights=np.append(candidate.weights, w)) for w in around]
+        variance = np.var([function.simulate(part) for function in functions], axis=0) + noise
+        return np.abs(candidate.simulate(part) - part.values) < 1.96 * np.sqrt(variance)
+
+    def part_covered(share):
+        inside = []
+        for candidate, before, fold in zip(parts, latents, folds, strict=True):
+            noise = share * candidate.noise_for(before, fold.rest[0].regressors)
+            inside.append(covered(candidate, noise, share * before, fold))
+        return np.mean(np.concatenate(inside))
+
+    noise, latent = calibrate(whole, segments, fitted, folds, np.random.default_rng(0))
+    share = latent / 1.1
+    assert noise / whole.candidate.noise_for(1.1, segments[0].regressors) == pytest.approx(share, rel=1e-3)
+    assert 0.88 <= part_covered(share) <= 0.99
+    assert part_covered(share / 9) < 0.75
+
+
+# regression, points and search of the profile
+
+
+def naive_weights(phi, t, noise_variance):
+    """Least squares with the prior as further rows."""
+    rows = np.vstack([phi / np.sqrt(noise_variance), np.eye(phi.shape[1])])
+    return np.linalg.lstsq(rows, np.append(t / np.sqrt(noise_variance), np.zeros(phi.shape[1])), rcond=None)[0]
+
+
+def test_weights_without_a_block_are_those_of_the_other_rows():
+    """Saturated targets are bounds: replaced by the prediction where that lies beyond, eight times."""
+    generator = np.random.default_rng(0)
+    phi, t, everything = generator.standard_normal((30, 4)), generator.standard_normal(30), np.arange(30)
+    above, below = np.isin(everything, [3, 10]), everything == 20
+    for bounds in ((above & False, below & False), (above, below)):
+        low, high = np.where(bounds[1], -np.inf, t), np.where(bounds[0], np.inf, t)
+        ridge = Ridge(lambda rows: phi[rows], low, high, np.array([0, 7, 10, 22, 30]), 0.3)
+        for first, last in ((0, 0), (0, 7), (7, 22), (10, 30)):
+            rest = np.r_[0:first, last:30]
+            seen = t[rest]
+            for _ in range(8):
+                w = naive_weights(phi[rest], seen, 0.3)
+                high, low = np.maximum(t[rest], phi[rest] @ w), np.minimum(t[rest], phi[rest] @ w)
+                seen = np.where(bounds[0][rest], high, np.where(bounds[1][rest], low, t[rest]))
+            np.testing.assert_allclose(ridge.weights(first, last), w, rtol=1e-8)
+        covariance = np.linalg.inv(phi.T @ phi / 0.3 + np.eye(4))
+        assert ridge.mean_variance() == pytest.approx(np.mean([row @ covariance @ row for row in phi]))
+    assert not np.allclose(ridge.weights(), naive_weights(phi, t, 0.3), rtol=1e-3)
+
+
+def test_pivots_are_the_points_of_largest_variance_one_after_the_other():
+    x = np.random.default_rng(0).standard_normal((20, 2))
+    kernel = SquaredExponential(1.7, [1.0, 2.0])
+    found = pivots(kernel, x, 6, 1e-9)
+    K, chosen = kernel(x, x), [0]
+    for _ in range(6):
+        known = K[:, chosen] @ np.linalg.solve(K[np.ix_(chosen, chosen)], K[chosen])
+        chosen.append(int(np.argmax(np.diag(K) - np.diag(known))))
+    np.testing.assert_array_equal(found.chosen, chosen[:6])
+    np.testing.assert_allclose(found.columns.T @ found.columns, known, atol=1e-10)
+    np.testing.assert_allclose(found.residual, np.diag(K - known), atol=1e-10)
+    v, across = np.arange(6.0), kernel(x, x[chosen[:6]])
+    np.testing.assert_allclose(across @ found.to_weights(v), found.columns.T @ v, atol=1e-8)
+    np.testing.assert_allclose(found.features(across), found.columns.T, atol=1e-8)
+    few = pivots(kernel, np.repeat(x[:3], 4, axis=0), 10, 1e-6)
+    assert sorted(few.chosen // 4) == [0, 1, 2]
+
+
+def test_the_search_finds_a_minimum_and_keeps_to_its_evaluations():
+    asked = []
+
+    def cost(x):
+        asked.append(x.copy())
+        return rosen(x)
+
+    found = optimise(cost, [np.array([-1.2, 1.0]), np.array([3.0, 3.0])], size=0.5, bound=4.0, evaluations=300)
+    assert len(asked) == found.n_evaluations <= 300
+    assert found.value == rosen(found.x) == min(map(rosen, asked)) < 1e-2
+    assert np.max(np.abs(asked)) <= 4.0
+
+
+def test_length_scales_follow_a_profile_over_the_lag():
+    narx = Narx({"y": [1, 3], "x": [2]}, {"u": [0, 1, 4], "v": [5]}, target="y")
+    profile = Profile(narx)
+    assert len(profile.priors) == 2 + 1 + 2 + 1 + 3
+    z = np.linspace(-1.0, 1.0, 9)
+    theta = [prior.median + prior.std * value for prior, value in zip(profile.priors, z, strict=True)]
+    a_y, b_y, a_x, a_u, b_u, a_v, *rest = theta
+    expected = [a_y, a_y + 2 * b_y, a_x, a_u, a_u + b_u, a_u + 4 * b_u, a_v]
+    found = profile.values(z)
+    np.testing.assert_allclose(np.log(found.lengths), expected, atol=1e-12)
+    np.testing.assert_allclose(np.log([found.size, found.noise, found.slope]), rest)
+    np.testing.assert_array_equal(profile.values(100 * z).lengths, profile.values(4.0 * np.sign(z)).lengths)
+
+
+def profile_problem(narx, *records, limits=FREE, kernel=None, **settings):
+    settings = {"blocks": (2,), "points": 6, "rows": 1000, "simulated": 1000, "regularisation": 0.0} | settings
+    kernel = SquaredExponential() if kernel is None else kernel
+    settings = ProfileSearch(**settings)
+    return ProfileProblem(narx, segments_of(samples_of(narx, *records)), limits, kernel, settings, 100)
+
+
+@pytest.mark.parametrize(("predict", "prototype"), [("change", Matern52()), ("value", SquaredExponential())])
+def test_the_objective_is_the_error_of_blocks_that_were_left_out(predict, prototype):
+    """By least squares on the rows outside of each block and a loop over its samples."""
+    narx, signals = replace(SIMPLE, predict=predict), system()
+    problem = profile_problem(narx, signals, kernel=prototype, blocks=(2, 3), regularisation=0.1)
+    z = np.array([0.1, -0.2, 0.3, -0.4, 0.2])
+    values, y = problem.profile.values(z), signals["y"]
+    x = np.column_stack([y[:-1], signals["u"][:-1]])
+    changes = np.diff(y) / np.std(np.diff(y))
+    kernel, scaled = prototype.with_scales(1.0, values.lengths), (x - x.mean(axis=0)) / x.std(axis=0)
+    points = scaled[pivots(kernel, scaled, 6, 1e-6).chosen]
+    root = np.linalg.cholesky(kernel(points, points) + 1e-12 * np.eye(6))
+
+    def features(rows):
+        linear = np.column_stack([rows / values.lengths, np.ones(len(rows))])
+        return np.hstack([values.size * np.linalg.solve(root, kernel(points, rows)).T, values.slope * linear])
+
+    errors = []
+    for n in (2, 3):
+        for first, last in pairwise(np.linspace(0, len(x), n + 1).astype(int)):
+            rest = np.r_[0:first, last : len(x)]
+            w, output = naive_weights(features(scaled[rest]), changes[rest], values.noise**2), y[first]
+            for k in range(first, last):
+                at = (np.array([[output, x[k, 1]]]) - x.mean(axis=0)) / x.std(axis=0)
+                output += np.std(np.diff(y)) * (features(at) @ w)[0]
+                errors.append(output - y[k + 1])
+    expected = np.sqrt(np.mean(np.square(errors))) / np.std(y[1:])
+    assert problem.error(z) == pytest.approx(expected, rel=1e-5)
+    assert problem.cost(z) == pytest.approx(np.log(expected) + 0.05 * z @ z, rel=1e-5)
+    fits = (problem.final(values, 6), problem.fit(values))
+    np.testing.assert_allclose(*(ridge.weights() for _, ridge in fits), rtol=1e-6)
+
+
+def test_lags_of_a_signal_share_a_scale_and_saturated_samples_are_bounds():
+    narx, signals = Narx({"y": 2}, {"u": [1, 2, 3]}), system(40, limit=1.0)
+    problem = profile_problem(narx, signals, limits=(-9.0, 1.0))
+    y, u = signals["y"][2:-1], signals["u"][2:-1]  # at lag 1, from sample 3 on
+    np.testing.assert_allclose(problem.scaling.offset, [y.mean()] * 2 + [u.mean()] * 3)
+    np.testing.assert_allclose(problem.scaling.scale, [y.std()] * 2 + [u.std()] * 3)
+    np.testing.assert_array_equal(problem.high == np.inf, signals["y"][3:] == 1.0)
+    np.testing.assert_array_equal(problem.low, np.diff(signals["y"])[2:] / np.std(np.diff(signals["y"])[2:]))
+
+
+PROFILE = ProfileSearch(kernels=[SquaredExponential()], evaluations=12, starts=1, blocks=(2,), points=8)
+
+
+# metric, points and stages of the refinement
+
+
+def test_the_metric_is_the_scaled_outer_product_of_gradients():
+    rng = np.random.default_rng(4)
+    x, gradient = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)), rng.standard_normal((300, 3))
+    outer, covariance = gradient.T @ gradient / 300, np.cov(x.T)
+    mu = np.linalg.eigvals(covariance @ outer).real.max()
+    matrix, spectrum = refinement.gradient_metric(x, gradient, spread=1.5)
+    np.testing.assert_allclose(matrix.T @ matrix, outer / (1.5**2 * mu), rtol=1e-9, atol=1e-12)
+    assert spectrum[0] == 1.0
+    assert (np.diff(spectrum) < 0).all()
+    white, _ = refinement.gradient_metric(x, gradient, spread=1.5, power=0.0)
+    np.testing.assert_allclose(white.T @ white, np.linalg.inv(covariance) / 1.5**2, rtol=1e-8)
+    assert refinement.gradient_metric(x, np.zeros((300, 3)), spread=1.5) is None
+    assert refinement.gradient_metric(np.ones((300, 3)), gradient, spread=1.5) is None  # a free run that is at rest
+    collinear = x[:, :2] @ np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 2.0]])
+    v, _ = refinement.whitening(collinear)
+    assert v.shape == (2, 3)
+    np.testing.assert_allclose(np.cov((collinear @ v.T).T), np.eye(2), atol=1e-9)
+
+
+WIENER = Narx({"y": 2}, {"u": [1, 2]}, predict="value")
+
+
+def wiener(n, seed=0):
+    """``y[k] = 0.5 y[k-1] - 0.1 y[k-2] + 0.3 u[k-1] + 0.4 sin(y[k-1] + u[k-1])``: nonlinear along one direction."""
+    u, y = 1.5 * np.random.default_rng([seed, 7]).standard_normal(n), np.zeros(n)
+    for k in range(2, n):
+        y[k] = 0.5 * y[k - 1] - 0.1 * y[k - 2] + 0.3 * u[k - 1] + 0.4 * np.sin(y[k - 1] + u[k - 1])
+    return {"u": u, "y": y}
+
+
+QUICK = OutputErrorRefinement(search_points=20, stages=3, window=120, transient=20, penalty=1e-3, plain_spreads=())
+
+
+def refine(signals, budget, narx=WIENER, limits=FREE, **settings):
+    return replace(QUICK, **settings).fit([segment_of(narx, signals)], narx, budget, 0, limits)
+
+
+def test_the_refinement_simulates_a_record_that_it_has_not_seen():
+    """So does the model that is made of it."""
+    refined = refine(wiener(420), 20)
+    names = [stage["stage"] for stage in refined.report["stages"]]
+    assert (names[0], names[-4:]) == ("linear", ["metric"] * 3 + ["all windows"])
+    assert set(names[1:-4]) == {"whitened"}
+    first = refined.candidate.scaling.matrix[0]
+    assert abs(first @ [1, 0, 1, 0]) > 0.9 * 2**0.5 * np.linalg.norm(first)
+    signals = wiener(300, seed=1)
+    new = segment_of(WIENER, signals)
+    path = refined.candidate.simulate(new)
+    assert np.sqrt(np.mean((path - new.values) ** 2)) < 0.1 * refined.report["stages"][0]["held rmse"]
+    assert 0 < refined.latent_variance < 0.1 * np.var(new.values)
+    start = refined.candidate.initial_model(1e-4, refined.latent_variance, new.regressors)
+    gp = OnlineGP(start.hyperparameters.kernel, noise_variance=1e-4, budget=20).fit(*start.points)
+    model = Model(WIENER, start.scaling, start.mean, gp)
+    run = free_run(model, signals["u"][:, None], signals["y"][:2, None])
+    np.testing.assert_allclose(run.mean[:, 0], path, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("predict", ["value", "change"])
+def test_the_refinement_follows_its_seed_and_does_not_depend_on_the_units(predict):
+    narx, signals, quick = replace(WIENER, predict=predict), wiener(200), {"stages": 1, "iterations": 3}
+    other = {"u": 0.01 * signals["u"] - 3.0, "y": 1000.0 * signals["y"] + 5000.0}
+    first, again, second = (refine(s, 10, narx, search_points=10, **quick) for s in (signals, signals, other))
+    np.testing.assert_array_equal(again.candidate.weights, first.candidate.weights)
+    assert again.report == first.report
+    run = second.candidate.simulate(segment_of(narx, other))
+    expected = 1000.0 * first.candidate.simulate(segment_of(narx, signals)) + 5000.0
+    np.testing.assert_allclose(run, expected, rtol=1e-4)
+    assert second.latent_variance == pytest.approx(1e6 * first.latent_variance, rel=1e-3)
+    held = [found.report["stages"][-1]["held rmse"] for found in (first, second)]
+    assert held[1] == pytest.approx(1e3 * held[0], rel=1e-3)
+
+
+def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_on():
+    found = refine(wiener(420), 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
+    held = {stage["stage"]: stage["held rmse"] for stage in found.report["stages"][1:4]}
+    assert min(held, key=held.get) == "plain 6"
+    y, u = (np.std(wiener(420)[name][2:], ddof=0) for name in ("y", "u"))
+    np.testing.assert_allclose(found.candidate.scaling.matrix, np.diag(1 / (6 * np.array([y, y, u, u]))), rtol=1e-2)
+    fewer = refine(wiener(300), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
+    tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
+    best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
+    assert best == fewer.report["penalty"] == fewer.report["stages"][-1]["penalty"]
+    assert (len(tried), len(fewer.candidate.weights)) == (3, 8)
+
+
+def test_weights_that_never_beat_the_linear_model_are_left_out():
+    truth = linear_candidate(VALUE, [0.5, -0.2, 0.3, 0.1], 0.1)
+    signals = with_naive_run(truth, random_signals(VALUE, 200, seed=1))
+    signals["y"] += 0.3 * np.random.default_rng(8).standard_normal(200)
+    found = refine(signals, 10, VALUE)
+    stages = found.report["stages"]
+    assert [stage["stage"] for stage in stages] == ["linear"] + 3 * ["whitened"] + ["all windows"]
+    assert [stage["penalty"] for stage in stages[1:4]] == [1e-3, 1e-2, 1e-1]
+    assert not found.candidate.weights.any()
+    assert len(found.candidate.weights) == 10
+
+
+def test_limits_are_those_of_the_free_run():
+    signals = wiener(300)
+    signals["y"] = np.clip(signals["y"], -0.5, 0.8)
+    found = refine(signals, 8, limits=(-0.5, 0.8), stages=0)
+    path = found.candidate.simulate(segment_of(WIENER, signals))
+    assert found.candidate.limits == (path.min(), path.max()) == (-0.5, 0.8)
+
+
+def growing(factor, *, lag=1, predict="value"):
+    """Records that grow, and a long one near zero in which the free run of such a model diverges."""
+    narx, rng = Narx({"y": [lag]}, {"u": [1]}, predict=predict), np.random.default_rng(9)
+    short = {"u": np.zeros(9), "y": factor ** np.arange(9.0) / factor**8}
+    long = {"u": 1e-6 * rng.standard_normal(300), "y": 1e-6 * rng.standard_normal(300)}
+    empty = linear_candidate(narx, [factor, 0.0], bounds=(-1e3, 1e3))
+    return empty, [segment_of(narx, signals) for signals in (short, long)]
+
+
+def test_the_poles_of_an_unstable_start_are_drawn_inwards_or_refused():
+    candidate, contraction, _ = refinement.fit_linear(*growing(1.2))
+    assert contraction == 0.8  # the first that leaves less than 1 of 1.2
+    assert np.isfinite(squared_error(candidate, growing(1.2)[1]))
+    assert refinement.fit_linear(*growing(1.2, lag=2))[1] == 0.8  # its square on the second lag
+    assert refinement.fit_linear(*growing(1.2, predict="change"))[1] == 0.8
+    with pytest.raises(Refusal, match="free run of a linear model diverges"):
+        refinement.fit_linear(*growing(4.0))
+
+
+def test_the_latent_variance_is_that_of_laplace():
+    """By differences, with weights that are not whitened."""
+    signals, candidate, penalty = wiener(120), candidate_of(WIENER, 4, size=0.4, n_coordinates=2), 0.2
+    jacobian, gram = naive_jacobian(candidate, signals, 2, 120), candidate.kernel(candidate.points, candidate.points)
+    prior = np.zeros((9, 9))
+    prior[5:, 5:] = penalty * gram
+    inverse = np.linalg.inv(jacobian.T @ jacobian + prior)
+    simulated = with_naive_run(candidate, signals)
+    residual = simulated["y"][2:] - signals["y"][2:]
+    noise = residual @ residual / (len(residual) - np.trace(inverse @ jacobian.T @ jacobian))
+    x = WIENER.regressors(simulated).regressor
+    across = candidate.kernel(candidate.scaling.transform(x), candidate.points)
+    basis = np.hstack([x, np.ones((len(x), 1)), across])
+    prior_variance = candidate.weights @ gram @ candidate.weights / 4
+    left = prior_variance * (candidate.kernel.variance - np.sum(across * np.linalg.solve(gram, across.T).T, axis=1))
+    expected = np.mean(noise * np.sum((basis @ inverse) * basis, axis=1) + left)
+    found = refinement.latent_variance(candidate, [segment_of(WIENER, signals)], penalty)
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+# the training as a whole
+
+TRAINING = FreeRun(routes=[replace(PROFILE, evaluations=8)], folds=2)
+
+
+@pytest.fixture(autouse=True)
+def few_draws(request, monkeypatch):
+    """Bands from few functions in the trainings: what they are worth is tested by themselves."""
+    if "slow" not in request.keywords and "band" not in request.node.name:
+        monkeypatch.setattr(calibration, "DRAWS", 3)
+        monkeypatch.setattr(calibration, "POINTS", 8)
+
+
+def prepared(training, samples, known=None, seed=0):
+    return training.prepare(samples, Start() if known is None else known, mean=ZeroMean(), budget=10, seed=seed)
+
+
+def identified(training, signals):
+    rows = SIMPLE.regressors(signals)
+    identification = Identification(SIMPLE, Settings(training=training, budget=10))
+    identification.observe_many(rows.regressor, rows.target)
+    identification.finish()
+    return identification
+
+
+def test_the_model_is_the_candidate_of_the_best_route_and_follows_the_seed():
+    samples, fresh = samples_of(SIMPLE, system()), system(50, seed=5)
+    first, second = (prepared(TRAINING, samples, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.points.targets, second.points.targets)
+    (estimator,) = TRAINING.routes
+    candidate = estimator.fit(segments_of(samples), SIMPLE, 10, 0, FREE).candidate
+    identification = identified(replace(TRAINING, n_initial=59), system())
+    model = identification.model
+    np.testing.assert_allclose(model.predict(samples.regressors).mean, candidate.predict(samples.regressors), atol=1e-6)
+    run = free_run(model, fresh["u"][:, None], fresh["y"][:1, None])
+    assert np.var(run.mean[:, 0] - fresh["y"][1:]) < 0.1 * np.var(fresh["y"])
+    assert (model.gp.n_points <= 10, model.limits) == (True, FREE)
+    assert (identification.report["route"], identification.hyperparameters.warnings) == ("ProfileSearch", ())
+
+
+def test_the_route_that_simulates_best_is_taken_and_refusals_are_reported():
+    signals = system()
+    signals["y"] += 3.0
+    samples = samples_of(SIMPLE, signals)
+    diverges, refuses = Given((9.0, 0.0), 1.0), Given(error=Refusal("not with me"))
+    routes = [Given(intercept=0.0), diverges, Given(intercept=3.0), Given(intercept=9.0), refuses]
+    start = prepared(FreeRun(routes=routes, folds=2), samples)
+    assert start.mean.intercept == 3.0
+    values = segments_of(samples)[0].values
+    expected = [np.sqrt(np.mean((values - value) ** 2)) for value in (0.0, 3.0, 9.0)]
+    *found, refused = start.report["tried"]
+    found = [tried["held_out_rmse"] for tried in found]
+    assert (found[1], start.report["held_out_rmse"]) == (np.inf, found[2])
+    np.testing.assert_allclose(np.delete(found, 1), expected)
+    assert refused["refusal"] == "Given: not with me"
+    alone = prepared(FreeRun(routes=[refuses, diverges], folds=2), samples)
+    assert alone.mean.intercept == 1.0
+    assert any("diverged" in note for note in alone.hyperparameters.warnings)
+
+
+@pytest.mark.parametrize("error", [ValueError("of no one"), np.linalg.LinAlgError("Singular matrix")])
+def test_an_error_that_is_no_refusal_is_raised_though_another_estimator_serves(error):
+    with pytest.raises(type(error), match=str(error)):
+        prepared(FreeRun(routes=[Given(), Given(error=error)], folds=2), samples_of(SIMPLE, system()))
+
+
+def test_a_regression_beyond_double_precision_is_refused_by_name(monkeypatch):
+    def fail(*_):
+        raise np.linalg.LinAlgError("not positive definite")
+
+    monkeypatch.setattr(Ridge, "weights", fail)
+    start = prepared(FreeRun(routes=[PROFILE, Given()], folds=2), samples_of(SIMPLE, system()))
+    assert start.report["route"] == "Given"
+    assert start.report["tried"][0]["refusal"].startswith("ProfileSearch: double precision does not suffice")
+
+
+def test_a_free_run_whose_sensitivities_overflow_is_refused():
+    """A chaotic record: an error doubles with every sample, and more than a thousand samples are simulated."""
+    narx, y = Narx({"y": 1}, predict="value"), np.full(3000, 0.3)
+    for k in range(1, len(y)):
+        y[k] = 3.9 * y[k - 1] * (1.0 - y[k - 1])
+    truth = replace(candidate_of(narx, 30), limits=FREE)
+    x = y[:-1, None]
+    truth = replace(truth, scaling=Scaling.identity(1), kernel=SquaredExponential(1.0, [0.5]), points=x[:30])
+    system = truth.kernel(truth.points, truth.points) + 1e-10 * np.eye(30)
+    truth = replace(truth, weights=np.linalg.solve(system, y[1:31] - truth.mean(truth.points)))
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(Refusal, match="free run overflow"):
+        refinement.latent_variance(truth, [segment_of(narx, {"y": y})], 1.0)
+
+
+def test_a_saturated_output_stays_within_its_limits():
+    signals = system(100, limit=1.0)
+    samples = samples_of(SIMPLE, signals)
+    start = prepared(TRAINING, samples)
+    assert start.limits == (-np.inf, 1.0)
+    count = int(np.sum(signals["y"][1:] == 1.0))
+    assert any(f"{count} samples equal 1 and none is above" in note for note in start.hyperparameters.warnings)
+    pushed = free_run(identified(TRAINING, signals).model, np.full((30, 1), 3.0), np.zeros((1, 1)))
+    assert pushed.mean.max() == 1.0
+    assert prepared(replace(TRAINING, find_limits=False), samples).limits == FREE
+    assert prepared(TRAINING, samples, Start(limits=(-2.0, 5.0))).limits == (-2.0, 5.0)
+
+
+def test_rows_that_follow_each_other():
+    y = np.where(np.arange(9) == 4, np.nan, 1.0)
+    one = xr.Dataset({"y": ("time", y), "u": ("time", y * 0 + 1)}, coords={"time": 0.5 * np.arange(9)}).fillna(
+        {"u": 1.0}
+    )
+    rows = Narx({"y": 1}, {"u": 1}, on_missing="skip").dataset([one, one])
+    np.testing.assert_array_equal(consecutive(rows), [False, True, True, False, True, True] * 2)
+
+
+# refusals
+
+
+def rows_of(narx, follows):
+    """Samples of a random record."""
+    rows, n = narx.regressors(random_signals(narx, 20)), len(follows)
+    return InitialSamples(narx, rows.regressor[:n], rows.target[:n], np.array(follows, dtype=bool))
+
+
+FLAT = system(200) | {"y": np.ones(200)}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: FreeRun(routes=[]), "routes must be estimators"),
+        (lambda: FreeRun(folds=1), "folds must be a whole number"),
+        (lambda: FreeRun(n_initial=1), "n_initial must be a whole number"),
+        (lambda: ProfileSearch(kernels=[]), "stationary kernels"),
+        (lambda: ProfileSearch(blocks=[1, 2]), "blocks"),
+        (lambda: ProfileSearch(regularisation=-1.0), "regularisation"),
+        (lambda: OutputErrorRefinement(plain_spreads=(1.0, -2.0)), "plain_spreads must be positive"),
+        (lambda: OutputErrorRefinement(transient=2048), "transient must be below window"),
+        (lambda: OutputErrorRefinement(hold_every=1), "hold_every must be a whole number"),
+        (lambda: OutputErrorRefinement(powers=(2.0,)), "powers must be numbers"),
+        (lambda: OutputErrorRefinement(kernel=Linear()), "stationary kernel"),
+        (
+            lambda: prepared(TRAINING, samples_of(SIMPLE, system()), Start(scaling=Scaling.identity(2))),
+            "scaling itself",
+        ),
+        (lambda: prepared(TRAINING, samples_of(SIMPLE, system(7))), "expected at least 10 samples.*got 3"),
+        (
+            lambda: prepared(TRAINING, rows_of(Narx({"y": []}, {"u": [0]}, predict="value"), [False, True])),
+            "expected lags of the target 'y'",
+        ),
+        (lambda: prepared(TRAINING, rows_of(LAGS["change, gaps"], [False, True, False])), "at least 2 samples.*of 1"),
+        (lambda: prepared(TRAINING, rows_of(SIMPLE, [])), "expected samples, got none"),
+        (lambda: TRAINING.train(np.zeros((9, 2)), np.zeros(9), 0), "trains a NARX model"),
+        (lambda: prepared(FreeRun(routes=[Given(error=Refusal("no"))]), samples_of(SIMPLE, system())), "Given: no"),
+        (lambda: PROFILE.fit([segment_of(SIMPLE, FLAT)], SIMPLE, 10, 0, FREE), "'y' does not vary"),
+        (lambda: refine(wiener(30), 5), "at least 50 samples beside the transients"),
+        (lambda: refine(FLAT, 5), "'y' does not vary"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+# published records
+
+
+@pytest.mark.slow
+def test_bouc_wen_at_a_budget_of_100_points(shared_data):
+    """One noisy period of the user-made record; best published 7.5e-6 m. About 10 s."""
+    recordings = BoucWenData(path=str(shared_data)).load()
+    narx = Narx({"displacement": 3}, {"force": 3}, predict="change")
+    estimation, test = (
+        segment_of(narx, {name: record[name].values[:8192] for name in ("displacement", "force")})
+        for record in (recordings.estimation[0], recordings.test[0])
+    )
+    found = OutputErrorRefinement().fit([estimation], narx, 100, 0, FREE)
+    assert len(found.candidate.weights) == 100
+    error = (found.candidate.simulate(test) - test.values)[47:]
+    assert np.sqrt(np.mean(error**2)) < 1.1e-5
+
+
+@pytest.mark.slow
+def test_cascaded_tanks(shared_data):
+    """100 points, lags 1 to 4 of the level and 0 to 40 of the voltage, 300 evaluations, all from estimation data."""
+    recordings = CascadedTanksData(path=str(shared_data)).load()
+    narx = Orders(na=4, nb=41, nk=0).narx(["level"], ["pump_voltage"])
+    rows = narx.dataset(recordings.estimation)
+    training = FreeRun(routes=[ProfileSearch(kernels=[SquaredExponential()], evaluations=300)], folds=2)
+    identification = Identification(narx, Settings(training=training, budget=100))
+    identification.observe_many(rows["regressor"].values, rows["target"].values, follows=consecutive(rows))
+    identification.finish()
+    model = identification.model
+    assert model.gp.n_points <= 100
+    assert model.limits == (-np.inf, 10.0)
+    y, u = (recordings.test[0][name].values[:, None] for name in ("level", "pump_voltage"))
+    for window in (5, 50):
+        run = free_run(model, u, y[:window])
+        assert np.sqrt(np.mean((run.mean - y[window:]) ** 2)) < 0.32
