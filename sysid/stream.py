@@ -146,10 +146,14 @@ class Identification:
             if self.model is None:
                 return collected
             collected["n_points"][-1:] = self.model.gp.n_points
-            return np.concatenate([collected, self.observe_many(x[done:], y[done:])])
+            return np.concatenate([collected, self._learn(self.model, x[done:], y[done:])])
+        return self._learn(self.model, regressors, targets)
+
+    def _learn(self, model: Model, regressors: ArrayLike, targets: ArrayLike) -> np.ndarray:
+        """Predict and learn from samples after the training."""
         if self.adaptation is None:
-            return self.model.update_many(regressors, targets)
-        return np.concatenate([NOT_PREDICTED[:0], *self._adapt(self.adaptation, self.model, regressors, targets)])
+            return model.update_many(regressors, targets)
+        return np.concatenate([NOT_PREDICTED[:0], *self._adapt(self.adaptation, model, regressors, targets)])
 
     def _adapt(
         self, adaptation: Follower, model: Model, regressors: ArrayLike, targets: ArrayLike

@@ -90,7 +90,7 @@ def test_a_stream_that_ends_early_is_kept(tmp_path, monkeypatch):
 
     original, calls = Identification.observe_many, []
 
-    def observe(self, regressors, targets, *, follows):
+    def observe(self, regressors, targets, *, follows=None):
         calls.append(1)
         if len(calls) > N_INITIAL + 45:
             raise KeyboardInterrupt

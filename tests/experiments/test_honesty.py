@@ -36,7 +36,7 @@ def test_ctrl_c_waits_for_the_end_of_the_block():
 def test_an_unexpected_error_keeps_its_type_and_the_results(monkeypatch, tmp_path):
     original, count = Identification.observe_many, []
 
-    def failing(self, regressors, targets, *, follows):
+    def failing(self, regressors, targets, *, follows=None):
         count.append(1)
         if len(count) > 70:
             raise TypeError("a mistake in somebody's criterion")

@@ -235,7 +235,7 @@ def interrupted(monkeypatch, run_number, n):
         if len(calls) == run_number:
             observe_many, seen = made.observe_many, []
 
-            def stopping(regressors, targets, *, follows):
+            def stopping(regressors, targets, *, follows=None):
                 seen.append(targets)
                 if len(seen) == n:
                     raise KeyboardInterrupt

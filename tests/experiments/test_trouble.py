@@ -244,7 +244,7 @@ def test_an_interrupt_between_a_sample_and_its_step_loses_nothing(phase, monkeyp
 
     original, calls = Identification.observe_many, []
 
-    def observe_many(self, regressors, targets, *, follows):
+    def observe_many(self, regressors, targets, *, follows=None):
         calls.append(targets)
         if len(calls) == ENDS[phase]:
             raise KeyboardInterrupt
