@@ -1,0 +1,1 @@
+"""Figures and tables: one style, one way to write numbers."""

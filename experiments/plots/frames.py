@@ -1,0 +1,102 @@
+"""Tables: numbers as text, pandas frames as CSV, Markdown and plain text, quantiles over seeds."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from tabulate import tabulate
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+LEAST, MOST = 1e-4, 1e6  # numbers between them are written without a power of ten
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Write a measured number with exactly so many significant digits; whole numbers keep all; empty for nan.
+
+    >>> significant(0.01), significant(2890.4), significant(0.0), significant(1.0, 2)
+    ('0.0100', '2890', '0', '1.0')
+    >>> significant(7e-7).encode("ascii", "namereplace").decode()
+    '7.00\\\\N{MIDDLE DOT}10\\\\N{SUPERSCRIPT MINUS}\\\\N{SUPERSCRIPT SEVEN}'
+    """
+    if not math.isfinite(value):
+        return "" if math.isnan(value) else str(value)
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    if LEAST <= abs(float(f"{value:.{digits - 1}e}")) < MOST:
+        return f"{value:.{max(0, digits - 1 - int(exponent))}f}"
+    return f"{mantissa}\u00b710{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
+def fixed(value: float, digits: int, missing: str = "-") -> str:
+    """Write a number with so many decimals, and `missing` for nan.
+
+    >>> fixed(2.345, 1), fixed(float("nan"), 1)
+    ('2.3', '-')
+    """
+    return missing if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """Write one header line and one line per row; every number is the shortest text that gives back its bits.
+
+    >>> print(to_csv(pd.DataFrame({"u": [0.1, 1 / 3]})), end="")
+    u
+    0.1
+    0.3333333333333333
+    """
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """Write a Markdown table of cells that are text already; empty without rows.
+
+    >>> print(to_markdown(pd.DataFrame({"a": ["1"], "b": ["x|y"]})))
+    | a   | b    |
+    |:----|:-----|
+    | 1   | x\\|y |
+    """
+    if frame.empty:
+        return ""
+    cells = frame.astype(str).map(lambda text: text.replace("|", r"\|"))
+    return str(tabulate(cells, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True))
+
+
+def to_text(frame: pd.DataFrame) -> str:
+    """Write a table for the terminal: the first column to the left, the others to the right.
+
+    >>> print(to_text(pd.DataFrame({"a": ["long"], "b": ["1.5"]})))
+    a       b
+    long  1.5
+    """
+    aligned = ("left", *("right",) * (frame.shape[1] - 1))
+    return str(
+        tabulate(
+            frame.astype(str),
+            headers="keys",
+            tablefmt="plain",
+            showindex=False,
+            disable_numparse=True,
+            colalign=aligned,
+        )
+    )
+
+
+def quantiles(values: np.ndarray, levels: tuple[float, ...] = (0.25, 0.5, 0.75)) -> np.ndarray:
+    """Quantiles (level, ...) of values (..., n) over the last axis, nan left out; nan where nothing is known.
+
+    Linear between the order statistics. Infinite values are the largest ones: a quantile between a finite and an
+    infinite one is infinite, where `numpy.nanquantile` gives nan.
+    """
+    ordered = np.sort(values, axis=-1)  # nan last
+    count = np.sum(~np.isnan(values), axis=-1)
+    found = []
+    for level in levels:
+        position = level * (np.maximum(count, 1) - 1)
+        below, above = (
+            np.take_along_axis(ordered, index.astype(int)[..., np.newaxis], axis=-1)[..., 0]
+            for index in (np.floor(position), np.ceil(position))
+        )
+        with np.errstate(invalid="ignore"):
+            found.append(np.where(below == above, below, below + (position - np.floor(position)) * (above - below)))
+    return np.array(found)

@@ -1,0 +1,162 @@
+"""The style of all figures: sizes of a screen and of a printed page, colours and labels, axes, files."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
+
+from sysid.model.result import INITIAL, VALIDATION
+
+BLUE, ORANGE, GREEN, GREY, RED = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a", "#b3302c"
+SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a run
+
+#: names of the criteria for people, in the order of the paper
+LABELS = {
+    "prior_entropy": "Prior entropy",
+    "predictive_entropy": "Predictive entropy",
+    "mean_relevance": "Mean relevance",
+    "marginal_log_likelihood": "Marginal log likelihood",
+    "log_predictive_density": "Log predictive density",
+}
+#: readable in grey and by the colour-blind (Okabe and Ito, Color universal design)
+COLORS = dict(zip(LABELS, ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7"), strict=True))
+MARKERS = dict(zip(LABELS, ("o", "v", "s", "^", "D"), strict=True))
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7a7a7a")
+SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
+PUBLISHED, BASELINE = "#000000", "#7a7a7a"
+WIDTH = 6.69  # inch, the 17 cm of both columns of a page
+PAGE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+}
+#: labelled multiples of the powers of ten on an axis of less than so many decades
+SUBDIVISIONS = ((0.7, (1.0, 2.0, 3.0, 4.0, 6.0)), (1.0, (1.0, 2.0, 5.0)), (2.0, (1.0, 3.0)))
+N_MARKERS = 8  # about so many on a curve
+LOGARITHMIC = 3.0  # ratio of the largest to the smallest value from which on an axis is logarithmic
+
+
+def screen(rows: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
+    """Make a figure for the screen and its axes (rows,) below each other."""
+    figure = Figure(figsize=(9.0, height), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(rows, **options))  # type: ignore[call-overload]
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25, linewidth=0.5)
+    return figure, axes
+
+
+def page(rows: int, columns: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
+    """Make a figure of a page's width and its axes (rows, columns); draw and save it within ``rc_context(PAGE)``."""
+    with rc_context(PAGE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, **options)  # type: ignore[call-overload]
+        for ax in axes.flat:
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.grid(alpha=0.3, linewidth=0.4)
+    return figure, axes
+
+
+def to_bytes(figure: Figure, form: str) -> bytes:
+    """Write a figure of a page as ``png`` or ``pdf``; the same figure gives the same bytes."""
+    buffer = BytesIO()
+    metadata = {"CreationDate": None} if form == "pdf" else {}
+    with rc_context(PAGE):
+        figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
+    return buffer.getvalue()
+
+
+def label_of(variable: xr.DataArray, width: int = 34) -> str:
+    """Label of an axis with the unit, in lines that fit."""
+    return fill(f"{variable.attrs.get('long_name', variable.name)} [{unit_of(variable)}]", width)
+
+
+def unit_of(variable: xr.DataArray) -> str:
+    """Unit for a label; 1 where there is none."""
+    return str(variable.attrs.get("units") or "1")
+
+
+def show_from_to(ax: Axes, x: np.ndarray) -> None:
+    """Let an axis begin and end with the data; a single value keeps the axis as it is."""
+    if x[-1] > x[0]:
+        ax.set_xlim(x[0], x[-1])
+
+
+def draw_band(ax: Axes, x: Sequence[float] | np.ndarray, values: np.ndarray, criterion: str, place: float) -> None:
+    """Median over seeds (x, seed) with the band between their 2.5 and 97.5 percentiles.
+
+    Markers stand at every eighth of the points; `place` in [0, 1) shifts them, so that those of two curves differ.
+    """
+    low, middle, high = np.nanquantile(values, [0.025, 0.5, 0.975], axis=1)
+    color, step = COLORS[criterion], max(1, len(x) // N_MARKERS)
+    ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+    ax.plot(
+        x,
+        middle,
+        color=color,
+        label=LABELS[criterion],
+        marker=MARKERS[criterion],
+        markersize=3.5,
+        markeredgewidth=0,
+        markevery=(int(place * step), step),
+    )
+
+
+def label_logarithmic(axis: Axis) -> None:
+    """Set the ticks of a logarithmic axis whose limits are final: at least two of them are labelled."""
+    low, high = sorted(axis.get_view_interval())
+    decades = np.log10(high / low)
+    subs = next((subs for most, subs in SUBDIVISIONS if decades < most), (1.0,))
+    axis.set_major_locator(LogLocator(subs=subs))
+    is_plain = low >= 1e-3 and high <= 1e4
+    scientific = LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(np.inf, np.inf))
+    axis.set_major_formatter("{x:g}" if is_plain else scientific)
+    axis.set_minor_formatter(NullFormatter())
+    ticks = axis.get_majorticklocs()
+    if np.sum((ticks >= low) & (ticks <= high)) < 2:
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)))
+
+
+def scale_axis(axis: Axis, values: np.ndarray, ratio: float = LOGARITHMIC, margin: float = 0.06) -> None:
+    """Choose scale and limits for the finite ones of the values.
+
+    Logarithmic if all are positive and span at least ``ratio``; linear below the smallest positive one if there are
+    zeros besides; otherwise linear.
+    """
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return
+    low, high = float(finite.min()), float(finite.max())
+    positive = finite[finite > 0]
+    if positive.size and low >= 0 and high / positive.min() >= ratio:
+        if low > 0:
+            _set(axis, "log", low / (high / low) ** margin, high * (high / low) ** margin)
+            return label_logarithmic(axis)
+        threshold = float(positive.min())
+        _set(axis, "symlog", -0.3 * threshold, high * (high / threshold) ** margin, linthresh=threshold, linscale=0.5)
+        axis.set_major_formatter("{x:g}")
+        return
+    beyond = margin * (high - low) or 0.05 * abs(high) or 0.5
+    _set(axis, "linear", low - beyond, high + beyond)
+    axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+
+
+def _set(axis: Axis, scale: str, low: float, high: float, **options: float) -> None:
+    ax = axis.axes
+    if axis is ax.xaxis:
+        ax.set_xscale(scale, **options)
+        ax.set_xlim(low, high)
+    else:
+        ax.set_yscale(scale, **options)
+        ax.set_ylim(low, high)
