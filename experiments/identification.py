@@ -28,7 +28,7 @@ from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
 from experiments.validation.identified import NO_TRIAL, trial_of
 from sysid import Identification, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
-from sysid.stream import NOT_PREDICTED, Block
+from sysid.stream import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +77,13 @@ def identified(config: DictConfig, folder: Path, keep: Callable[[Finding], None]
         window = LagWindow(identification.narx)
         training = identification.settings.training
         source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
-    blocks: list[Block] = []
+    records: list[np.ndarray] = []
     with clock("loop"):
-        stopped = stream(source, identification, window, blocks)
+        stopped = stream(source, identification, window, records)
     trial = NO_TRIAL
     try:
         with deferred_interrupt(), clock("validation"):
-            evidence = gather(source, identification, window, blocks, stopped)
+            evidence = gather(source, identification, window, records, stopped)
         if stopped is None:
             with clock("free_run"):
                 trial = trial_of(config, source, identification.model)
@@ -155,9 +155,9 @@ def narx_of(config: DictConfig, source: Source) -> Narx:
 
 
 def stream(
-    source: Source, identification: Identification, window: LagWindow, blocks: list[Block]
+    source: Source, identification: Identification, window: LagWindow, records: list[np.ndarray]
 ) -> BaseException | None:
-    """Run the loop, then see the rest; returns what ended it early, if there is something to keep."""
+    """Run the loop, collect records, see the rest; returns what ended it early, if there is something to keep."""
     names = {"outputs": source.outputs, "inputs": source.inputs}
     try:
         with Progress(source.n_samples) as progress:
@@ -165,7 +165,7 @@ def stream(
                 window.reset()
                 samples = progress.count(segment.samples)
                 for block in learn_from(samples, identification, window, **names):
-                    blocks.append(block)
+                    records.append(block.record)
                     progress.show(block)
             identification.finish()
             for _ in progress.count(source.finish()):
@@ -181,7 +181,7 @@ def gather(
     source: Source,
     identification: Identification,
     window: LagWindow,
-    blocks: list[Block],
+    records: list[np.ndarray],
     stopped: BaseException | None,
 ) -> Evidence:
     """Predict what was not identified, by the final and by the initial model, and label everything."""
@@ -202,7 +202,7 @@ def gather(
         source=source,
         identification=identification,
         window=window,
-        record=np.concatenate([NOT_PREDICTED[:0], *(block.record for block in blocks)]),
+        record=np.concatenate([NOT_PREDICTED[:0], *records]),
         rows=rows,
         validation=validation,
         predicted=predicted["final"],

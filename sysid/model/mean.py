@@ -157,7 +157,9 @@ class ConstantMean(MeanFunction):
 
     def __call__(self, regressors: Array) -> Array:
         """The value, (n,)."""
-        return np.full(len(regressors), self.value)
+        mean = np.empty(len(regressors))
+        mean.fill(self.value)  # numpy.full takes four times as long for the one row of a live sample
+        return mean
 
     def gradient(self, regressors: Array) -> Array:
         """Zeros (n, p)."""
