@@ -157,9 +157,7 @@ class ConstantMean(MeanFunction):
 
     def __call__(self, regressors: Array) -> Array:
         """The value, (n,)."""
-        mean = np.empty(len(regressors))
-        mean.fill(self.value)  # numpy.full takes four times as long for the one row of a live sample
-        return mean
+        return np.zeros(len(regressors)) + self.value  # numpy.full takes twice as long for the one row of a live sample
 
     def gradient(self, regressors: Array) -> Array:
         """Zeros (n, p)."""
