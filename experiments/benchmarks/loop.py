@@ -13,7 +13,7 @@ from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target
 from experiments.benchmarks.timing import Job, time_once
 from experiments.identification import prepare, source_of, stream
-from experiments.source import Source
+from experiments.sources import Source
 from sysid import Identification, LagWindow
 
 ROUNDS = 3
@@ -77,8 +77,8 @@ def simulation_seconds(config: DictConfig) -> float:
     source = source_of(config)
 
     def run() -> None:
-        for segment in source.segments():
-            deque(segment.samples, maxlen=0)
+        for samples in source.segments():
+            deque(samples, maxlen=0)
         deque(source.finish(), maxlen=0)
 
     return time_once(Job(run))

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from experiments.build import build
-from experiments.source import Source
+from experiments.sources import Source
 from experiments.validation.assessment import assess
 from experiments.validation.material import recorded_material
 from experiments.validation.options import Options
