@@ -1,16 +1,14 @@
 """The one place where configuration becomes objects."""
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig
 
+from experiments.mistake import is_bug_of_ours
 from sysid.model.description import public_name
-
-Choice = TypeVar("Choice", bound=Enum)
 
 
 def build(config: DictConfig, group: str) -> Any:
@@ -54,6 +52,8 @@ def _instance(description: Any, where: str) -> Any:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
+        if is_bug_of_ours(cause) and not isinstance(cause, OSError):
+            raise cause from None
         raise ValueError(f"{where}: {cause}") from error
 
 
@@ -81,18 +81,3 @@ def _check_targets(description: Any, where: str) -> None:
     if isinstance(description, Sequence) and not isinstance(description, str):
         for item in description:
             _check_targets(item, where)
-
-
-def choice(option: str, choices: type[Choice], value: Any) -> Choice:
-    """Member of an enumeration by its value.
-
-    Raises
-    ------
-    ValueError
-        With the values there are.
-    """
-    try:
-        return choices(value)
-    except ValueError:
-        names = ", ".join(member.value for member in choices)
-        raise ValueError(f"{option} must be one of {names}, got {value!r}") from None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from omegaconf import DictConfig
 
-from experiments.duration import samples_of
+from experiments.options import samples_of
 from sysid.data.source import ROLES
 
 
