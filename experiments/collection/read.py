@@ -229,8 +229,9 @@ def find_comparable_times(done: pd.Series, process: pd.Series, simulated: np.nda
 
 def _read_configured(keys: list[str], status: str, outcome: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
     """Read values of keys that a job does not name: the option that it chose, or the value in its configuration."""
-    text = outcome.get("configuration") if status == "failed" else store.header(folder / FILE).get("configuration")
-    if text is None or status in ("missing", "damaged"):
+    holder = store.header(folder / FILE) if status in ("done", "partial") else outcome if status == "failed" else {}
+    text = holder.get("configuration")
+    if text is None:
         return None
     configuration, values = yaml.load(text, LOADER), {}
     for key in keys:

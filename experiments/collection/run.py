@@ -9,7 +9,6 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.collection.dataset import KIND, build_dataset, check_names, write_with_records
 from experiments.collection.read import AGAIN, Results, read_results, read_sweep
 from experiments.collection.tables import count_jobs, write_csv, write_markdown
-from experiments.plots.style import to_bytes
 from experiments.written import write_every
 from sysid import store
 
@@ -55,6 +54,7 @@ def run(config: DictConfig, folder: Path) -> None:
     write_every([*jobs, *([partial(store.write, dataset, output / "sweep.nc", kind=KIND)] if records is None else [])])
     if config.figures:
         from experiments.collection.figures import plan_figures
+        from experiments.plots.style import to_bytes
 
         for name, draw in plan_figures(found, dataset).items():
             store.write_bytes(to_bytes(draw(), "png"), output / f"{name}.png")

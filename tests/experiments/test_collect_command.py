@@ -99,63 +99,54 @@ def test_the_folder_among_arguments(tmp_path, monkeypatch):
             mark_folder(arguments)
 
 
-def edit(folder, **changed):
+def plan(folder, *jobs, **changed):
+    """Another manifest: other jobs, or other entries."""
     content = json.loads((folder / "sweep.json").read_text()) | changed
-    (folder / "sweep.json").write_text(
-        json.dumps({name: value for name, value in content.items() if value is not None})
-    )
+    planned = [{"number": 0, "identity": "x", "overrides": [], "values": {}} | job for job in jobs]
+    (folder / "sweep.json").write_text(json.dumps(content | {"jobs": planned or content["jobs"]}))
     return folder
 
 
-def job(**changed):
-    return {"number": 0, "identity": "x", "overrides": [], "values": {}} | changed
+SPOILED = {
+    "no folder .*nowhere": lambda s: s / "nowhere",
+    "no sweep folder, .*it holds the sweeps .*name one": lambda s: s.parent,
+    "no sweep folder, .*it is a job of the sweep .*name that": lambda s: s / "0",
+    "no sweep folder, .*it holds a.txt": lambda s: s / "0" / "other",
+    "is damaged .*Expecting": lambda s: (s / "sweep.json").write_text("{") and s,
+    "schema_version 99": lambda s: plan(s, schema_version=99),
+    "is damaged .*wrong": lambda s: plan(s, {"wrong": 0}),
+    "different number .*-1": lambda s: plan(s, {"number": -1}),
+    "different number .*'../..'": lambda s: plan(s, {"number": "../.."}),
+    "different number .*0, 0": lambda s: plan(s, {}, {}),
+    "none of the 1 jobs": lambda s: plan(s, {"number": 2}),
+}
 
 
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda s: s / "nowhere", "no folder .*nowhere"),
-        (lambda s: s.parent, "no sweep folder, .*it holds the sweeps .*name one"),
-        (lambda s: s / "0", "no sweep folder, .*it is a job of the sweep .*name that"),
-        (lambda s: s / "0" / "other", "no sweep folder, .*it holds a.txt"),
-        (lambda s: (s / "sweep.json").write_text("{") and s, "damaged"),
-        (lambda s: edit(s, project="other"), "not the manifest"),
-        (lambda s: edit(s, schema_version=99), "schema_version 99"),
-        (lambda s: edit(s, jobs=[{"number": 0}]), "damaged .*overrides"),
-        (lambda s: edit(s, jobs=[job(number="../..")]), "damaged .*different number"),
-        (lambda s: edit(s, jobs=[job(number=-1)]), "damaged .*different number"),
-        (lambda s: edit(s, jobs=[job(), job()]), "damaged .*different number"),
-        (lambda s: edit(s, jobs=[job(values=3)]), "damaged"),
-        (lambda s: edit(s, jobs=[]), "none of the 0 jobs"),
-        (lambda s: edit(s, jobs=[job(number=1, identity="y")]), "none of the 1 jobs"),
-    ],
-    ids=range(14),
-)
-def test_what_is_no_sweep(spoil, words, sweep):
+@pytest.mark.parametrize("words", SPOILED)
+def test_what_is_no_sweep(words, sweep):
     (sweep / "0" / "other").mkdir()
     (sweep / "0" / "other" / "a.txt").touch()
-    folder = spoil(sweep)
+    folder = SPOILED[words](sweep)
     before = files(sweep)
     with pytest.raises((store.StoreError, ValueError), match=words):
         collect(folder)
     assert files(sweep) == before
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"metrics": ["smse", "covrage_95"]}, "no job has 'covrage_95'.* did you mean 'coverage_95'"),
-        ({"metrics": []}, "at least one name"),
-        ({"figures": 3}, "figures must be true or false"),
-        ({"output": ["a"]}, "output must be the name of a folder"),
-        ({"output": "s/sweep.json"}, "set output to another"),
-        ({"folder": None}, "expected the folder of a sweep"),
-    ],
-    ids=["name", "no name", "figures", "output", "a file", "folder"],
-)
-def test_mistakes(settings, words, sweep, monkeypatch):
+MISTAKES = {
+    "no job has 'covrage_95'.* did you mean 'coverage_95'": {"metrics": ["smse", "covrage_95"]},
+    "at least one name": {"metrics": []},
+    "figures must be true or false": {"figures": 3},
+    "output must be the name of a folder": {"output": ["a"]},
+    "set output to another": {"output": "s/sweep.json"},
+    "expected the folder of a sweep": {"folder": None},
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_mistakes(words, sweep, monkeypatch):
     monkeypatch.chdir(sweep.parent)
     before = files(sweep)
     with pytest.raises((ValueError, store.StoreError), match=words):
-        collect(sweep, **settings)
+        collect(sweep, **MISTAKES[words])
     assert files(sweep) == before
