@@ -195,9 +195,7 @@ def draw_front(
     figure, axes = style.page(1, len(costs), 4.6)
     tables = []
     for ax, cost in zip(axes[0], costs, strict=True):
-        ax.plot(
-            medians[cost], medians[error], color=style.GREY, marker="o", **POINT
-        )  # also where a series has no value
+        ax.plot(medians[cost], medians[error], "o", color=style.GREY, markersize=3)  # also those without a colour
         for value, look in looks.items():
             ax.plot(cost, error, data=medians[medians[series] == value], **POINT | look)
         front = find_front(medians, error, cost, ways)

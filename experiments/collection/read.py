@@ -125,11 +125,10 @@ def _read_search(folder: Path) -> tuple[dict[str, str], dict[int, int]]:
 
 def read_results(sweep: Sweep) -> Results:
     """Read every job of a sweep, one after the other; only numbers stay in memory."""
-    jobs = pd.DataFrame(index=pd.Index([job.number for job in sweep.jobs], dtype=int))
     own = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}  # the status; a swept seed is a parameter
     columns: dict[str, dict[Keys, np.ndarray]] = {}  # by output
     ends, values, configured, units = [], [], [], set()
-    simulated = np.zeros(len(jobs), dtype=bool)
+    n, simulated = len(sweep.jobs), np.zeros(len(sweep.jobs), dtype=bool)
     for place, job in enumerate(tqdm(sweep.jobs, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
         folder = sweep.folder / str(job.number)
         status, error, outcome, summaries = read_job(job, folder)
@@ -142,11 +141,11 @@ def read_results(sweep: Sweep) -> Results:
             for keys, value in chain(numbers_of(summary), numbers_of({TIME: {"job": outcome.get("seconds")}})):
                 simulated[place] |= keys == SIMULATED and value > 0
                 if keys not in own:
-                    columns.setdefault(output, {}).setdefault(keys, np.full(len(jobs), np.nan))[place] = value
+                    columns.setdefault(output, {}).setdefault(keys, np.full(n, np.nan))[place] = value
     columns = dict(sorted(columns.items())) or {"": {}}
     metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
     parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
-    jobs[["status", "error", "process"]] = pd.DataFrame(ends, jobs.index, ["status", "error", "process"])
+    jobs = pd.DataFrame(ends, [job.number for job in sweep.jobs], ["status", "error", "process"])
     jobs["trial"] = [sweep.trials.get(number, -1) for number in jobs.index]
     jobs["timed"], timing = find_comparable_times(jobs["status"] == "done", jobs.pop("process"), simulated)
     _add_configured(values, configured)
@@ -166,13 +165,10 @@ def read_job(job: Entry, folder: Path) -> tuple[str, str, dict[str, Any], Mappin
     digest that the outcome states.
     """
     outcome = kept(folder)
+    if outcome is None and (folder / OUTCOME).exists():
+        return "damaged", f"{OUTCOME} is damaged", {}, {}
     if outcome is None:
-        is_damaged = (folder / OUTCOME).exists()
-        return (
-            *(("damaged", f"{OUTCOME} is damaged") if is_damaged else ("missing", "not finished, or not started")),
-            {},
-            {},
-        )
+        return "missing", "not finished, or not started", {}, {}
     if outcome["identity"] != job.identity:
         return "missing", "not finished: its folder holds another configuration or version", {}, {}
     if outcome["status"] != "done":

@@ -16,11 +16,8 @@ HEADLINE = ("smse", "coverage_95", "n_revised", "times_loop")  # metrics of the 
 
 def write_csv(found: Results) -> str:
     """One row for each job and output: number, folder, status, error, parameters, metrics to the last digit."""
-    table = found.jobs.join(found.numbers.get("", pd.DataFrame()))
-    if found.outputs:  # a job without numbers has one row
-        table = found.jobs.join(
-            pd.concat(found.numbers, names=["output", None]).dropna(how="all").reset_index("output")
-        )
+    numbers = pd.concat(found.numbers, names=["output", None]).dropna(how="all").reset_index("output")
+    table = found.jobs.join(numbers)  # a job without numbers has one row
     table = table.assign(number=table.index, folder=table.index, timed=table["timed"].astype(int))
     outputs, timed = ["output"] if found.outputs else [], ["timed"] if found.measured else []
     names = ["number", "folder", "status", "error", *outputs, *found.parameters, *found.metrics, *timed]
@@ -61,24 +58,24 @@ def select_rows(found: Results, dataset: xr.Dataset, output: str, without: list[
 def _medians(found: Results, dataset: xr.Dataset) -> str:
     shown = [name for name in HEADLINE if name in found.metrics] or list(found.metrics)[: len(HEADLINE)]
     others = [name for name, key in found.parameters.items() if key != SEED]
-    parts = []
-    for output in found.numbers:
-        rows = select_rows(found, dataset, output, [name for name in shown if name in found.measured])
-        rows["done"] = rows["status"] == "done"
-        pooled, groups = pool(rows, others, shown), rows.groupby(others or (lambda row: 0), observed=True, dropna=False)
-        part = pd.DataFrame({"output": output}, pooled.index) if output else pd.DataFrame(index=pooled.index)
-        for name in shown:
-            levels = zip(*(pooled[level][name] for level in (0.25, 0.5, 0.75)), strict=True)
-            part[name] = [_spread_text(*quartiles) for quartiles in levels]
-        part["done"] = [f"{n}/{size}" for n, size in zip(groups["done"].sum(), groups.size(), strict=True)]
-        parts.append(part)
-    table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=not others).astype(object)
-    table = table.where(table.notna(), "")  # a job may lack a parameter
+    times = [name for name in shown if name in found.measured]
+    rows = pd.concat([select_rows(found, dataset, output, times).assign(output=output) for output in found.numbers])
+    by = [*others, "output"]
+    pooled, is_done = (
+        pool(rows, by, shown),
+        (rows["status"] == "done").groupby([rows[name] for name in by], observed=True, dropna=False),
+    )
+    table = pd.DataFrame(index=pooled.index)
+    for name in shown:
+        quartiles = zip(*(pooled[level][name] for level in (0.25, 0.5, 0.75)), strict=True)
+        table[name] = [_spread_text(*levels) for levels in quartiles]
+    table["done"] = [f"{n}/{size}" for n, size in zip(is_done.sum(), is_done.size(), strict=True)]
+    table = table.reset_index()[[*others, *(["output"] if found.outputs else []), *shown, "done"]].astype(object)
     what = "seeds" if len(others) < len(found.parameters) else "jobs"
     units = {name: dataset[name].attrs.get("units", "1") for name in shown}
     note = "; ".join([f"over the {what}", *(f"{name} [{unit}]" for name, unit in units.items() if unit != "1")])
-    times = f" {found.timing}." if found.timing and set(shown) & set(found.measured) else ""
-    return f"Median [quartiles] {note}.{times}\n\n{to_markdown(table)}"
+    left_out = f" {found.timing}." if found.timing and times else ""
+    return f"Median [quartiles] {note}.{left_out}\n\n{to_markdown(table.where(table.notna(), ''))}"
 
 
 def _spread_text(low: float, median: float, high: float) -> str:
@@ -99,9 +96,7 @@ def _origin(found: Results) -> str:
     """What computed the jobs, and the command that plans them if there is one."""
     sweep, versions = found.sweep, json.loads(package_versions())
     command = restore_command(sweep)
-    asked = (
-        f":\n\n```\n{command}\n```" if command else ", of a search or several commands: sweep.json has their overrides."
-    )
+    asked = f":\n\n```\n{command}\n```" if command else ", of a search or several commands (see sweep.json)."
     collected = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"## Origin\n\nJobs of sysid {sweep.version}, code {sweep.code[:12]}{asked}"
     return f"{text}\n\nCollected by `sysid-collect` with {collected}."
