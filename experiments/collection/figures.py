@@ -15,6 +15,7 @@ from matplotlib import rc_context
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from experiments.collection.read import SEED, Results
 from experiments.collection.tables import select_rows
@@ -30,6 +31,8 @@ MOST_WRITTEN = 14  # columns of heat maps beside each other up to which values a
 DECADE = 10.0  # ratio of the values of a parameter from which on its axis is logarithmic
 POINT: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
 
+
+Names = list[str]
 Labels = Mapping[str, str]  # of an axis, by column
 Ways = Mapping[str, str]  # "minimize" or "maximize", by objective of a search
 
@@ -63,7 +66,12 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
             own["trials"] = partial(draw_points, rows, [TRIAL], objectives, ways)
             own |= {f"slices_{name}": partial(draw_points, rows, varied, [name], ways) for name in objectives if varied}
         elif settings:
-            own = _plan_grid(rows, settings, metrics)
+            texts = [name for name in settings if _is_text(rows[name])]
+            x, *others = sorted(settings, key=texts.__contains__)  # numbers first
+            lines = partial(draw_lines, rows, x, others, metrics)
+            own["settings" if x in texts else f"against_{x}"] = lines
+            if others:
+                own["heat_map"] = partial(draw_heat_map, rows, x, others[0], others[1:], error)
         else:
             own["over_seeds"] = partial(draw_points, rows, [SEED], list(dict.fromkeys([*metrics, *costs])), {})
         if settings and costs:
@@ -73,23 +81,7 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
     return plan
 
 
-def _plan_grid(rows: pd.DataFrame, varied: list[str], metrics: list[str]) -> dict[str, Any]:
-    """Lines against the first number that is swept, or points over texts; heat maps over two parameters."""
-    texts = [name for name in varied if _is_text(rows[name])]
-    x, *rest = sorted(varied, key=texts.__contains__)  # numbers first
-    series = next((name for name in rest if name in texts), rest[0] if rest else "")
-    others = [name for name in rest if name != series]
-    plan: dict[str, Any] = {
-        "settings" if x in texts else f"against_{x}": partial(draw_lines, rows, x, series, others, metrics)
-    }
-    pair, others = sorted(varied[:2], key=texts.__contains__), varied[2:]  # a number along x
-    are_few = not {*pair} & {*texts} and len(rows[others].drop_duplicates()) <= MOST_PANELS
-    if len(varied) == 2 or (len(varied) > 2 and are_few):
-        plan["heat_map"] = partial(draw_heat_map, rows, pair[0], pair[1], others, metrics[0])
-    return plan
-
-
-def pool_trials(rows: pd.DataFrame, found: Results, ways: Ways) -> pd.DataFrame:
+def pool_trials(rows: DataFrame, found: Results, ways: Ways) -> DataFrame:
     """Pool the jobs of each trial of a search into one row: medians, and nan for an objective that some job lacks.
 
     Parameters that differ within a trial, over which the search has averaged, are left out.
@@ -105,14 +97,14 @@ def pool_trials(rows: pd.DataFrame, found: Results, ways: Ways) -> pd.DataFrame:
 
 
 @rc_context(style.PAGE)
-def draw_lines(
-    rows: pd.DataFrame, x: str, series: str, others: list[str], metrics: list[str], labels: Labels, note: str
-) -> Figure:
-    """Draw medians over the seeds between their quartiles against ``x``, a line per value of ``series``.
+def draw_lines(rows: DataFrame, x: str, others: Names, metrics: Names, labels: Labels, note: str) -> Figure:
+    """Draw medians over the seeds between their quartiles against ``x``, a line per value of another parameter.
 
-    Each metric has a row of panels, each combination of the other parameters a column. Texts have no order: their
+    Each metric has a row of panels, each combination of the remaining parameters a column. Texts have no order: their
     medians are not joined.
     """
+    series = next((name for name in others if _is_text(rows[name])), others[0] if others else "")
+    others = [name for name in others if name != series]
     parts, levels, looks = _split(rows, others, labels), _levels(rows[x]), _choose_looks(rows, series)
     height = 1.2 + 1.45 * len(metrics)
     figure, axes = style.page(len(metrics), len(parts), height, sharex=True, sharey="row")
@@ -136,13 +128,13 @@ def draw_lines(
                 ax.axhline(NOMINAL, color=style.BASELINE, linestyle="--", linewidth=0.8, zorder=0)
                 values = np.append(values, NOMINAL)
             style.scale_axis(ax.yaxis, values)
-    what = "Medians over the seeds between their quartiles"
-    hidden = [_tell_hidden(rows, others, MOST_PANELS), _tell_hidden(rows, [series] if series else [], MOST_LINES)]
-    return _finish(figure, labels.get(series, ""), note, what, *hidden)
+    n_settings, n_shown = len(rows[[*others, series]].drop_duplicates()) if series else 1, len(parts) * len(looks)
+    hidden = f"{n_shown} of {n_settings} lines have room" if n_shown < n_settings else ""
+    return _finish(figure, labels.get(series, ""), note, "Medians over the seeds between their quartiles", hidden)
 
 
 @rc_context(style.PAGE)
-def draw_points(rows: pd.DataFrame, xs: list[str], metrics: list[str], ways: Ways, labels: Labels, note: str) -> Figure:
+def draw_points(rows: DataFrame, xs: Names, metrics: Names, ways: Ways, labels: Labels, note: str) -> Figure:
     """Draw metrics of every job or trial over each of ``xs``; over the number of the trial with the best so far."""
     n_columns = min(len(xs), MOST_PANELS)
     n_rows = math.ceil(len(xs) / n_columns) * len(metrics)
@@ -160,9 +152,7 @@ def draw_points(rows: pd.DataFrame, xs: list[str], metrics: list[str], ways: Way
 
 
 @rc_context(style.PAGE)
-def draw_heat_map(
-    rows: pd.DataFrame, x: str, y: str, others: list[str], metric: str, labels: Labels, note: str
-) -> Figure:
+def draw_heat_map(rows: DataFrame, x: str, y: str, others: Names, metric: str, labels: Labels, note: str) -> Figure:
     """Draw the median of a metric over two parameters, a map per combination of the others; gaps are grey."""
     parts, across, up = _split(rows, others, labels), _levels(rows[x]), _levels(rows[y])
     figure, axes = style.page(1, len(parts), 1.6 + min(0.7 + 0.24 * len(up), 3.2), sharex=True, sharey=True)
@@ -186,7 +176,7 @@ def draw_heat_map(
 
 @rc_context(style.PAGE)
 def draw_front(
-    rows: pd.DataFrame, settings: list[str], error: str, costs: list[str], ways: Ways, labels: Labels, note: str
+    rows: DataFrame, settings: Names, error: str, costs: Names, ways: Ways, labels: Labels, note: str
 ) -> Figure:
     """Draw the median error of each setting against each median cost, and list those that no other one beats."""
     medians = pool(rows, settings, [error, *costs])[0.5].reset_index()
@@ -215,7 +205,7 @@ def draw_front(
     return _finish(figure, "", note, "Line: settings that no other one beats in both, listed below")
 
 
-def find_front(settings: pd.DataFrame, error: str, cost: str, ways: Ways) -> pd.DataFrame:
+def find_front(settings: DataFrame, error: str, cost: str, ways: Ways) -> DataFrame:
     """Find the settings that no other one beats in error and cost, by rising cost.
 
     One beats another if it is at least as good in both and better in one, so that equal settings are all on the
@@ -259,23 +249,18 @@ def _label(variable: xr.DataArray) -> str:
     return f"{words} [{unit}]" if unit else words
 
 
-def _split(rows: pd.DataFrame, columns: list[str], labels: Labels) -> dict[str, pd.DataFrame]:
+def _split(rows: DataFrame, columns: list[str], labels: Labels) -> dict[str, DataFrame]:
     """Split rows by the values of some columns, and give each part a title; at most as many as there is room for."""
     if not columns:
         return {"": rows}
     parts = {}
     for values, part in rows.groupby(columns, observed=True):
-        title = ",\n".join(f"{labels[name]}: {_text(value)}" for name, value in zip(columns, values, strict=True))
-        parts[title] = part
+        pairs = zip(columns, values, strict=True)
+        parts[",\n".join(f"{labels[name]}: {_text(value)}" for name, value in pairs)] = part
     return dict(list(parts.items())[:MOST_PANELS])
 
 
-def _tell_hidden(rows: pd.DataFrame, columns: list[str], most: int) -> str:
-    n = len(rows[columns].drop_duplicates()) if columns else 1
-    return f"{most} of {n} values of {', '.join(columns)} are shown" if n > most else ""
-
-
-def _choose_looks(rows: pd.DataFrame, series: str) -> dict[Any, dict[str, Any]]:
+def _choose_looks(rows: DataFrame, series: str) -> dict[Any, dict[str, Any]]:
     """Choose colour and marker of each value of a parameter: criteria have their own."""
     if not series:
         return {"": {"color": style.BLUE, "marker": "o"}}

@@ -233,7 +233,7 @@ def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch)
     """Only jobs that lack a key are asked for it; an unfinished one takes what the others agree in."""
     planned = [*BUDGETS, *PLAIN, *({"seed": seed, "reduction": "prior_entropy"} for seed in (0, 1))]
     options = {"failed": (7,), "skip": (9,), "reduction": "mean_relevance"}
-    configuration = {"budget": 100, "reduction": {"a": 1}, "seed": 5}
+    configuration = {"budget": 100, "reduction": {"a": 1}, "seed": 5}  # what a job names counts
     _, found = read(write_several(tmp_path / "s", planned, lambda values: configuration, **options))
     assert found["smse"].dims == ("seed", "budget", "reduction")
     assert found["budget"].values.tolist() == [20, 30, 40, 100]
@@ -243,22 +243,20 @@ def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch)
     assert "command" not in found.attrs
     asked, header = [], store.header
     monkeypatch.setattr(store, "header", lambda path: asked.append(int(path.parent.name)) or header(path))
-    planned = [*BUDGETS, *PLAIN, {"seed": 2}]
-    folder = write_several(tmp_path / "two", planned, lambda values: {"budget": 100 + values["seed"]}, skip=(8,))
+    named = {"noise.std": 0.5, "flag": True, "key": 1, "noise.b": 1, "budget": 5}
+    planned = [{"seed": 0} | named, {"seed": 1}, {"seed": 2}, {"seed": 3}]
+    folder = write_several(
+        tmp_path / "two",
+        planned,
+        lambda values: {"noise": {"std": None}, "flag": False, "key": {"a": 1}, "budget": 100 + values["seed"]},
+        skip=(3,),
+    )
     _, found = read(folder)
-    assert asked == [6, 7]
-    assert found["smse"].dims == ("job",), "the others do not agree"
-    np.testing.assert_array_equal(found["budget"], [20, 20, 30, 30, 40, 40, 100, 101, np.nan])
-
-
-def test_what_is_taken_from_a_configuration(tmp_path):
-    """Numbers, texts, flags and null; neither a node nor what is not there."""
-    configuration = {"noise": {"std": None}, "flag": False, "key": {"a": 1}, "budget": 3.5}
-    named = {"seed": 0, "noise.std": 0.5, "flag": True, "key": 1, "noise.b": 1, "budget": 5}
-    _, found = read(write_several(tmp_path / "s", [named, {"seed": 1}], lambda values: configuration))
-    taken = [found[name].values[1] for name in ("std", "flag", "budget", "key", "b")]
-    assert taken[:3] == ["null", "false", 3.5]
-    assert np.isnan(taken[3:]).all()
+    assert asked == [1, 2]
+    assert found["smse"].dims == ("job",), "they do not agree"
+    np.testing.assert_array_equal(found["budget"], [5, 101, 102, np.nan])
+    assert [found[name].values[1] for name in ("std", "flag")] == ["null", "false"]
+    assert np.isnan([found[name].values[1] for name in ("key", "b")]).all(), "a node, or nothing"
 
 
 def test_two_real_commands_in_one_folder(tmp_path):
