@@ -195,19 +195,20 @@ def _append_records(file: netCDF4.Dataset, found: Results, dataset: xr.Dataset, 
     records = list(_find_records(found, dataset))
     for path, output, cell in tqdm(records, unit=" records", disable=None, mininterval=0.2):
         record = read_record(path, output)
-        length, known = (
-            record.sizes.get("sample", 0),
-            [str(name) for name in record if record[name].dims == ("sample",)],
-        )
+        known = [str(name) for name in record if record[name].dims == ("sample",)]
         check_names("records", names, known, f"{path} has no")
+        length = record.sizes["sample"]
         if "sample" not in file.dimensions:
             file.createDimension("sample", length)
             chunks = [*(1 for _ in dims[1:]), min(length, store.CHUNK_VALUES)]
             for name in names:
-                variable = file.createVariable(
-                    f"record_{name}", float, dims, "zlib", fletcher32=True, chunksizes=chunks, fill_value=np.nan
-                )
-                about = record[name].attrs
+                storage: dict[str, Any] = {
+                    "compression": "zlib",
+                    "fletcher32": True,
+                    "chunksizes": chunks,
+                    "fill_value": np.nan,
+                }
+                variable, about = file.createVariable(f"record_{name}", float, dims, **storage), record[name].attrs
                 variable.setncatts({key: about[key] for key in ("units", "long_name") if key in about})
         if length != (expected := len(file.dimensions["sample"])):
             told = f"expected records of the same length, {expected} samples, got {length} in {path}"

@@ -175,12 +175,10 @@ def draw_heat_map(rows: DataFrame, x: str, y: str, others: Names, metric: str, l
 
 
 @rc_context(style.PAGE)
-def draw_front(
-    rows: DataFrame, settings: Names, error: str, costs: Names, ways: Ways, labels: Labels, note: str
-) -> Figure:
+def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, ways: Ways, labels: Labels, note: str) -> Figure:
     """Draw the median error of each setting against each median cost, and list those that no other one beats."""
-    medians = pool(rows, settings, [error, *costs])[0.5].reset_index()
-    series = next((name for name in settings if _is_text(rows[name])), settings[0])
+    medians = pool(rows, by, [error, *costs])[0.5].reset_index()
+    series = next((name for name in by if _is_text(rows[name])), by[0])
     looks = _choose_looks(rows, series)
     figure, axes = style.page(1, len(costs), 4.6)
     tables = []
@@ -192,7 +190,7 @@ def draw_front(
         side = "steps-post" if _sign(cost, ways) > 0 else "steps-pre"  # between two settings: what the worse one costs
         ax.plot(front[cost], front[error], color="black", linewidth=0.8, drawstyle=side, zorder=1)
         listed = front.iloc[_spread_out(len(front), MOST_LISTED)]
-        table = listed[[*settings, error, cost]].map(_text).rename(columns=labels)
+        table = listed[[*by, error, cost]].map(_text).rename(columns=labels)
         table.insert(0, "", np.arange(1, len(listed) + 1).astype(str))
         tables.append(to_text(table))
         for place, numbers in table[""].groupby([listed[cost], listed[error]]):  # equal settings share a place

@@ -3,6 +3,7 @@
 import logging
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -63,12 +64,11 @@ def run(config: DictConfig, folder: Path) -> None:
     log.info("Results: %s, sweep.csv and sweep.md", output / "sweep.nc")
 
 
-def _names_of(value: object) -> list[str] | None:
+def _names_of(value: Any) -> list[str] | None:
     """Names that a configuration lists, or the one that it names; None for none."""
-    given = OmegaConf.to_object(value) if OmegaConf.is_list(value) else value
-    if given is None:
-        return None
-    return [str(name) for name in given] if isinstance(given, list) else [str(given)]
+    if value is None or OmegaConf.is_list(value):
+        return None if value is None else [str(name) for name in value]
+    return [str(value)]
 
 
 def _refuse_empty(found: Results) -> None:

@@ -61,15 +61,13 @@ def _medians(found: Results, dataset: xr.Dataset) -> str:
     times = [name for name in shown if name in found.measured]
     rows = pd.concat([select_rows(found, dataset, output, times).assign(output=output) for output in found.numbers])
     by = [*others, "output"]
-    pooled, is_done = (
-        pool(rows, by, shown),
-        (rows["status"] == "done").groupby([rows[name] for name in by], observed=True, dropna=False),
-    )
+    pooled = pool(rows, by, shown)
+    done = (rows["status"] == "done").groupby([rows[name] for name in by], observed=True, dropna=False)
     table = pd.DataFrame(index=pooled.index)
     for name in shown:
         quartiles = zip(*(pooled[level][name] for level in (0.25, 0.5, 0.75)), strict=True)
         table[name] = [_spread_text(*levels) for levels in quartiles]
-    table["done"] = [f"{n}/{size}" for n, size in zip(is_done.sum(), is_done.size(), strict=True)]
+    table["done"] = [f"{n}/{size}" for n, size in zip(done.sum(), done.size(), strict=True)]
     table = table.reset_index()[[*others, *(["output"] if found.outputs else []), *shown, "done"]].astype(object)
     what = "seeds" if len(others) < len(found.parameters) else "jobs"
     units = {name: dataset[name].attrs.get("units", "1") for name in shown}

@@ -17,7 +17,7 @@ if PLAIN:
     pytest.skip("figures are drawn alike without the compiler", allow_module_level=True)
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
-CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")
+CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette
 METRICS = {
     "smse": ("smse",),
     "n_revised": ("n_revised",),
