@@ -201,14 +201,10 @@ def _append_records(file: netCDF4.Dataset, found: Results, dataset: xr.Dataset, 
         if "sample" not in file.dimensions:
             file.createDimension("sample", length)
             chunks = [*(1 for _ in dims[1:]), min(length, store.CHUNK_VALUES)]
+            packed: dict[str, Any] = {"compression": "zlib", "fletcher32": True, "fill_value": np.nan}
             for name in names:
-                storage: dict[str, Any] = {
-                    "compression": "zlib",
-                    "fletcher32": True,
-                    "chunksizes": chunks,
-                    "fill_value": np.nan,
-                }
-                variable, about = file.createVariable(f"record_{name}", float, dims, **storage), record[name].attrs
+                variable = file.createVariable(f"record_{name}", float, dims, chunksizes=chunks, **packed)
+                about = record[name].attrs
                 variable.setncatts({key: about[key] for key in ("units", "long_name") if key in about})
         if length != (expected := len(file.dimensions["sample"])):
             told = f"expected records of the same length, {expected} samples, got {length} in {path}"

@@ -284,7 +284,7 @@ def test_a_command_only_if_it_plans_exactly_these_jobs(tmp_path):
 
 TIMED = """aaab/    / ## /2 of 4
 aaaa/ x  /  ##/2 of 4
--aaa/ xx /   #/2 of 3
+Aaaa/  x /   #/2 of 3
 aabb/xxxx/ # #/2 of 4
 abcd/  xx/####/each was the first
 ..../x   / ###/1 of 4
@@ -293,10 +293,10 @@ abcd/  xx/####/each was the first
 
 @pytest.mark.parametrize("marks", TIMED.splitlines())
 def test_jobs_that_did_something_else_do_not_count(marks):
-    """Process (. is unknown, - a job that has failed), whether it simulated, whether its time counts, and why not."""
+    """Process (. unknown, upper case of a failed job), whether it simulated, whether its time counts, and why not."""
     processes, simulated, counts, told = marks.split("/")
-    process = pd.Series([(None, None) if mark == "." else ("here", mark) for mark in processes])
-    done = pd.Series([mark != "-" for mark in processes])
+    process = pd.Series([(None, None) if mark == "." else ("here", mark.lower()) for mark in processes])
+    done = pd.Series([not mark.isupper() for mark in processes])
     timed, text = find_comparable_times(done, process, np.array([mark == "x" for mark in simulated]))
     assert "".join("#" if one else " " for one in timed) == counts
     assert told in text if told else not text
