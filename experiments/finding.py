@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from experiments import job_file
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
 from experiments.summary import Evidence
-from experiments.validation.identified import Trial
+from experiments.validation.report import TestValidation
 from experiments.validation.report import writers as report_writers
 from experiments.written import write_every
 from sysid import store
@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
     evidence: Evidence
     summary: dict[str, Any]
-    trial: Trial
+    trial: TestValidation
 
 
 def content_of(finding: Finding) -> Content:

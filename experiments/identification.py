@@ -26,7 +26,7 @@ from experiments.progress import Progress
 from experiments.recorded import recorded_source
 from experiments.source import Source
 from experiments.summary import Evidence, summarise, tell
-from experiments.validation.identified import NO_TRIAL, trial_of
+from experiments.validation.report import TestValidation, validate_on_test
 from sysid import Identification, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
 from sysid.stream import NOT_PREDICTED, Block
 
@@ -80,13 +80,13 @@ def identified(config: DictConfig, folder: Path, keep: Callable[[Finding], None]
     blocks: list[Block] = []
     with clock("loop"):
         stopped = stream(source, identification, window, blocks)
-    trial = NO_TRIAL
+    trial = TestValidation()
     try:
         with deferred_interrupt(), clock("validation"):
             evidence = gather(source, identification, window, blocks, stopped)
         if stopped is None:
             with clock("free_run"):
-                trial = trial_of(config, source, identification.model)
+                trial = validate_on_test(config, source, identification.model)
     except KeyboardInterrupt as reason:
         stopped = reason
     with deferred_interrupt():

@@ -13,8 +13,7 @@ from experiments.finding import Finding, content_of
 from experiments.interrupt import deferred_interrupt
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of
 from experiments.source import Source
-from experiments.validation.identified import Trial, tell_free_run, trial_of
-from experiments.validation.report import write
+from experiments.validation.report import TestValidation, tell_free_run, validate_on_test, write
 from sysid import JointModel, Model, Narx
 
 log = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, contents: Mappin
     lean = _is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)
-    trial = trial_of(config, source, joint)
+    trial = validate_on_test(config, source, joint)
     with deferred_interrupt():
         _write_job(config, folder, _with_trial(contents, trial), partial=False)
     if trial.report is not None:
@@ -100,7 +99,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, contents: Mappin
     log.info("Joint model of %s: %s", ", ".join(contents), folder / (job_file.FILE if lean else "model.nc"))
 
 
-def _with_trial(contents: Mapping[str, Content], trial: Trial) -> dict[str, Content]:
+def _with_trial(contents: Mapping[str, Content], trial: TestValidation) -> dict[str, Content]:
     """The contents, whose summaries say what the free run of the joint model found about their output."""
     found: dict[str, Any] = {} if trial.report is None else trial.report.content["free_run"]
     return {

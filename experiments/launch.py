@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import json
 import logging
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -67,7 +68,14 @@ def launch(module: str, config: DictConfig) -> float | None:
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)
+        remove_unused(Path(hydra.runtime.output_dir), f"{hydra.job.name}.log")
         raise SystemExit(1) from None
+
+
+def remove_unused(folder: Path, log_file: str) -> None:
+    """Remove the folder of a run that was refused, unless it holds more than Hydra writes before a run."""
+    if {path.name for path in folder.iterdir()} <= {".hydra", log_file}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep_name(command: str, overrides: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from experiments.plain import plain
 from experiments.source import Source
-from experiments.validation.identified import Trial, tell_free_run
+from experiments.validation.report import TestValidation, tell_free_run
 from sysid import Always, Estimate, Identification, LagWindow, Prediction, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Evidence:
         return [] if adaptation is None else adaptation.estimates
 
 
-def summarise(config: DictConfig, evidence: Evidence, times: dict[str, Any], trial: Trial) -> dict[str, Any]:
+def summarise(config: DictConfig, evidence: Evidence, times: dict[str, Any], trial: TestValidation) -> dict[str, Any]:
     """Summary as plain numbers, texts, lists and dicts; None where there is no number.
 
     Whatever differs from one run to the next of the same code and settings stands in its `times`.

@@ -8,9 +8,9 @@ import pytest
 from running import ROOT, said
 from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
-from experiments.validation.options import Options
-from experiments.validation.region import departures
-from experiments.validation.warning import _shortest
+from experiments.launch import remove_unused
+from experiments.validation.assessment import plan_cases
+from experiments.validation.warnings import find_outside, find_shortest_band
 from sysid import ConstantMean, Model, OnlineGP, SquaredExponential, Validation
 from sysid.store import read, write
 
@@ -59,7 +59,7 @@ def refused(folder, *overrides):
         (["left_out=3"], ["left_out", "list", "3"]),
         (["data.inputs=[w]"], ["w", "column"]),
         (["data.test=[]"], ["data.test=<file>"]),
-        (["seed=-1"], ["seed", ">= 0"]),
+        (["seed=-1"], ["seed", "at least 0"]),
         (["figures=maybe"], ["figures", "true or false"]),
         (["propagation=pathwise", "propagation.n_samples=1"], ["n_samples", "at least 2"]),
         (["data=simulated", "system=none"], ["nothing to validate on", "data=", "system="]),
@@ -81,8 +81,7 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(overrides, words, cas
         assert word in message, message
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["y", "u"])
+@pytest.mark.parametrize(("name", "value"), [("y", np.nan), ("u", np.inf)])
 def test_values_that_are_not_finite(name, value, case, tmp_path):
     values = signals(50, 1)[name].copy()
     values[20] = value
@@ -100,34 +99,9 @@ def test_a_model_file_cut_short(case, tmp_path):
         assert "model.nc" in refused(tmp_path / "run", *fitting)
 
 
-def test_a_model_file_with_a_flipped_byte_among_its_points(case, tmp_path):
+def test_a_model_file_with_an_edited_kernel(case, tmp_path):
     path, _, fitting = case
-    content = bytearray(path.read_bytes())
-    place = bytes(content).index(read(path, kind="model")["inputs"].values.tobytes())
-    content[place + 5] ^= 1
-    path.write_bytes(bytes(content))
-    assert "model.nc" in refused(tmp_path / "run", *fitting)
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        (lambda data: data.assign_attrs(narx=data.attrs["narx"].replace('"u": [1]', '"u": [1, 2]')), "features"),
-        (lambda data: data.assign_attrs(narx=data.attrs["narx"].replace('"y"', '"q"', 1)), "q"),
-        (lambda data: data.assign_attrs(kernel="builtins.list"), "kernel"),
-        (lambda data: data.drop_vars("weights"), "weights"),
-        (lambda data: {k: v for k, v in data.attrs.items() if k != "origin"}, "origin"),
-    ],
-    ids=["lags", "names", "kernel", "array", "origin"],
-)
-def test_an_edited_model_file(change, word, case, tmp_path):
-    path, _, fitting = case
-    data = read(path, kind="model")
-    changed = change(data)
-    if isinstance(changed, dict):
-        kept, changed = changed, data.copy()
-        changed.attrs = kept
-    write(changed, path, kind="model")
+    write(read(path, kind="model").assign_attrs(kernel="builtins.list"), path, kind="model")
     assert "model.nc" in refused(tmp_path / "run", *fitting)
 
 
@@ -155,12 +129,10 @@ def test_a_model_of_one_of_two_outputs_cannot_be_simulated(tmp_path):
     assert "one model for each" in message
 
 
-def test_options_check_themselves():
-    assert Options(horizons=[10, 2]).horizons == (1, 2, 10)
-    assert [case.window for case in Options(horizons=(), windows=(5, 50)).cases(7)] == [5, 5, 50, 50]
-    assert [case.horizon for case in Options(horizons=()).cases(7)] == [1, None]
-    with pytest.raises(ValueError, match="horizons"):
-        Options(horizons=[-1])
+def test_cases_are_every_horizon_after_every_window():
+    cases = plan_cases([10, 2], [5, 50], 7)
+    assert [tuple(case) for case in cases] == [(h, w) for w in (5, 50) for h in (1, 2, 10, None)]
+    assert [tuple(case) for case in plan_cases(3, None, 7)] == [(1, 7), (3, 7), (None, 7)]
 
 
 def grown(one, gain):
@@ -212,18 +184,16 @@ def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
 def test_regressors_are_outside_where_a_feature_or_everything_is_new():
     one = model()
     points = one.scaling.inverse(one.gp.inputs)
-    inside = departures(one, points)
-    assert (inside.n, inside.n_regressors, inside.farthest) == (0, len(points), None)
+    inside = find_outside(one, points)
+    assert (inside.n, inside.n_regressors, inside.feature) == (0, len(points), None)
     far = points.copy()
     far[3, 2] = points[:, 2].max() + 0.06 * np.ptp(points[:, 2])
     far[4, 0] = points[:, 0].min() - 0.04 * np.ptp(points[:, 0])
     far[5] = np.nan
-    found = departures(one, far)
+    found = find_outside(one, far)
     assert (found.n, found.n_regressors) == (1, len(points) - 1)
-    assert found.farthest.feature == "u[k-1]"
-    assert found.farthest.farthest == far[3, 2]
-    assert found.farthest.high == pytest.approx(points[:, 2].max())
-    assert found.share == 1 / found.n_regressors
+    assert (found.feature, found.farthest) == (2, far[3, 2])
+    assert (found.low, found.high) == pytest.approx((points[:, 2].min(), points[:, 2].max()))
 
 
 def test_regressors_are_outside_between_points_that_say_nothing_about_them():
@@ -231,9 +201,9 @@ def test_regressors_are_outside_between_points_that_say_nothing_about_them():
     points, targets = one.gp.inputs, one.gp.targets
     narrow = OnlineGP(SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14).fit(points, targets)
     far = one.scaling.inverse(points.mean(axis=0, keepdims=True))
-    found = departures(Model(one.narx, one.scaling, one.mean, narrow, one.origin), far)
-    assert (found.n, found.farthest) == (1, None)
-    assert departures(one, far).n == 0
+    found = find_outside(Model(one.narx, one.scaling, one.mean, narrow, one.origin), far)
+    assert (found.n, found.feature) == (1, None)
+    assert find_outside(one, far).n == 0
 
 
 @pytest.mark.parametrize(
@@ -246,7 +216,7 @@ def test_regressors_are_outside_between_points_that_say_nothing_about_them():
     ],
 )
 def test_a_band_falls_short_by_more_than_a_tenth(coverage, expected):
-    found = _shortest(Validation(*[0.0] * 7, *coverage, n=10, window=2))
+    found = find_shortest_band(Validation(*[0.0] * 7, *coverage, n=10, window=2))
     assert found == (None if expected is None else pytest.approx(expected))
 
 
@@ -271,14 +241,24 @@ def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
     assert content["free_run"]["n_filled"] == 1
 
 
-def test_a_mistake_ends_in_a_line_and_exit_code_1(case, tmp_path):
-    command = [sys.executable, "-m", "experiments.validate", f"hydra.run.dir={tmp_path / 'run'}"]
-    for overrides, words in (
-        ([*case[2], "model=no.nc"], ["Error: no file no.nc"]),
-        ([*case[2], "+windwos=[5]"], ["unknown configuration key 'windwos'", "did you mean 'windows'"]),
+def test_a_mistake_ends_in_a_line_and_leaves_no_folder(case, tmp_path):
+    for name, overrides, words in (
+        ("missing", [*case[2], "model=no.nc"], ["Error: no file no.nc"]),
+        ("unknown", [*case[2], "+windwos=[5]"], ["unknown configuration key 'windwos'", "did you mean 'windows'"]),
     ):
-        process = subprocess.run([*command, *overrides], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        command = [sys.executable, "-m", "experiments.validate", f"hydra.run.dir={tmp_path / name}", *overrides]
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert process.returncode == 1
         assert "Traceback" not in said(process)
         for word in words:
             assert word in said(process)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
+    for name, kept in (("notes.txt", True), ("validate.log", False)):
+        folder = tmp_path / name
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / name).write_text("mine")
+        remove_unused(folder, "validate.log")
+        assert folder.exists() == kept
