@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.build import choice
+from experiments.options import choice
 from experiments.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole

@@ -3,9 +3,10 @@
 import hydra
 from omegaconf import DictConfig
 
-from experiments.launch import CONF, launch
+from experiments.launch import CONF, command, launch
 
 
+@command
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="benchmark")
 def main(config: DictConfig) -> float | None:
     """Run the benchmarks; the exit code does not depend on the times."""

@@ -1,17 +1,15 @@
 """The one place where configuration becomes objects."""
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig
 
+from experiments.mistake import is_bug_of_ours
 from sysid.model.description import public_name
-
-Choice = TypeVar("Choice", bound=Enum)
 
 BASELINES = "experiments.generation.baselines"
 #: modules of this package whose classes a configuration may name
@@ -59,6 +57,8 @@ def _instance(description: Any, where: str) -> Any:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
+        if is_bug_of_ours(cause) and not isinstance(cause, OSError):
+            raise cause from None
         raise ValueError(f"{where}: {cause}") from error
 
 
@@ -135,18 +135,3 @@ def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
                 f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run: "
                 f"trust it on the command line with +trusted=[{module}], if you know what it does"
             )
-
-
-def choice(option: str, choices: type[Choice], value: Any) -> Choice:
-    """Member of an enumeration by its value.
-
-    Raises
-    ------
-    ValueError
-        With the values there are.
-    """
-    try:
-        return choices(value)
-    except ValueError:
-        names = ", ".join(member.value for member in choices)
-        raise ValueError(f"{option} must be one of {names}, got {value!r}") from None

@@ -6,9 +6,10 @@ import hydra
 from omegaconf import DictConfig
 
 from experiments.collection.argument import with_folder
-from experiments.launch import CONF, launch
+from experiments.launch import CONF, command, launch
 
 
+@command
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="collect")
 def collect(config: DictConfig) -> None:
     """Collect one sweep."""

@@ -8,9 +8,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.launch import CONF, launch
+from experiments.launch import CONF, command, launch
 
 
+@command
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="generate")
 def main(config: DictConfig) -> float | None:
     """Simulate, write the folder; returns the free-run noise floor of the first output."""

@@ -1,36 +1,38 @@
-"""One identification from end to end: simulate, identify online, validate, store, draw, tell."""
+"""Identification from end to end: simulate or read, identify online, validate, store, draw, report."""
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.cache.cache import Cache, cache_of, counts_of
 from experiments.cache.key import learning_code
 from experiments.cache.replay import replayed_source
 from experiments.cache.trained import CachedTraining
-from experiments.finding import Finding, content_of, write
 from experiments.interrupt import deferred_interrupt
-from experiments.job_file import is_multirun, outputs_of
+from experiments.job_file import Outputs, attributes_of, is_multirun, outputs_of
 from experiments.launch import Stopped
-from experiments.live import live_source
+from experiments.mistake import is_mistake
 from experiments.progress import Progress
-from experiments.recorded import recorded_source
-from experiments.source import Source
-from experiments.summary import Evidence, summarise, tell
-from experiments.validation.report import TestValidation, validate_on_test
-from sysid import Identification, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
-from sysid.stream import NOT_PREDICTED, Block
+from experiments.results import Result
+from experiments.sources import Source, live_source, recorded_source
+from experiments.summary import summarise, tell
+from experiments.validation.report import tell_free_run, validate_on_test
+from experiments.validation.report import write as write_report
+from sysid import Identification, JointModel, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
+from sysid.stream import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
+ALL = "all"  # value of narx.target: every output of the source
 
 
 @dataclass
@@ -41,61 +43,78 @@ class Clock:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Time a part."""
+        """Time a part; its times add up."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def run(config: DictConfig, folder: Path) -> float:
-    """Identify, validate and write everything to the folder; returns the SMSE of the validation part.
+    """Identify the outputs that ``narx.target`` names; returns the (largest) SMSE of the validation part.
+
+    With a list, or ``all``, every output is identified from the same samples into a folder of its name; the joint
+    model, and its validation in free run if there is a test record, lie in `folder`. Lean outputs are one file.
 
     Raises
     ------
+    ValueError
+        What the configuration cannot mean, before anything is identified.
     Stopped
         After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked partial.
     """
-    return identified(config, folder, lambda finding: write(config, folder, finding, content_of(finding)))
-
-
-def identified(config: DictConfig, folder: Path, keep: Callable[[Finding], None]) -> float:
-    """Identify and validate, and hand what was found to `keep`; returns the SMSE of the validation part.
-
-    Raises
-    ------
-    Stopped
-        As `run`; what was found so far has been kept.
-    """
-    clock = Clock()
+    check_values(config)
+    clock, cache, named = Clock(), cache_of(config), config.narx.get("target", "")
     with clock("setup"):
-        check_values(config)
-        cache = cache_of(config)
         source = source_of(config, cache)
+    if named == ALL or isinstance(named, ListConfig):
+        targets = list(source.outputs) if named == ALL else [str(name) for name in named]
+        _check_targets(config, source, targets)
+        if len(targets) > 1:
+            return _run_joint(config, folder, source, cache, targets)
+        config = _for_output(config, targets[0], validate=True)
+    result = identify(config, source, cache, clock)
+    _keep(config, folder, result)
+    return _score(result)
+
+
+def identify(config: DictConfig, source: Source, cache: Cache | None, clock: Clock) -> Result:
+    """Identify one output from a source at its start, and judge the model.
+
+    What ends it early, once there is something to keep, stands in the result.
+    """
+    with clock("setup"):
         identification = prepare(config, source, cache)
         window = LagWindow(identification.narx)
         training = identification.settings.training
         source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
-    blocks: list[Block] = []
+    records: list[np.ndarray] = []
     with clock("loop"):
-        stopped = stream(source, identification, window, blocks)
-    trial = TestValidation()
+        stopped = stream(source, identification, window, records)
     try:
         with deferred_interrupt(), clock("validation"):
-            evidence = gather(source, identification, window, blocks, stopped)
+            result = judge(source, identification, window, records, stopped)
         if stopped is None:
             with clock("free_run"):
-                trial = validate_on_test(config, source, identification.model)
+                result.trial = validate_on_test(config, source, identification.model)
     except KeyboardInterrupt as reason:
-        stopped = reason
+        result.interrupted = reason
+    result.summary = summarise(config, result, clock.seconds | counts_of(cache))
+    return result
+
+
+def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
+    """Write a result and report it; then say what ended it early."""
     with deferred_interrupt():
-        summary = summarise(config, evidence, clock.seconds | counts_of(cache), trial)
-        keep(Finding(evidence, summary, trial))
-        tell(summary, evidence, folder)
-    if stopped is not None:
-        raise_early_end(stopped, folder)
-    return float("nan") if summary["smse"] is None else float(summary["smse"])
+        results.write(config, folder, result, in_job=in_job)
+        tell(result, folder)
+    if (reason := result.stopped or result.interrupted) is not None:
+        raise_early_end(reason, folder)
+
+
+def _score(result: Result) -> float:
+    return float("nan") if result.summary["smse"] is None else float(result.summary["smse"])
 
 
 def raise_early_end(reason: BaseException, folder: Path) -> None:
@@ -103,10 +122,94 @@ def raise_early_end(reason: BaseException, folder: Path) -> None:
     where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
         raise Stopped(f"Run interrupted. {where}", 130)
-    if isinstance(reason, ArithmeticError | ValueError):
+    if is_mistake(reason):
         raise Stopped(f"Run stopped: {reason}. {where}", 1)
     log.error("Run stopped by an unexpected error. %s", where)
     raise reason
+
+
+def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | None, targets: list[str]) -> float:
+    """Identify several outputs from the same samples, then join their models."""
+    lean = _is_lean(config)
+    found: dict[str, Result] = {}
+    try:
+        for target in targets:
+            log.info("Output %s", target)
+            source.restart()
+            single = _for_output(config, target, validate=False)
+            found[target] = result = identify(single, source, cache, Clock())
+            own = folder if lean else folder / target
+            own.mkdir(exist_ok=True)
+            _keep(single, own, result, in_job=False)
+    except BaseException:
+        with deferred_interrupt():
+            _write_job(config, folder, found, partial=True)
+        raise
+    _conclude(config, source, folder, found)
+    return max(map(_score, found.values()))
+
+
+def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str, Result]) -> None:
+    """Join the models, validate them in free run, write both and report them."""
+    models = [result.identification.model for result in found.values()]
+    joint = JointModel(tuple(model for model in models if model is not None))
+    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
+    lean = _is_lean(config)
+    if not lean:
+        joint.save(folder / "model.nc", attributes=attributes)
+    trial = validate_on_test(config, source, joint)
+    measures = {} if trial.report is None else trial.report.content["free_run"]
+    for target, result in found.items():
+        result.summary["free_run"] = measures.get(target)
+        result.summary["warnings"] += trial.notes
+    with deferred_interrupt():
+        _write_job(config, folder, found, partial=False)
+    if trial.report is not None:
+        if not lean:
+            write_report(trial.report, folder, attributes, figures=config.figures)
+        for target, measured in measures.items():
+            log.info("Output %s", target)
+            tell_free_run(measured)
+    for note in trial.notes:
+        log.warning("Note: %s", note)
+    log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))
+
+
+def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], *, partial: bool) -> None:
+    """Write what was found to the file of the job, if there is to be one."""
+    if found and (_is_lean(config) or is_multirun()):
+        contents = {target: result.content for target, result in found.items()}
+        job_file.write(contents, folder / job_file.FILE, attributes_of(config, partial=partial))
+
+
+def _is_lean(config: DictConfig) -> bool:
+    return outputs_of(config, multirun=is_multirun()) is Outputs.lean
+
+
+def _for_output(config: DictConfig, target: str, *, validate: bool) -> DictConfig:
+    """The configuration for one output."""
+    single = config.copy()
+    OmegaConf.set_readonly(single, False)
+    OmegaConf.update(single, "narx.target", target)
+    OmegaConf.update(single, "validate", validate and config.validate)
+    return single
+
+
+def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> None:
+    """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
+    if not targets or len(set(targets)) < len(targets):
+        raise ValueError(f"narx.target: expected each output once, or all, got {targets}")
+    lags: dict[str, Narx] = {}
+    for target in targets:
+        lags[target] = narx_of(_for_output(config, target, validate=False), source)
+    first = lags[targets[0]]
+    for target, narx in lags.items():
+        if narx.lags != first.lags or sorted(narx.output_names) != sorted(targets):
+            raise ValueError(
+                f"narx.target={targets}: to be simulated together the models need the same lags and a model for every "
+                f"output among them, got {dict(narx.lags)} for {target!r}; take narx=orders or narx=lags with lags of "
+                "all these outputs"
+            )
 
 
 def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
@@ -155,17 +258,16 @@ def narx_of(config: DictConfig, source: Source) -> Narx:
 
 
 def stream(
-    source: Source, identification: Identification, window: LagWindow, blocks: list[Block]
+    source: Source, identification: Identification, window: LagWindow, records: list[np.ndarray]
 ) -> BaseException | None:
-    """Run the loop, then see the rest; returns what ended it early, if there is something to keep."""
+    """Run the loop, collect records, see the rest; returns what ended it early, if there is something to keep."""
     names = {"outputs": source.outputs, "inputs": source.inputs}
     try:
         with Progress(source.n_samples) as progress:
-            for segment in source.segments():
+            for samples in source.segments():
                 window.reset()
-                samples = progress.count(segment.samples)
-                for block in learn_from(samples, identification, window, **names):
-                    blocks.append(block)
+                for block in learn_from(progress.count(samples), identification, window, **names):
+                    records.append(block.record)
                     progress.show(block)
             identification.finish()
             for _ in progress.count(source.finish()):
@@ -177,13 +279,13 @@ def stream(
     return None
 
 
-def gather(
+def judge(
     source: Source,
     identification: Identification,
     window: LagWindow,
-    blocks: list[Block],
+    records: list[np.ndarray],
     stopped: BaseException | None,
-) -> Evidence:
+) -> Result:
     """Predict what was not identified, by the final and by the initial model, and label everything."""
     narx = identification.narx
     rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
@@ -198,11 +300,11 @@ def gather(
         for name, model in (("final", identification.model), ("initial", identification.initial)):
             assert model is not None
             predicted[name] = model.predict(validation["regressor"].values)
-    return Evidence(
+    return Result(
         source=source,
         identification=identification,
         window=window,
-        record=np.concatenate([NOT_PREDICTED[:0], *(block.record for block in blocks)]),
+        record=np.concatenate([NOT_PREDICTED[:0], *records]),
         rows=rows,
         validation=validation,
         predicted=predicted["final"],

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.build import choice
+from experiments.options import choice
 from sysid import store
 from sysid.model.model_file import GROUP, JOB
 from sysid.model.result import squared_unit

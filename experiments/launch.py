@@ -1,36 +1,66 @@
-"""From a composed configuration to a running experiment: checks, quiet logs, readable errors, exit codes."""
+"""From the command line to a running experiment: checks, quiet logs, readable errors, exit codes."""
 
 import difflib
 import hashlib
 import importlib
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+
+from experiments.mistake import is_mistake
+from experiments.sweep.keys import check_added, explain
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-#: mistakes of a user, told in one line; anything else is a bug and keeps its traceback
-MISTAKES = (
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    OSError,
-    OmegaConfBaseException,
-)
-
 log = logging.getLogger(__name__)
+Main = Callable[[], Any]
+
+
+def command(main: Main) -> Main:
+    """Decorate the entry point of a command, already one of Hydra: own modules, and hints about misspelt names.
+
+    Modules in the current folder can be named in a configuration; the toolbox's own packages come before them.
+    """
+    name = main.__module__.rpartition(".")[2] if main.__module__ != "__main__" else Path(sys.argv[0]).stem
+
+    @wraps(main)
+    def run() -> Any:
+        sys.path.append(os.getcwd())
+        try:
+            return main()
+        except SystemExit as stop:
+            if stop.code == 1 and not HydraConfig.initialized() and (hint := _hint(name, sys.argv[1:])):
+                print(f"Error: {hint}", file=sys.stderr)
+            raise
+
+    return run
+
+
+def _hint(name: str, arguments: Sequence[str]) -> str:
+    """What is wrong with the overrides of a configuration that cannot be composed; empty if it is no name."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    try:
+        overrides = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config, loader = compose(name), GlobalHydra.instance().config_loader()
+            return explain(ValueError(""), overrides, config, loader)
+    except Exception:  # Hydra has said what it knows
+        return ""
 
 
 class Stopped(Exception):
@@ -51,6 +81,8 @@ def launch(module: str, config: DictConfig) -> float | None:
     single = hydra.mode == RunMode.RUN
     try:
         check_keys(config, str(hydra.job.config_name))
+        if single and (added := [text for text in hydra.overrides.task if text.startswith("+")]):
+            check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, Path(hydra.runtime.output_dir))
     except Stopped as stop:
         if not single:  # Ctrl-C ends the whole sweep, a mistake only its job
@@ -63,8 +95,8 @@ def launch(module: str, config: DictConfig) -> float | None:
             raise
         log.error("Interrupted before all results were written to %s", hydra.runtime.output_dir)
         raise SystemExit(130) from None
-    except MISTAKES as error:
-        if not single:
+    except Exception as error:
+        if not single or not is_mistake(error):
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, ListConfig
 
-from experiments.build import build, build_all, choice
-from experiments.duration import samples_of
+from experiments.build import build, build_all
+from experiments.options import choice, samples_of
 from simulators import (
     Controller,
     Excitation,

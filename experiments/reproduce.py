@@ -3,9 +3,10 @@
 import hydra
 from omegaconf import DictConfig
 
-from experiments.launch import CONF, launch
+from experiments.launch import CONF, command, launch
 
 
+@command
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="reproduce")
 def main(config: DictConfig) -> float | None:
     """Run the chosen studies; what an interrupted run has kept is not computed again."""

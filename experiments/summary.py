@@ -3,99 +3,66 @@
 import logging
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.plain import plain
-from experiments.source import Source
-from experiments.validation.report import TestValidation, tell_free_run
-from sysid import Always, Estimate, Identification, LagWindow, Prediction, standardised_mean_squared_error, validate
+from experiments.results import Result
+from experiments.validation.report import tell_free_run
+from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """Everything a run has produced."""
-
-    source: Source
-    identification: Identification
-    window: LagWindow
-    record: np.ndarray  # what became of each row of the identified part
-    rows: xr.Dataset | None  # lag data set of the whole trajectory
-    validation: xr.Dataset | None  # its rows after the identified part
-    predicted: Prediction  # of the final model for the validation rows
-    predicted_initial: Prediction  # of the model before the stream
-    stopped: BaseException | None
-
-    @property
-    def is_online(self) -> np.ndarray:
-        """Which rows of the identified part were predicted, as all after the initial ones."""
-        return ~np.isnan(self.record["mean"])
-
-    @property
-    def identified(self) -> xr.Dataset | None:
-        """Lag data set of the identified part."""
-        return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))
-
-    @property
-    def estimates(self) -> list[Estimate]:
-        """Estimates of the hyper-parameters during the stream."""
-        adaptation = self.identification.adaptation
-        return [] if adaptation is None else adaptation.estimates
-
-
-def summarise(config: DictConfig, evidence: Evidence, times: dict[str, Any], trial: TestValidation) -> dict[str, Any]:
+def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict[str, Any]:
     """Summary as plain numbers, texts, lists and dicts; None where there is no number.
 
     Whatever differs from one run to the next of the same code and settings stands in its `times`.
     """
     summary = {
-        "system": evidence.source.title,
-        "target": _target_name(evidence),
-        "target_unit": "" if evidence.rows is None else evidence.rows["target"].attrs.get("units", ""),
-        "partial": evidence.stopped is not None,
+        "system": result.source.title,
+        "target": _target_name(result),
+        "target_unit": "" if result.rows is None else result.rows["target"].attrs.get("units", ""),
+        "partial": result.stopped is not None,
         "seed": int(config.seed),
-        **_validation_scores(evidence),
-        **_stream_counts(evidence),
-        **_model_facts(evidence),
-        "free_run": None if trial.report is None else trial.report.content["free_run"],
+        **_validation_scores(result),
+        **_stream_counts(result),
+        **_model_facts(result),
+        "free_run": None if result.trial.report is None else result.trial.report.content["free_run"],
     }
-    summary["training"] = evidence.identification.report
-    training = evidence.identification.training_seconds
+    summary["training"] = result.identification.report
+    training = result.identification.training_seconds
     summary["times"] = {**times, "loop": times["loop"] - training, "training": training}
-    if evidence.identification.adaptation is not None:
-        summary["times"]["adaptation"] = sum(estimate.seconds for estimate in evidence.estimates)  # part of the loop
-    summary["warnings"] = _warnings(summary, evidence) + trial.notes
+    if result.identification.adaptation is not None:
+        summary["times"]["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
+    summary["warnings"] = _warnings(summary, result) + result.trial.notes
     return plain(summary)
 
 
-def _target_name(evidence: Evidence) -> str:
-    narx = evidence.identification.narx
+def _target_name(result: Result) -> str:
+    narx = result.identification.narx
     return narx.predict.describe(narx.target)
 
 
-def _validation_scores(evidence: Evidence) -> dict[str, Any]:
-    model, validation = evidence.identification.model, evidence.validation
+def _validation_scores(result: Result) -> dict[str, Any]:
+    model, validation = result.identification.model, result.validation
     target = np.zeros(0) if validation is None else validation["target"].values
     previous = np.zeros(0) if validation is None else validation["previous"].values
     noise = model.gp.noise_variance if model is not None else math.nan
-    mean, variance = evidence.predicted
+    mean, variance = result.predicted
     final = validate(target, mean, variance, noise)
-    unchanged = np.broadcast_to(evidence.identification.narx.predict.of(previous, previous), target.shape)
-    is_online = evidence.is_online
-    seen = np.zeros(0) if evidence.identified is None else evidence.identified["target"].values[is_online]
+    unchanged = np.broadcast_to(result.identification.narx.predict.of(previous, previous), target.shape)
+    is_online = result.is_online
+    seen = np.zeros(0) if result.identified is None else result.identified["target"].values[is_online]
     return {
         "smse": final.smse,
-        "smse_initial": standardised_mean_squared_error(target, evidence.predicted_initial.mean),
+        "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(target, unchanged),
-        "smse_stream": standardised_mean_squared_error(seen, evidence.record["mean"][is_online]),
+        "smse_stream": standardised_mean_squared_error(seen, result.record["mean"][is_online]),
         "rmse": final.rmse,
         "mean_variance": float(np.mean(variance)) if len(variance) else math.nan,
         "coverage_95": final.coverage_95,
@@ -104,25 +71,25 @@ def _validation_scores(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _stream_counts(evidence: Evidence) -> dict[str, int]:
-    record = evidence.record[evidence.is_online]
+def _stream_counts(result: Result) -> dict[str, int]:
+    record = result.record[result.is_online]
     return {
-        "n_initial": len(evidence.record) - len(record),
+        "n_initial": len(result.record) - len(record),
         "n_seen": len(record),
         "n_inserted": int(record["inserted"].sum()),
         "n_accepted": int(record["accepted"].sum()),
         "n_turned_away": int((record["inserted"] & ~record["accepted"]).sum()),
         "n_revised": int((record["slot"] >= 0).sum()),
-        "n_estimates": len(evidence.estimates),
+        "n_estimates": len(result.estimates),
     }
 
 
-def _model_facts(evidence: Evidence) -> dict[str, Any]:
-    model = evidence.identification.model
-    skipped = {"missing_samples": evidence.window.n_missing, "skipped_rows": evidence.window.n_skipped}
+def _model_facts(result: Result) -> dict[str, Any]:
+    model = result.identification.model
+    skipped = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
     if model is None:
         return {"n_points": 0, "hyperparameters": None, "repairs": skipped, "constant_features": []}
-    names = evidence.identification.narx.feature_names
+    names = result.identification.narx.feature_names
     constant = [names[i] for i in model.constant_features]
     repairs = {**model.gp.repairs, **skipped, "constant_features": len(constant)}
     return {
@@ -133,26 +100,26 @@ def _model_facts(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
+def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     found = []
     inserted, away = summary["n_inserted"], summary["n_turned_away"]
-    always = isinstance(evidence.identification.settings.insertion, Always)  # then to turn away is the idea
+    always = isinstance(result.identification.settings.insertion, Always)  # then to turn away is the idea
     if inserted and away > 0.5 * inserted and not always:
         found.append(
             f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
-            f"met with this acceptance and a budget of {evidence.identification.settings.budget} points; raise "
+            f"met with this acceptance and a budget of {result.identification.settings.budget} points; raise "
             "the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
         )
-    found += evidence.source.warnings()
-    training = evidence.identification.settings.training
-    if idle := without_effect(evidence.source.unused | training.replaces):
+    found += result.source.warnings()
+    training = result.identification.settings.training
+    if idle := without_effect(result.source.unused | training.replaces):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
-        can_follow = evidence.identification.adaptation is None and not training.replaces
+        can_follow = result.identification.adaptation is None and not training.replaces
         found += _quality_warnings(summary, can_follow=can_follow)
-    found += [f"training: {note}" for note in _training_notes(evidence)]
+    found += [f"training: {note}" for note in _training_notes(result)]
     if summary["constant_features"]:
         found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
     if summary["repairs"]["missing_samples"]:
@@ -171,11 +138,11 @@ def _warnings(summary: dict[str, Any], evidence: Evidence) -> list[str]:
     return found
 
 
-def _training_notes(evidence: Evidence) -> tuple[str, ...]:
+def _training_notes(result: Result) -> tuple[str, ...]:
     """Warnings of the hyper-parameters that the model has: of the last estimate, or of the training."""
-    trained = evidence.identification.hyperparameters
-    if evidence.estimates:
-        return evidence.estimates[-1].warnings
+    trained = result.identification.hyperparameters
+    if result.estimates:
+        return result.estimates[-1].warnings
     return () if trained is None else trained.warnings
 
 
@@ -207,17 +174,18 @@ def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> li
     return found
 
 
-def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
-    """Log the summary in a few lines."""
+def tell(result: Result, folder: Path) -> None:
+    """Log the summary of a result in a few lines."""
+    summary = result.summary
     times, unit = summary["times"], _unit(summary)
-    n = evidence.source.n_seen
+    n = result.source.n_seen
     rate = n / times["loop"] if times["loop"] > 0 else math.nan
-    _tell_stream(summary, evidence.identification.settings.budget)
+    _tell_stream(summary, result.identification.settings.budget)
     _tell_scores(summary)
     if summary["free_run"] is not None:
         tell_free_run(summary["free_run"])
     if "adaptation" in times:
-        _tell_adaptation(summary, evidence)
+        _tell_adaptation(summary, result)
     for tried in (summary["training"] or {}).get("tried", []):
         log.info(
             "Tried %s: RMSE %s in free run on held-out parts", tried["route"], _shown(tried["held_out_rmse"], unit)
@@ -225,7 +193,7 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     log.info(
         "Training %.2f s; %s and identification of %s samples %.2f s (%.0f samples/s)",
         times["training"],
-        evidence.source.activity,
+        result.source.activity,
         n,
         times["loop"],
         rate,
@@ -235,9 +203,9 @@ def tell(summary: dict[str, Any], evidence: Evidence, folder: Path) -> None:
     log.info("Results: %s", folder)
 
 
-def _tell_adaptation(summary: dict[str, Any], evidence: Evidence) -> None:
+def _tell_adaptation(summary: dict[str, Any], result: Result) -> None:
     """Log how often the hyper-parameters were estimated anew, and what that changed."""
-    initial, final = evidence.identification.initial, evidence.identification.model
+    initial, final = result.identification.initial, result.identification.model
     if initial is None or final is None:
         return
     log.info(

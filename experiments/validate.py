@@ -3,9 +3,10 @@
 import hydra
 from omegaconf import DictConfig
 
-from experiments.launch import CONF, launch
+from experiments.launch import CONF, command, launch
 
 
+@command
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="validate")
 def main(config: DictConfig) -> float | None:
     """Run one validation; returns the free-run RMSE of the first output."""

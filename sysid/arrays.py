@@ -58,6 +58,19 @@ def vector(values: ArrayLike, size: int | None, name: str, *, finite: bool = Tru
     return array
 
 
+def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Float64 inputs (n, n_columns) and targets (n,), C-contiguous; that they are finite is checked by who learns.
+
+    What fits already is passed on: a closed loop asks for one row at a time, where each call counts.
+    """
+    x, y = np.asarray(inputs), np.asarray(targets)
+    is_plain = x.dtype == y.dtype == np.float64 and x.flags.c_contiguous and y.flags.c_contiguous
+    if is_plain and x.ndim == 2 and x.shape == (*y.shape, n_columns):
+        return x, y
+    x = matrix(inputs, n_columns, name)
+    return x, vector(targets, len(x), "targets")
+
+
 def check_whole(value: Any, least: int, name: str) -> None:
     """Refuse what is not a whole number of at least so much.
 

@@ -137,6 +137,7 @@ class Identification:
             Of the training. The samples up to the last one that it saw stay collected; with each further one the
             training is tried again.
         """
+        collected = NOT_PREDICTED[:0]
         if self.model is None:
             x = matrix(regressors, self.narx.n_features, "regressors")
             y = vector(targets, len(x), "targets")
@@ -146,14 +147,11 @@ class Identification:
             if self.model is None:
                 return collected
             collected["n_points"][-1:] = self.model.gp.n_points
-            return np.concatenate([collected, self._learn(self.model, x[done:], y[done:])])
-        return self._learn(self.model, regressors, targets)
-
-    def _learn(self, model: Model, regressors: ArrayLike, targets: ArrayLike) -> np.ndarray:
-        """Predict and learn from samples after the training."""
-        if self.adaptation is None:
-            return model.update_many(regressors, targets)
-        return np.concatenate([NOT_PREDICTED[:0], *self._adapt(self.adaptation, model, regressors, targets)])
+            regressors, targets = x[done:], y[done:]
+        if self.adaptation is not None:
+            return np.concatenate([collected, *self._adapt(self.adaptation, self.model, regressors, targets)])
+        record = self.model.update_many(regressors, targets)
+        return np.concatenate([collected, record]) if len(collected) else record
 
     def _adapt(
         self, adaptation: Follower, model: Model, regressors: ArrayLike, targets: ArrayLike

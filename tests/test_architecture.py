@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (70, 8300),
     "simulators": (30, 2500),
-    "experiments": (249, 15560),
+    "experiments": (246, 15560),
     "hydra_plugins": (4, 150),
     "tests/sysid": (25, 6180),
     "tests/simulators": (15, 1820),

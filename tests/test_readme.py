@@ -222,12 +222,13 @@ def test_python_examples_run(tmp_path, capsys, monkeypatch):
     namespace = {}
     for text in code:
         exec(compile(text, "README.md", "exec"), namespace)
-    first, simulated = capsys.readouterr().out.splitlines()
+    first, live, simulated = capsys.readouterr().out.splitlines()
     points, inserted, first_variance = first.split()
     assert float(re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)[1]) > 90
     assert int(points) == (37 if config.DISABLE_JIT else 60)
     assert 0 < float(inserted) < 0.6
     assert float(first_variance) == pytest.approx(1.0)
+    assert re.fullmatch(r"\d+ samples entered; -?[\d.]+ was predicted of the last one", live)
     truth = namespace["y_own"][1002:]
     error = namespace["predicted"] - truth
     assert np.sqrt(np.mean(error**2)) < 0.03

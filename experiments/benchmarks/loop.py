@@ -13,9 +13,8 @@ from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target
 from experiments.benchmarks.timing import Job, time_once
 from experiments.identification import prepare, source_of, stream
-from experiments.source import Source
+from experiments.sources import Source
 from sysid import Identification, LagWindow
-from sysid.stream import Block
 
 ROUNDS = 3
 
@@ -25,13 +24,13 @@ class Loop(NamedTuple):
 
     source: Source
     identification: Identification
-    blocks: list[Block]
+    record: np.ndarray  # of the identified samples, as of `Identification.observe_many`
     seconds: float  # without the training
 
     @property
     def n_replaced(self) -> int:
         """Samples that entered the dictionary."""
-        return int(sum((block.record["slot"] >= 0).sum() for block in self.blocks))
+        return int((self.record["slot"] >= 0).sum())
 
 
 def loop(plan: Plan) -> Iterator[Row]:
@@ -45,7 +44,7 @@ def loop(plan: Plan) -> Iterator[Row]:
         config = compose("identify", overrides=[f"duration={plan.duration}", f"seed={plan.seed}"])
         whole = run_loop(config)
         rounds.append((whole.seconds, simulation_seconds(config), identification_seconds(whole)))
-    samples, online = whole.source.n_seen, int(sum(np.isfinite(block.record["mean"]).sum() for block in whole.blocks))
+    samples, online = whole.source.n_seen, int(np.isfinite(whole.record["mean"]).sum())
     best, median = np.min(rounds, axis=0), np.median(rounds, axis=0)
     counts = {"samples": samples, "identified": online, "entered": whole.n_replaced}
     rates = {"samples/s": samples / best[0]}
@@ -64,13 +63,13 @@ def run_loop(config: DictConfig) -> Loop:
     """Run the loop of `sysid-identify`."""
     source = source_of(config)
     identification = prepare(config, source)
-    blocks: list[Block] = []
+    records: list[np.ndarray] = []
     start = time.perf_counter()
-    stopped = stream(source, identification, LagWindow(identification.narx), blocks)
+    stopped = stream(source, identification, LagWindow(identification.narx), records)
     seconds = time.perf_counter() - start
     if stopped is not None:
         raise stopped
-    return Loop(source, identification, blocks, seconds - identification.training_seconds)
+    return Loop(source, identification, np.concatenate(records), seconds - identification.training_seconds)
 
 
 def simulation_seconds(config: DictConfig) -> float:
@@ -78,8 +77,8 @@ def simulation_seconds(config: DictConfig) -> float:
     source = source_of(config)
 
     def run() -> None:
-        for segment in source.segments():
-            deque(segment.samples, maxlen=0)
+        for samples in source.segments():
+            deque(samples, maxlen=0)
         deque(source.finish(), maxlen=0)
 
     return time_once(Job(run))
@@ -90,7 +89,7 @@ def identification_seconds(whole: Loop) -> float:
     narx, model = whole.identification.narx, whole.identification.initial
     assert model is not None
     rows = narx.dataset(whole.source.records())
-    n_identified = sum(len(block.record) for block in whole.blocks)
+    n_identified = len(whole.record)
     online = slice(whole.identification.settings.training.n_initial, n_identified)
     inputs = model.scaling.transform(rows["regressor"].values[online])
     targets = rows["target"].values[online] - model.mean(rows["regressor"].values[online])

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.duration import seconds
+from experiments.options import seconds
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target, ratio
 from experiments.benchmarks.sampled_problem import SampledProblem, bouc_wen_problem, building_problem
 from experiments.benchmarks.timing import Job, interleave
-from experiments.duration import seconds
+from experiments.options import seconds
 
 METHODS = ("RK45", "DOP853", "LSODA")
 RATES = ("compiled", "plain")

@@ -12,7 +12,7 @@ from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row
 from experiments.benchmarks.sampled_problem import building_problem
 from experiments.benchmarks.timing import Job, interleave
-from experiments.duration import seconds
+from experiments.options import seconds
 from sysid.store import read, write
 
 KIND = "trajectory"

@@ -18,7 +18,7 @@ from experiments.benchmarks.plan import Plan
 from experiments.benchmarks.row import Row, Target
 from experiments.benchmarks.startup import identify
 from experiments.benchmarks.timing import Job, interleave, time_once
-from experiments.joint_identification import run
+from experiments.identification import run
 from experiments.sweep.conduct import Sweep
 from experiments.sweep.engines.in_process import InProcess
 

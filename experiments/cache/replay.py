@@ -9,10 +9,8 @@ from omegaconf import DictConfig
 
 from experiments.cache.cache import Cache, Kind
 from experiments.cache.key import trajectory_key
-from experiments.live import LiveSource, live_source
 from experiments.plant import Plant
-from experiments.recorded import BLOCK, RecordedBlock
-from experiments.simulation import Simulation
+from experiments.sources import BLOCK, LiveSource, RecordedBlock, Simulation, live_source
 from simulators import Sample, Trajectory
 
 
@@ -76,6 +74,10 @@ class CachedSimulation(Simulation):
         """Samples delivered so far."""
         return self._n_seen
 
+    def restart(self) -> None:
+        """Deliver the same samples again."""
+        self._n_seen = 0
+
     def until(self, n_samples: int) -> Iterator[RecordedBlock]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
         if self._tape is None:
@@ -122,7 +124,7 @@ def replayed_source(config: DictConfig, cache: Cache) -> LiveSource:
     Raises
     ------
     ValueError
-        As `experiments.live.live_source`.
+        As `experiments.sources.live_source`.
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:

@@ -9,11 +9,11 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig, ListConfig
 
-from experiments.duration import samples_of
+from experiments.options import samples_of, whole
 from experiments.plant import Plant
 from simulators import Signal, System, Trajectory, noise_free
 from sysid import Narx, make_record
-from sysid.arrays import Array, check_whole
+from sysid.arrays import Array
 from sysid.data.source import ROLES
 
 Ranges = Mapping[str, tuple[float, float]]  # of initial states, by the name of the state, in its unit
@@ -36,14 +36,13 @@ def plan_records(config: DictConfig, dt: float) -> list[Plan]:
     ValueError
         A seed, a length or a number of realisations that is not possible, with the name of its key.
     """
-    check_whole(config.seed, 0, "seed")
-    plans = []
+    seed, plans = whole("seed", config.seed, 0), []
     for role in ROLES:
-        n_records, n_samples = config.realisations[role], count_samples(role, config[role], dt)
-        check_whole(n_records, 1, f"realisations.{role}")
+        n_samples = count_samples(role, config[role], dt)
+        n_records = whole(f"realisations.{role}", config.realisations[role], 1)
         for number in range(n_records):
             name = role if n_records == 1 else f"{role}_{number}"
-            plans.append(Plan(name, role, n_samples, split_seed(config.seed, role, number)))
+            plans.append(Plan(name, role, n_samples, split_seed(seed, role, number)))
     return plans
 
 
@@ -68,8 +67,7 @@ def count_samples(key: str, value: Any, dt: float) -> int:
             value = samples_of(value, dt) - ("samples" not in value)  # n intervals reach over n + 1 samples
         except ValueError as error:
             raise ValueError(f"{key}={value!r}: {error}") from error
-    check_whole(value, 2, key)
-    return int(value)
+    return whole(key, value, 2)
 
 
 def read_ranges(given: Any, system: System) -> Ranges:

@@ -14,8 +14,8 @@ from experiments.generation.benchmark import Benchmark, plan_records, read_range
 from experiments.generation.card import read_summary
 from experiments.generation.folder import new_folder, write_benchmark
 from experiments.launch import CONF
+from experiments.options import flag, whole
 from experiments.plant import Plant, plant_of
-from sysid.arrays import check_whole
 
 WINDOW = 50  # samples that are not judged, in records that are long enough
 GUESSABLE = 2**32  # seeds below it can be tried one by one
@@ -86,14 +86,13 @@ def check_options(config: DictConfig, name: Any) -> None:
             raise ValueError(f"{key} must be a text that is not empty, got {text!r}; change {key}")
     if "/" in name or name.startswith("."):
         raise ValueError(f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name")
-    if not isinstance(config.figures, bool):
-        raise ValueError(f"figures must be true or false, got {config.figures!r}")
+    flag("figures", config.figures)
     if not (config.output is None or (isinstance(config.output, str) and config.output)):
         raise ValueError(f"output must be the name of a folder, or null, got {config.output!r}")
-    check_whole(config.transient, 0, "transient")
-    check_whole(config.noise_paths, 4, "noise_paths")
+    whole("transient", config.transient, 0)
+    whole("noise_paths", config.noise_paths, 4)
     if config.initialisation_window is not None:
-        check_whole(config.initialisation_window, 1, "initialisation_window")
+        whole("initialisation_window", config.initialisation_window, 1)
 
 
 def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[str, Any]) -> Benchmark:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.duration import seconds
+from experiments.options import seconds
 from experiments.sweep.job import Job, Outcome
 
 

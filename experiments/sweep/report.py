@@ -12,7 +12,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from experiments.duration import seconds_text
+from experiments.options import seconds_text
 from experiments.sweep.engine import EngineStopped
 from experiments.sweep.job import Job, Outcome
 

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from experiments.build import build
 from experiments.plant import Plant, plant_of
-from experiments.recorded import SIMULATION, refuse_simulation
+from experiments.sources import SIMULATION, refuse_simulation
 from simulators import Controller
 from sysid import JointModel, Recordings
 from sysid.data.source import ROLES

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from experiments.build import build
 from experiments.plain import plain
 from experiments.plots.frames import fixed, to_text
-from experiments.source import Source
+from experiments.sources import Source
 from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, default_window, plan_cases
 from experiments.validation.loop import LoopComparison
 from experiments.validation.material import select_records

@@ -6,13 +6,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.build import build, trusted_names
 from experiments.interrupt import deferred_interrupt
+from experiments.options import flag, whole
 from experiments.summary import without_effect
 from experiments.validation.assessment import assess, check_lengths, default_window, plan_cases
 from experiments.validation.loop import compare_loops
 from experiments.validation.material import Material, check_signals, read_material
 from experiments.validation.report import make_report, tell, write
 from sysid import JointModel
-from sysid.arrays import check_whole
 from sysid.data.source import ROLES
 from sysid.simulation.forecast import check_records
 from sysid.store import header
@@ -59,9 +59,8 @@ def check_options(config: DictConfig) -> None:
         raise ValueError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
     if not isinstance(config.left_out, list | ListConfig) or not all(isinstance(n, str) for n in config.left_out):
         raise ValueError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
-    check_whole(config.seed, 0, "seed")
-    if not isinstance(config.figures, bool):
-        raise ValueError(f"figures must be true or false, got {config.figures!r}")
+    whole("seed", config.seed, 0)
+    flag("figures", config.figures)
 
 
 def list_notes(config: DictConfig, material: Material) -> list[str]:

@@ -95,14 +95,16 @@ class SlurmLauncher(SweepLauncher):
 @contextmanager
 def told() -> Iterator[None]:
     """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
-    from experiments.launch import MISTAKES
+    from experiments.mistake import is_mistake
     from experiments.sweep.conduct import Ended
 
     try:
         yield
     except Ended as end:
         raise SystemExit(end.exit_code) from None
-    except (*MISTAKES, ImportError) as error:
+    except Exception as error:
+        if not (is_mistake(error) or isinstance(error, ImportError)):
+            raise
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 

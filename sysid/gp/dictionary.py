@@ -564,10 +564,10 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _all_finite(points, targets):  # type: ignore[no-untyped-def]
-    """Whether all points (m, p) and targets (m,) are finite, and below `LARGEST` in magnitude."""
+def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
+    """Whether all points (m, p) and targets (m,) less the mean are finite, and below `LARGEST` in magnitude."""
     for t in range(targets.size):
-        if not abs(targets[t]) < LARGEST:
+        if not abs(targets[t] - prior_mean[t]) < LARGEST:
             return False
         for d in range(points.shape[1]):
             if not abs(points[t, d]) < LARGEST:
@@ -588,15 +588,16 @@ def can_hold(rules, state, points):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def learn(rules, state, points, targets, start, record):  # type: ignore[no-untyped-def]
+def learn(rules, state, points, targets, prior_mean, start, record):  # type: ignore[no-untyped-def]
     """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
 
+    The targets (n,) less the prior mean (n,) at the points are learned; the record has the mean of the targets.
     Returns the index after the last sample it took: fewer than all when the factors need renewal
     (``counts[FACTORS_ARE]``), which the caller does before it goes on; -1, with nothing learned, if a sample is not
     finite, or if the prior variance at one is too large beside the noise.
     """
     budget = state.targets.size
-    if start == 0 and not (_all_finite(points, targets) and can_hold(rules, state, points)):
+    if start == 0 and not (_all_finite(points, targets, prior_mean) and can_hold(rules, state, points)):
         return -1
     for t in range(start, points.shape[0]):
         state.n_seen[0] += 1
@@ -605,8 +606,9 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
         if latent < 0.0:
             state.counts[N_CLIPPED] += 1
             latent = 0.0
-        error = targets[t] - mean
-        row["mean"], row["variance"], row["n_points"] = mean, latent, n
+        target = targets[t] - prior_mean[t]
+        error = target - mean
+        row["mean"], row["variance"], row["n_points"] = mean + prior_mean[t], latent, n
         row["accepted"], row["slot"], row["removed"] = False, -1, -1  # nothing has entered yet
         row["acceptance_score"] = row["acceptance_minimum"] = row["reduction_score"] = math.nan
         row["inserted"] = _decide(rules.insertion, (error, latent, _pointer(rules.insertion_parameters)))
@@ -625,7 +627,7 @@ def learn(rules, state, points, targets, start, record):  # type: ignore[no-unty
             row["reduction_score"] = score[r]
         _append(state, n, state.work[2], state.work[3], error, s)
         row["accepted"] = True
-        row["slot"] = _enter(rules, state, n, r, x, targets[t], prior)
+        row["slot"] = _enter(rules, state, n, r, x, target, prior)
         if r < n:
             row["removed"] = row["slot"]
         row["n_points"] = state.counts[N_POINTS]

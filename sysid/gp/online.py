@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
-from sysid.arrays import check_whole, matrix, vector
+from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
 from sysid.gp.kernels import Kernel
@@ -299,18 +299,21 @@ class OnlineGP:
         structured array (n,)
             One row per sample, with the fields of `UpdateReport`: ``record["accepted"].sum()``.
         """
-        x, y = np.asarray(inputs), np.asarray(targets)
-        is_plain = x.dtype == y.dtype == np.float64 and x.flags.c_contiguous and y.flags.c_contiguous
-        if not is_plain or x.shape != (*y.shape, self.n_features) or x.ndim != 2:
-            x = matrix(inputs, self.n_features, "inputs")
-            y = vector(targets, len(x), "targets")
+        x, y = rows(inputs, targets, self.n_features, "inputs")
+        return self.learn(x, y, np.zeros(len(x)))
+
+    def learn(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
+        """`update_many` for C-contiguous arrays of float64 whose shapes were checked.
+
+        What is learned is ``y - prior_mean``, (n,) of the prior mean at the inputs; the means reported are those of y.
+        """
         record = np.zeros(len(x), dtype=RECORD)
         done = 0
         while done < len(x):
-            done = dictionary.learn(self._rules, self._state, x, y, done, record)
+            done = dictionary.learn(self._rules, self._state, x, y, prior_mean, done, record)
             if done < 0:
                 matrix(x, self.n_features, "inputs")  # says which value is not finite
-                vector(y, len(x), "targets")
+                vector(y - prior_mean, len(x), "targets")
                 raise self._report_too_far(x)
             if self._state.counts[dictionary.FACTORS_ARE] != dictionary.GOOD:
                 self._renew_factors()

@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid import store
-from sysid.arrays import matrix, vector
+from sysid.arrays import matrix, rows
 from sysid.gp import dictionary
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
@@ -161,14 +161,11 @@ class Model:
 
     def update_many(self, regressors: ArrayLike, targets: ArrayLike) -> np.ndarray:
         """`update` for rows (n, n_features) and targets (n,), compiled; a record as of `OnlineGP.update_many`."""
-        x, y = np.asarray(regressors), np.asarray(targets)
-        if x.dtype != np.float64 or y.dtype != np.float64 or x.shape != (*y.shape, len(self.narx.features)):
-            x = matrix(regressors, self.narx.n_features, "regressors")
-            y = vector(targets, len(x), "targets")
-        prior = self.mean(x)
-        record = self.gp.update_many(self.scaling.transform(x), y - prior)
-        record["mean"] += prior
-        return record
+        x, y = rows(regressors, targets, self.narx.n_features, "regressors")
+        prior = np.ascontiguousarray(self.mean(x), dtype=np.float64)
+        if prior.shape != y.shape:
+            raise ValueError(f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}")
+        return self.gp.learn(self.scaling.transform(x), y, prior)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

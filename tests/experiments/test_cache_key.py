@@ -10,7 +10,7 @@ from running import configured
 
 from experiments.cache import key as key_module
 from experiments.cache.key import LEARNING, PLANT, array_digest, key_of, learning_code, trajectory_key
-from experiments.recorded import SIMULATION
+from experiments.sources import SIMULATION
 
 if numba_config.DISABLE_JIT:
     pytest.skip("nothing here is compiled", allow_module_level=True)

@@ -219,7 +219,7 @@ def test_replayed_samples_are_the_live_ones(tmp_path):
     config = configured(*RUNS["noise"])
     sources = [source_of(config), *(source_of(config, Cache(tmp_path)) for _ in range(2))]
     assert [source.n_seen for source in sources] == [0, 0, 0]
-    delivered = [list(next(source.segments()).samples) for source in sources]
+    delivered = [list(next(source.segments())) for source in sources]
     live, *replayed = (
         [np.concatenate([np.atleast_2d(getattr(sample, name)) for sample in samples]) for name in ("output", "input")]
         for samples in delivered
@@ -246,7 +246,7 @@ def test_clipped_substeps_are_those_of_the_samples_seen(tmp_path):
     config = configured("system=cascaded_tanks", "duration=100samples", "operating_point.offset=6")
     counts = []
     for source in (source_of(config), source_of(config, Cache(tmp_path)), source_of(config, Cache(tmp_path))):
-        seen = [source.n_seen for _ in next(source.segments()).samples]
+        seen = [source.n_seen for _ in next(source.segments())]
         counts.append((seen[-1], source.simulation.record().n_clipped))
     assert counts[0] == counts[1] == counts[2]
     assert counts[0][1] > 0

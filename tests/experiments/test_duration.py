@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.duration import MOST_SAMPLES, samples_of, seconds, seconds_text
+from experiments.options import MOST_SAMPLES, samples_of, seconds, seconds_text
 
 LENGTHS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 

@@ -7,8 +7,9 @@ import pytest
 from numba import config as numba_config
 from running import configured
 
-from experiments.joint_identification import run
-from sysid import JointModel, Model
+from experiments.identification import run
+from simulators import Signal, VanDerPol
+from sysid import JointModel, Model, store
 
 pytestmark = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="a command does the same without the compiler")
 
@@ -93,3 +94,28 @@ def test_lags_of_a_single_output_are_refused(settings, folder):
     with pytest.raises(ValueError, match="take narx=orders or narx=lags"):
         run(configured(*settings[:6], "narx=auto", "narx.target=all"), folder)
     assert not list(folder.iterdir())
+
+
+class TwoOutputs(VanDerPol):
+    outputs = (*VanDerPol.outputs, Signal("speed", "m/s", "measured velocity"))
+
+
+def test_several_outputs_are_simulated_once(folder, monkeypatch):
+    """Both learn from the same samples; a plant that costs hours is not simulated for each of them."""
+    from experiments import plant
+
+    original, begun = plant.Plant.samples, []
+
+    def samples(self, *arguments):
+        begun.append(arguments)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(plant.Plant, "samples", samples)
+    lags = ("narx=orders", "narx.na=2", "narx.nb=2", "narx.target=all", "figures=false")
+    plant_of_two = ("system=van_der_pol", f"system._target_={__name__}.TwoOutputs", "duration=400samples")
+    run(configured(*plant_of_two, "training.n_initial=40", "budget=20", *lags), folder)
+    targets = [p.name for p in sorted(folder.iterdir()) if p.is_dir()]
+    assert len(targets) > 1
+    assert len(begun) == 1
+    first, *others = (store.read(folder / name / "trajectory.nc", kind="trajectory") for name in targets)
+    assert all(first.identical(other.assign_attrs(first.attrs)) for other in others)

@@ -15,8 +15,8 @@ from running import CONF, DATA, SHORT, bits, configured, data_of, phases, summar
 from validating import csv_file
 
 from experiments import exportation, identification
+from experiments.identification import run
 from experiments.job_file import FILE, NUMBERS, VARIABLES, Outputs, outputs_of, read_record, read_summary
-from experiments.joint_identification import run
 from experiments.launch import Stopped
 from experiments.validation import run as validation
 from sysid import JointModel, Model, store
@@ -245,7 +245,7 @@ def interrupted(monkeypatch, run_number, n):
         return made
 
     monkeypatch.setattr(identification, "prepare", prepare)
-    monkeypatch.setattr("experiments.recorded.BLOCK", 1)
+    monkeypatch.setattr("experiments.sources.BLOCK", 1)
 
 
 @pytest.mark.parametrize(("n", "has_model"), [(5, False), (30, True)])

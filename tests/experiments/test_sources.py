@@ -7,10 +7,10 @@ import pytest
 import xarray as xr
 from running import PLAIN, configured, data_of, execute, phases, summary_of
 
-from experiments import identification, recorded
+from experiments import identification, sources
 from experiments.identification import narx_of, source_of
 from experiments.launch import Stopped
-from experiments.recorded import RecordedSource
+from experiments.sources import RecordedSource
 from sysid import Narx, Recordings, make_record, store
 from sysid.data.source import part
 
@@ -119,22 +119,25 @@ def test_a_source_of_records_counts_what_it_has_delivered():
     source = RecordedSource(Recordings("r", ("u",), ("y",), (record, part(record, 0, 3)), test=(part(record, 2),)))
     assert (source.n_samples, source.n_identified, source.n_seen) == (13, 9, 0)
     seen = []
-    for segment in source.segments():
-        seen += [(segment.record, s.output.tolist(), s.input.tolist()) for s in segment.samples]
+    for number, samples in enumerate(source.segments()):
+        seen += [(number, s.output.tolist(), s.input.tolist()) for s in samples]
     k = np.arange(6.0)[:, None]
     assert seen == [(0, (k * k).tolist(), k.tolist()), (1, (k * k)[:3].tolist(), k[:3].tolist())]
     assert source.n_seen == 9
     assert [s.input.ravel().tolist() for s in source.finish()] == [[2.0, 3.0, 4.0, 5.0]]
     assert source.n_seen == 13
+    source.restart()
+    assert source.n_seen == 0
+    assert next(next(source.segments())).output.tolist() == (k * k).tolist()
 
 
 def test_a_live_source_is_computed_when_asked_for():
     source = source_of(configured(*LIVE, "identified=0.25"))
     assert (source.n_samples, source.n_identified, source.n_seen) == (80, 20, 0)
     (segment,) = source.segments()
-    samples = [next(segment.samples) for _ in range(5)]
+    samples = [next(segment) for _ in range(5)]
     assert source.n_seen == 5
-    assert len(list(segment.samples)) == 15
+    assert len(list(segment)) == 15
     assert len(list(source.finish())) == 60
     assert [s.time for s in samples] == [source.plant.system.dt * k for k in range(5)]
     number, time = np.zeros(80, dtype=int), source.plant.system.dt * np.arange(80)
@@ -144,7 +147,7 @@ def test_a_live_source_is_computed_when_asked_for():
 
 def shortened(monkeypatch, n):
     """Let recorded runs see only the first n samples of every record."""
-    original = recorded.build
+    original = sources.build
 
     class Short:
         def __init__(self, data):
@@ -156,7 +159,7 @@ def shortened(monkeypatch, n):
             cut = {r: tuple(part(x, 0, min(n, x.sizes["time"])) for x in getattr(whole, r)) for r in roles}
             return Recordings(whole.name, whole.inputs, whole.outputs, **cut)
 
-    monkeypatch.setattr(recorded, "build", lambda config, group: Short(original(config, group)))
+    monkeypatch.setattr(sources, "build", lambda config, group: Short(original(config, group)))
 
 
 SETS = {  # records; those to learn from; features; samples of a test that are not judged
@@ -247,7 +250,7 @@ def test_a_stored_benchmark_keeps_its_own_parts(tmp_path):
 
 def interrupted(monkeypatch, n, error):
     """End a recorded run after n samples."""
-    monkeypatch.setattr(recorded, "BLOCK", 1)
+    monkeypatch.setattr(sources, "BLOCK", 1)
     original = RecordedSource._samples
 
     def samples(self, record):
@@ -356,7 +359,7 @@ def test_a_constant_target_has_no_smse_and_says_so(tmp_path, caplog):
 def test_figures_and_sources_of_one_record_need_no_concatenation(monkeypatch):
     monkeypatch.setattr(xr, "concat", None)
     source = source_of(configured(*LIVE))
-    list(next(source.segments()).samples)
+    list(next(source.segments()))
     assert source.trajectory().sizes["time"] == 40
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from experiments.build import choice
 from experiments.job_file import NUMBERS, TIMES
+from experiments.options import choice
 from experiments.sweep.keys import meant
 
 TIME = "times"  # group of a summary whose numbers are measured times

@@ -1,10 +1,54 @@
-"""Durations as people write them."""
+"""Values of options: durations, whole numbers, flags, choices; each error names the key."""
 
 import math
 import re
+from enum import Enum
+from typing import Any, TypeVar
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def choice(option: str, choices: type[Choice], value: Any) -> Choice:
+    """Member of an enumeration by its value.
+
+    Raises
+    ------
+    ValueError
+        With the values there are.
+    """
+    try:
+        return choices(value)
+    except ValueError:
+        names = ", ".join(member.value for member in choices)
+        raise ValueError(f"{option} must be one of {names}, got {value!r}") from None
+
+
+def whole(option: str, value: Any, least: int) -> int:
+    """Whole number of at least so much.
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{option} must be a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def flag(option: str, value: Any) -> bool:
+    """True or false.
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{option} must be true or false, got {value!r}")
+    return value
 
 
 def seconds(duration: float | str) -> float:

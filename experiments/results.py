@@ -1,0 +1,132 @@
+"""What an identification found, and the files that keep it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from omegaconf import DictConfig
+
+from experiments import job_file
+from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
+from experiments.sources import Source
+from experiments.validation.report import TestValidation
+from experiments.validation.report import writers as report_writers
+from experiments.written import write_every
+from sysid import Estimate, Identification, LagWindow, Prediction, store
+from sysid.model.result import result_dataset, with_estimates
+
+#: files of the full outputs that a run may leave out
+FIGURES = ("signals", "temperatures", "prediction", "dictionary", "error", "validation")
+
+
+@dataclass(eq=False)
+class Result:
+    """What an identification of one output found, complete or not."""
+
+    source: Source
+    identification: Identification
+    window: LagWindow
+    record: np.ndarray  # what became of each row of the identified part, as of `Identification.observe_many`
+    rows: xr.Dataset | None  # lag data set of the whole trajectory
+    validation: xr.Dataset | None  # its rows after the identified part
+    predicted: Prediction  # of the final model for the validation rows
+    predicted_initial: Prediction  # of the model before the stream
+    stopped: BaseException | None  # what ended the run early
+    interrupted: BaseException | None = None  # what ended the validation early; the identification is complete
+    trial: TestValidation = field(default_factory=TestValidation)  # free run on the test records
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_online(self) -> np.ndarray:
+        """Which rows of the identified part were predicted, as all after the initial ones."""
+        return ~np.isnan(self.record["mean"])
+
+    @property
+    def identified(self) -> xr.Dataset | None:
+        """Lag data set of the identified part."""
+        return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))
+
+    @property
+    def estimates(self) -> list[Estimate]:
+        """Estimates of the hyper-parameters during the stream."""
+        adaptation = self.identification.adaptation
+        return [] if adaptation is None else adaptation.estimates
+
+    @cached_property
+    def content(self) -> Content:
+        """Summary, record and model as data sets, as far as there are any."""
+        model, rows, identified = self.identification.model, self.rows, self.identified
+        if rows is None or identified is None or self.validation is None:
+            return Content(self.summary, None, None)
+        target = self.identification.narx.predict
+        record = result_dataset(identified, self.record, self.validation, self.predicted, target)
+        if model is None:
+            return Content(self.summary, record, None)
+        if self.identification.adaptation is not None:
+            record = with_estimates(record, self.estimates, model)
+        units = {
+            "target_unit": str(rows["target"].attrs.get("units", "")),
+            "feature_units": json.dumps([str(unit) for unit in rows["unit"].values]),
+        }
+        return Content(self.summary, record, model.to_dataset().assign_attrs(units))
+
+
+def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
+    """Write every file that can be written, the most valuable first; then report those that could not.
+
+    `in_job` says whether the file of the job is among them: not where a job has several results.
+
+    Raises
+    ------
+    sysid.StoreError
+        If a file could not be written; the others are there.
+    """
+    multirun, content = is_multirun(), result.content
+    attributes = attributes_of(config, partial=result.stopped is not None)
+    attributes["timings"] = json.dumps(result.summary["times"])
+    lean = outputs_of(config, multirun=multirun) is Outputs.lean
+    jobs: list[Callable[[], object]] = []
+    if in_job and (lean or multirun):
+        jobs.append(lambda: job_file.write({"": content}, folder / job_file.FILE, attributes))
+    if lean:
+        return write_every(jobs)
+    jobs.append(lambda: store.write_bytes(text_of(content.summary).encode(), folder / "summary.json"))
+    trajectory = result.source.trajectory()
+    for kind, dataset in (
+        ("model", content.model),
+        ("trajectory", trajectory),
+        ("result", content.record),
+        ("narx", result.rows),
+    ):
+        if dataset is not None:
+            jobs.append(_store(dataset, folder / f"{kind}.nc", kind, attributes))
+    if result.trial.report is not None:
+        jobs += report_writers(result.trial.report, folder, attributes, figures=config.figures)
+    for name in FIGURES:  # of an earlier run in the same folder
+        (folder / f"{name}.png").unlink(missing_ok=True)
+    if config.figures and content.record is not None:
+        model = result.identification.model
+        jobs += _figures(folder, trajectory, content.record, 0.0 if model is None else model.gp.noise_variance)
+    write_every(jobs)
+
+
+def _store(dataset: xr.Dataset, path: Path, kind: str, attributes: dict[str, Any]) -> Callable[[], object]:
+    return lambda: store.write(dataset, path, kind=kind, attributes=attributes)
+
+
+def _figures(
+    folder: Path, trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
+) -> list[Callable[[], object]]:
+    """One call per figure; matplotlib is imported only here."""
+    from experiments import figures
+
+    drawings = figures.drawings(trajectory, result, noise_variance)
+    return [
+        lambda name=name, draw=draw: store.write_bytes(figures.png(draw()), folder / f"{name}.png")  # type: ignore[misc]
+        for name, draw in drawings.items()
+    ]

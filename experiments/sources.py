@@ -1,0 +1,410 @@
+"""Sources of samples: a simulated plant, live, or records; what an identification learns from, and what judges it."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from omegaconf import DictConfig
+
+from experiments.automatic import AutomaticNarx
+from experiments.build import build
+from experiments.plant import Plant, plant_of
+from simulators import Sample, Trajectory, collect, substep_error
+from sysid import Measurement, Narx, Recordings
+
+WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
+BLOCK = 250  # samples of a record that are delivered at a time
+#: keys of the configuration that belong to a simulation
+SIMULATION = frozenset(
+    {"system", "controller", "weather", "weather_input", "excitation", "excitations", "excited", "operating_point"}
+    | {"noise", "interpolation", "duration", "identified"}
+)
+
+
+class Source(ABC):
+    """Records, some of which exist only once somebody asks for their samples."""
+
+    title: str  # of the system or of the data set
+    activity: str  # what delivers the samples
+    outputs: list[str]  # names of the columns of a sample's output
+    inputs: list[str]  # names of the columns of a sample's input
+    n_samples: int  # in all
+    n_identified: int  # of them, those to identify from
+
+    @property
+    @abstractmethod
+    def unused(self) -> frozenset[str]:
+        """Keys of the configuration that have no effect on this source."""
+
+    @property
+    @abstractmethod
+    def n_seen(self) -> int:
+        """Samples delivered so far."""
+
+    @abstractmethod
+    def segments(self) -> Iterator[Iterator[Measurement]]:
+        """What to identify from, the samples of one record after those of another: no lag reaches across."""
+
+    @abstractmethod
+    def finish(self) -> Iterator[Measurement]:
+        """Deliver the samples that are not identified, one by one."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Begin again with the first sample: the same samples come once more, of a simulation without simulating."""
+
+    @abstractmethod
+    def records(self) -> Sequence[xr.Dataset]:
+        """Records as far as they exist, one variable (time,) per signal."""
+
+    def recordings(self) -> Recordings | None:
+        """Everything that was recorded; None if the samples are simulated."""
+        return None
+
+    @abstractmethod
+    def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples, given by the number of their record and their time [s], are not identified."""
+
+    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether validation samples count: not those that only initialise a model."""
+        return self.is_validation(record, time)
+
+    @abstractmethod
+    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+        """Lags that fit this source, and the report of how they were found."""
+
+    @abstractmethod
+    def check(self, narx: Narx, n_needed: int) -> None:
+        """Refuse lags that do not fit the records, or fewer than `n_needed` samples to identify from.
+
+        Raises
+        ------
+        ValueError
+            With what to change.
+        """
+
+    def warnings(self) -> list[str]:
+        """What makes the samples doubtful."""
+        return []
+
+    def trajectory(self) -> xr.Dataset:
+        """All records behind each other along `time`, each sample with the number of its record and its part."""
+        records = self.records()
+        lengths = [record.sizes["time"] for record in records]
+        number = np.repeat(np.arange(len(records)), lengths)
+        dataset = records[0]
+        if len(records) > 1:
+            dataset = xr.concat(records, "time", data_vars="all", coords="minimal", combine_attrs="drop_conflicts")
+        part = self.is_validation(number, dataset["time"].values).astype(np.int8)
+        flags = {"flag_values": np.array([0, 1], dtype=np.int8), "flag_meanings": "identified validation"}
+        return dataset.assign_attrs(inputs=json.dumps(self.inputs), outputs=json.dumps(self.outputs)).assign_coords(
+            record=("time", number, {"long_name": "number of the record"}),
+            part=("time", part, {"long_name": "part of the run", **flags}),
+        )
+
+
+class Simulation(ABC):
+    """Samples of one simulation, in their order."""
+
+    @property
+    @abstractmethod
+    def n_seen(self) -> int:
+        """Samples delivered so far."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Deliver the same samples again."""
+
+    @abstractmethod
+    def until(self, n_samples: int) -> Iterator[Measurement]:
+        """Deliver the next samples until `n_samples` have been in all.
+
+        Raises
+        ------
+        ArithmeticError and others
+            What the simulation raises, after the samples before it.
+        """
+
+    @abstractmethod
+    def record(self) -> Trajectory:
+        """All samples delivered so far, of which there is one at least."""
+
+
+class LiveSimulation(Simulation):
+    """Samples that are computed when they are asked for, and kept.
+
+    Parameters
+    ----------
+    plant : Plant
+    n_samples : int
+    seed : int
+
+    Raises
+    ------
+    ValueError
+        What the plant refuses.
+    """
+
+    def __init__(self, plant: Plant, n_samples: int, seed: int) -> None:
+        self._plant, self._seed = plant, seed
+        self.samples = plant.samples(n_samples, seed)
+        self._simulated: list[Sample] = []
+        self._n_seen = 0
+        self._collected: Trajectory | None = None
+
+    @property
+    def n_seen(self) -> int:
+        return self._n_seen
+
+    def restart(self) -> None:
+        self._n_seen = 0
+
+    def until(self, n_samples: int) -> Iterator[Measurement]:
+        while self._n_seen < n_samples:
+            if self._n_seen == len(self._simulated):
+                self._simulated.append(next(self.samples))
+            self._n_seen += 1
+            yield self._simulated[self._n_seen - 1]
+
+    def record(self) -> Trajectory:
+        """All samples delivered so far, collected once until the next one comes."""
+        if self._collected is None or len(self._collected.time) != self._n_seen:
+            plant, samples = self._plant, self._simulated[: self._n_seen]
+            self._collected = collect(samples, plant.system, seed=self._seed, interpolation=plant.interpolation)
+        return self._collected
+
+
+@dataclass
+class LiveSource(Source):
+    """Samples of one simulation."""
+
+    plant: Plant
+    n_samples: int
+    n_identified: int
+    seed: int
+    duration: str  # as it was written
+    simulation: Simulation
+
+    def __post_init__(self) -> None:
+        self.title, self.activity = type(self.plant.system).__name__, "simulation"
+        self.outputs, self.inputs = self.plant.outputs, self.plant.inputs
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Excitations, where the controller and the weather drive all inputs, or there is none."""
+        return frozenset() if self.plant.excitations else frozenset({"excitation", "excited", "operating_point"})
+
+    @property
+    def n_seen(self) -> int:
+        """Samples simulated so far."""
+        return self.simulation.n_seen
+
+    @property
+    def end_of_identification(self) -> float:
+        """Time of the last sample to identify from, rounded up by half a sample [s]."""
+        return (self.n_identified - 0.5) * self.plant.system.dt
+
+    def segments(self) -> Iterator[Iterator[Measurement]]:
+        """The first part of the one record."""
+        yield self.simulation.until(self.n_identified)
+
+    def restart(self) -> None:
+        self.simulation.restart()
+
+    def finish(self) -> Iterator[Measurement]:
+        """Simulate the rest."""
+        return self.simulation.until(self.n_samples)
+
+    def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples come after the identified part."""
+        return time > self.end_of_identification
+
+    def records(self) -> Sequence[xr.Dataset]:
+        """All samples seen so far, with what the controller aims at."""
+        plant = self.plant
+        dataset = self.simulation.record().to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
+        aims = plant.controller.references(dataset["time"].values)
+        if not aims:
+            return [dataset]
+        unit = dataset[plant.controller.outputs_read[0]].attrs["units"]
+        return [
+            dataset.assign(
+                {
+                    name: ("time", np.asarray(aim.values), {"units": unit, "long_name": aim.description})
+                    for name, aim in aims.items()
+                }
+            )
+        ]
+
+    def warnings(self) -> list[str]:
+        """Runge-Kutta steps that are too large, tanks that ran over."""
+        if self.n_seen < 2:
+            return []
+        system = self.plant.system
+        found, record = [], self.simulation.record()
+        if (error := substep_error(record)) > WORST_STEP:
+            found.append(
+                f"{system.substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
+                "standard deviations of its change over a sample; raise system.substeps"
+            )
+        if record.n_clipped:
+            total = system.substeps * (self.n_seen - 1)
+            found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
+        return found
+
+    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+        """Lags of the linearised dynamics along a simulation of their own."""
+        return automatic.of_plant(self.plant, self.n_samples, self.seed)
+
+    def check(self, narx: Narx, n_needed: int) -> None:
+        """Refuse a simulation that is too short."""
+        if self.n_identified < n_needed:
+            raise ValueError(
+                f"duration {self.duration} (a number without a unit is in seconds) times identified gives "
+                f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from, expected at least "
+                f"{n_needed} (lags + training.n_initial + 1); write a longer one, such as 30d or 5000samples, or a "
+                "smaller training.n_initial"
+            )
+
+
+def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = LiveSimulation) -> LiveSource:
+    """Simulation of the configured plant.
+
+    Parameters
+    ----------
+    config
+        Composed from conf/identify.yaml.
+    simulation
+        Makes the simulation of a plant from its number of samples and the seed.
+
+    Raises
+    ------
+    ValueError
+        Durations and fractions that leave nothing to identify; whatever the parts refuse.
+    """
+    plant = plant_of(config)
+    n_samples = plant.n_samples(config.duration)
+    if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
+        raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
+    n_identified = int(config.identified * (n_samples - 1)) + 1
+    made = simulation(plant, n_samples, config.seed)
+    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made)
+
+
+class RecordedBlock(NamedTuple):
+    """Consecutive samples of a record."""
+
+    output: np.ndarray  # (n, n_y)
+    input: np.ndarray  # (n, n_u)
+
+
+class RecordedSource(Source):
+    """Estimation records to identify from, then the test records, or without these the validation records."""
+
+    def __init__(self, recordings: Recordings) -> None:
+        self.title, self.activity = recordings.name, "reading"
+        self.outputs, self.inputs = list(recordings.outputs), list(recordings.inputs)
+        self._recordings = recordings
+        self._judges = recordings.test or recordings.validation
+        self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
+        self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
+        self._n_seen = 0
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """What only a simulation has."""
+        return SIMULATION
+
+    @property
+    def n_seen(self) -> int:
+        """Samples delivered so far."""
+        return self._n_seen
+
+    def segments(self) -> Iterator[Iterator[Measurement]]:
+        """The samples of every estimation record."""
+        return map(self._samples, self._recordings.estimation)
+
+    def restart(self) -> None:
+        self._n_seen = 0
+
+    def finish(self) -> Iterator[RecordedBlock]:
+        """The samples of the test records."""
+        for record in self._judges:
+            yield from self._samples(record)
+
+    def _samples(self, record: xr.Dataset) -> Iterator[RecordedBlock]:
+        y = np.stack([record[name].values for name in self.outputs], axis=1)
+        u = np.stack([record[name].values for name in self.inputs], axis=1) if self.inputs else np.empty((len(y), 0))
+        for begin in range(0, len(y), BLOCK):
+            block = RecordedBlock(y[begin : begin + BLOCK], u[begin : begin + BLOCK])
+            self._n_seen += len(block.output)
+            yield block
+
+    def recordings(self) -> Recordings:
+        """Estimation, validation and test records."""
+        return self._recordings
+
+    def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples belong to a test record."""
+        return record >= len(self._recordings.estimation)
+
+    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
+        """Whether samples belong to a test record and lie after its initialisation window."""
+        judged = np.zeros(len(time), dtype=bool)
+        for number, test in enumerate(self._judges, start=len(self._recordings.estimation)):
+            start = test["time"].values[test.attrs["initialisation_window"]]
+            judged |= (record == number) & (time >= start)
+        return judged
+
+    def records(self) -> Sequence[xr.Dataset]:
+        """Estimation records, then test records."""
+        return [*self._recordings.estimation, *self._judges]
+
+    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+        """Lags found by an order test on the estimation records; none for static data."""
+        return automatic.of_records(self._recordings)
+
+    def check(self, narx: Narx, n_needed: int) -> None:
+        """Refuse lags that do not fit the records, and too few samples."""
+        narx.check(self.records())
+        lengths = [record.sizes["time"] - narx.max_lag for record in self._recordings.estimation]
+        if sum(lengths) < n_needed - narx.max_lag:
+            raise ValueError(
+                f"{self.title} has {sum(lengths)} samples with all their lags to identify from, expected at least "
+                f"{n_needed - narx.max_lag} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
+            )
+
+
+def recorded_source(config: DictConfig) -> RecordedSource:
+    """Records of the configured source of data.
+
+    Raises
+    ------
+    ValueError, OSError
+        Whatever the source refuses; no record to identify from; parts of a simulation beside it.
+    """
+    refuse_simulation(config)
+    recordings: Recordings = build(config, "data").load()
+    if not recordings.estimation:
+        raise ValueError(
+            f"data: {recordings.name} has no estimation record to identify from; name one (data.estimation, "
+            "data.split, data.user_made_estimation), or take another set"
+        )
+    return RecordedSource(recordings)
+
+
+def refuse_simulation(config: DictConfig) -> None:
+    """Refuse what only a simulation has; nothing of it would act on a record."""
+    groups = [group for group in ("system", "controller", "weather") if "_target_" in config[group]]
+    values = {"excited": config.excited, "noise.std": config.noise.std, "noise.snr_db": config.noise.snr_db}
+    given = [*groups, *(name for name, value in values.items() if value is not None)]
+    given += [f"excitations.{name}" for name in config.excitations]
+    if given:
+        raise ValueError(
+            f"data is a record, {', '.join(given)} would only act on a simulation: take data=simulated, or leave "
+            f"{'it' if len(given) == 1 else 'them'} out"
+        )
