@@ -55,7 +55,8 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
     from hydra.core.global_hydra import GlobalHydra
 
     try:
-        overrides = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
+        own = [text for text in arguments if text[0] != "-" and not text.lstrip("+~").startswith("hydra")]
+        overrides = OverridesParser.create().parse_overrides(own)
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config, loader = compose(name), GlobalHydra.instance().config_loader()
             return explain(ValueError(""), overrides, config, loader)

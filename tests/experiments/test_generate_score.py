@@ -68,21 +68,16 @@ def test_numbers_are_right(public, measured, prediction, tmp_path):
     assert "against_noise_free" not in result
 
 
-def test_the_window_is_not_scored(public, prediction, tmp_path):
+def test_only_the_window_is_not_scored_and_the_noise_free_output_counts(folder, public, prediction, tmp_path):
     changed = prediction.copy()
     changed[:WINDOW] = 1e6
     files = [as_csv(tmp_path / f"{i}.csv", values) for i, values in enumerate((prediction, changed))]
     assert scored(public, files[0]) == scored(public, files[1])
     changed[WINDOW] = 1e6
     assert scored(public, as_csv(tmp_path / "2.csv", changed)) != scored(public, files[0])
-
-
-def test_with_the_answer_the_noise_free_output_counts_too(folder, prediction, tmp_path):
     truth = np.loadtxt(folder / "truth_csv" / "test.csv", delimiter=",", skiprows=1)[:, 1]
-    result = scored(folder, as_csv(tmp_path / "p.csv", prediction))
-    expected = np.sqrt(np.mean((prediction - truth)[WINDOW:] ** 2))
-    assert result["against_noise_free"]["displacement"]["rmse"] == pytest.approx(expected, rel=1e-12)
-    assert scored(folder, as_csv(tmp_path / "t.csv", truth))["against_noise_free"]["displacement"]["rmse"] == 0
+    found = scored(folder, files[0])["against_noise_free"]["displacement"]["rmse"]
+    assert found == pytest.approx(np.sqrt(np.mean((prediction - truth)[WINDOW:] ** 2)), rel=1e-12)
 
 
 def test_every_format_gives_the_same(public, prediction, tmp_path):
@@ -102,17 +97,13 @@ def test_every_format_gives_the_same(public, prediction, tmp_path):
 def test_people_see_scores_beside_floor_and_baselines(public, prediction, tmp_path):
     process = score(public, as_csv(tmp_path / "p.csv", prediction), "--task", "one_step")
     assert process.returncode == 0, process.stderr
-    known = json.loads((public / "scores.json").read_text())["one_step"]
-    for word in ("BoucWen, one_step", f"{N - WINDOW} samples", "RMSE", "fit", " m,", "noise_floor", "arx"):
+    arx = json.loads((public / "scores.json").read_text())["one_step"]["arx"]["displacement"]["rmse"]
+    for word in ("BoucWen, one_step", f"{N - WINDOW} samples", "fit", " m,", "noise_floor", format(arx, ".6g")):
         assert word in process.stdout
-    assert format(known["arx"]["displacement"]["rmse"], ".6g") in process.stdout
-    (public / "scores.json").rename(public / "hidden.json")
-    try:
-        without = score(public, tmp_path / "p.csv")
-    finally:
-        (public / "hidden.json").rename(public / "scores.json")
-    assert without.returncode == 0
-    assert "noise_floor" not in without.stdout
+    alone = shutil.copytree(public, tmp_path / "alone")
+    (alone / "scores.json").unlink()
+    without = score(alone, tmp_path / "p.csv")
+    assert (without.returncode, "noise_floor" in without.stdout) == (0, False)
 
 
 def lines(*texts):
@@ -131,20 +122,14 @@ def put(k, value):
 #: content of a file, or an array for a .npy file, from a good prediction; and words of the refusal
 REFUSED = {
     "one missing": (numbers(lambda p: p[:-1]), [f"{N - 1} samples", str(N)]),
-    "one too many": (numbers(lambda p: np.append(p, 0.0)), [f"{N + 1} samples", str(N)]),
     "nan": (put(WINDOW + 3, np.nan), ["displacement is nan", f"sample {WINDOW + 3}"]),
     "nan in the window": (put(0, np.nan), ["nan at sample 0", "measured outputs"]),
-    "infinite": (put(7, -np.inf), ["-inf at sample 7"]),
     "empty file": (lambda p: b"", ["empty"]),
-    "only a header": (lambda p: b"displacement\n", ["0 samples"]),
     "no text": (lambda p: b"\xff\xfe\x00\x01" * 30, ["cannot read"]),
     "a word": (lambda p: lines("displacement", *["1.0"] * 4, "high"), ["line 6", "'high'"]),
     "an empty cell": (lambda p: lines("a,displacement", *["1,2"] * 4, "1,"), ["line 6", "column 2"]),
-    "a short row": (lambda p: lines("a,displacement", *["1,2"] * 4, "1"), ["line 6"]),
     "another header": (lambda p: lines("y", *["1.0"] * N), ["displacement", "header has y"]),
-    "header twice": (lambda p: lines("displacement,displacement", *["1,1"] * N), ["header has"]),
     "two columns": (lambda p: lines(*["0.1,1.0"] * N), ["2 columns", "no header"]),
-    "short array": (lambda p: p[:-1], [f"{N - 1} samples"]),
     "turned array": (lambda p: p[np.newaxis], [f"shape (1, {N})", "expected (n, 1)"]),
     "complex": (lambda p: p + 0j, ["real numbers"]),
     "pickled": (lambda p: np.array([{"a": 1}], dtype=object), ["cannot read", "NumPy"]),

@@ -1,6 +1,8 @@
 """`sysid-generate` and bad input: a clear word, and no folder that is half of one."""
 
 import os
+import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -23,29 +25,20 @@ def left(folder):
 
 REFUSED = [
     (["seed=-1"], ["seed", "at least 0", "-1"]),
-    (["seed=1.5"], ["seed", "1.5"]),
     (["estimation=1"], ["estimation", "at least 2"]),
-    (["test=true"], ["test", "True"]),
     (["validation=soon"], ["validation", "soon", "365d"]),
     (["test=11"], ["initialisation_window=10", "11 samples", "lengthen"]),
     (["estimation=10"], ["n_initial=20", "estimation"]),
     (["realisations.test=0"], ["realisations.test", "at least 1"]),
-    (["transient=-1"], ["transient", "at least 0"]),
     (["noise_paths=3"], ["noise_paths", "at least 4"]),
-    (["initialisation_window=0"], ["initialisation_window", "at least 1"]),
     (["initialisation_window=2"], ["initialisation_window=2", "largest lag", "3"]),
     (["name=a/b"], ["name", "'a/b'"]),
-    (["licence=''"], ["licence", "''"]),
     (["figures=maybe"], ["figures", "maybe"]),
     (["output=''"], ["output", "''"]),
-    (["interpolation=cubic"], ["interpolation", "cubic", "held"]),
     (["excitation.band=[5,1500]"], ["band", "1500"]),
-    (["baseline.arx.ridge=-1"], ["ridge", "-1"]),
     (["initial_states={speed: [0,1]}"], ["'speed'", "['position', 'velocity', 'restoring_force']"]),
     (["initial_states={position: [2,-2]}"], ["initial_states.position=[2, -2]", "lowest and highest"]),
     (["initial_states={position: [0,1,2]}"], ["initial_states.position", "two numbers"]),
-    (["initial_states={position: '12'}"], ["initial_states.position", "two numbers"]),
-    (["initial_states={position: [0,.inf]}"], ["initial_states.position", "two numbers"]),
     (["initial_states={position: [false,true]}"], ["initial_states.position", "two numbers"]),
     (["initial_states=[position]"], ["initial_states must map", "position: [-1, 1]"]),
     (["initial_states={upper_level: [5,11]}", "system=cascaded_tanks"], ["[5, 11]", "limits 0 to 10 V"]),
@@ -172,60 +165,13 @@ def test_one_folder_for_a_whole_sweep_is_refused_and_what_the_refusal_advises_wo
     assert all((tmp_path / "X" / number / "CARD.md").is_file() for number in ("0", "1"))
 
 
-PENDULUM = '''
-from dataclasses import dataclass
-from typing import ClassVar
-import math
-import numpy as np
-from simulators import Signal, System
-
-
-@dataclass(frozen=True)
-class Pendulum(System):
-    """Damped pendulum with a torque.
-
-    ::
-
-        a'' = -g/l sin(a) - d a' + u + w
-    """
-
-    states: ClassVar = (Signal("angle_state", "rad", "angle"), Signal("rate", "rad/s", "rate"))
-    inputs: ClassVar = (Signal("torque", "1/s^2", "torque over inertia"),)
-    outputs: ClassVar = (Signal("angle", "rad", "angle from the vertical"),)
-    noises: ClassVar = (Signal("torque_noise", "1/s^2", "noise on the torque"),)
-
-    dt: float = 0.1  # s
-    substeps: int = 4
-    length: float = 1.5  # l, m
-    damping: float = 0.3
-    noise: float = 0.02  # 1/s^2
-
-    @staticmethod
-    def drift(time, state, input, noise, parameters, derivative):
-        derivative[0] = state[1]
-        derivative[1] = -9.81 / parameters[0] * math.sin(state[0]) - parameters[1] * state[1] + input[0] + noise[0]
-
-    def parameters(self):
-        return np.array([self.length, self.damping])
-
-    def initial_state(self):
-        return np.zeros(2)
-
-    def noise_std(self):
-        return np.array([self.noise])
-
-    def output(self, state):
-        return state[..., :1]
-'''
-
-
 def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_trusted(tmp_path):
     (tmp_path / "mine" / "conf" / "system").mkdir(parents=True)
-    (tmp_path / "mine" / "pendulum.py").write_text(PENDULUM)
-    yaml = "_target_: mine.pendulum.Pendulum\ndt: 0.1\nlength: 1.25\n"
-    (tmp_path / "mine" / "conf" / "system" / "pendulum.yaml").write_text(yaml)
+    shutil.copy(Path(__file__).with_name("two_rooms.py"), tmp_path / "mine" / "rooms.py")
+    yaml = "_target_: mine.rooms.TwoRooms\ndt: 0.5\nexchange: 0.25\n"
+    (tmp_path / "mine" / "conf" / "system" / "rooms.yaml").write_text(yaml)
     secret, short = "seed=7000000000000000001", [*SHORT, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
-    arguments = ["--config-dir", "mine/conf", "system=pendulum", "noise.snr_db=30", secret, "output=published/bench"]
+    arguments = ["--config-dir", "mine/conf", "system=rooms", "noise.snr_db=30", secret, "output=published/bench"]
     environment = os.environ | {"PYTHONPATH": f".{os.pathsep}{ROOT}"}
     process = command(tmp_path, *arguments, *short, env=environment)
     assert process.returncode == 0, said(process)
@@ -234,33 +180,25 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
     for words in ("can be guessed", "Traceback", "Warning"):
         assert words not in said(process)
     bench = tmp_path / "published" / "bench"
-    text = " ".join((bench / "CARD.md").read_text().split(" ")).replace("  ", "")
+    text = re.sub(r" +\|", " |", (bench / "CARD.md").read_text())
     for words in (
-        "a'' = -g/l sin(a) - d a' + u + w",
-        "1.25",
-        "math.sin(state[0])",
-        "PYTHONPATH=. sysid-generate --config-dir mine/conf system=pendulum noise.snr_db=30 estimation=",
-        "PYTHONPATH must name the folder from which `mine.pendulum` is imported",
+        "| `exchange` | 0.25 | between the rooms \\| 1/h |",
+        "flow = parameters[0]",
+        "PYTHONPATH=. sysid-generate --config-dir mine/conf system=rooms noise.snr_db=30 estimation=",
+        "PYTHONPATH must name the folder from which `mine.rooms` is imported",
     ):
         assert words in text, words
     for hidden in ("7000000000000000001", "published", str(tmp_path)):
         assert hidden not in text
-    assert (bench / "csv" / "test.csv").read_text().startswith("time,torque,angle\n")
-    again = [
-        "--config-dir",
-        str(bench),
-        "--config-name",
-        "configuration",
-        "+figures=false",
-        f"hydra.run.dir={tmp_path}/r",
-    ]
+    assert (bench / "csv" / "test.csv").read_text().startswith("time,heat,warm_air,cold_air\n")
+    again = ["--config-dir", str(bench), "--config-name=configuration", "+figures=false", f"hydra.run.dir={tmp_path}/r"]
     refused = command(tmp_path, *again, "+output=again", "+trusted=[mine.other]", env=environment)
     assert refused.returncode == 1
-    assert "+trusted=[mine.pendulum]" in said(refused)
+    assert "+trusted=[mine.rooms]" in said(refused)
     assert not (tmp_path / "again").exists()
-    trusted = command(tmp_path, *again, "+output=again", "+trusted=[mine.pendulum]", env=environment)
+    trusted = command(tmp_path, *again, "+output=again", "+trusted=[mine.rooms]", env=environment)
     assert trusted.returncode == 0, said(trusted)
     assert (tmp_path / "again" / "csv" / "test.csv").read_bytes() == (bench / "csv" / "test.csv").read_bytes()
-    own = {"trusted": ["mine.pendulum"], "output": "x", "figures": False}
-    with pytest.raises(ValueError, match=r"system: 'mine.pendulum.Pendulum' is no class of the toolbox"):
+    own = {"trusted": ["mine.rooms"], "output": "x", "figures": False}
+    with pytest.raises(ValueError, match=r"system: 'mine.rooms.TwoRooms' is no class of the toolbox"):
         run(OmegaConf.merge(OmegaConf.load(bench / "configuration.yaml"), own), tmp_path)
