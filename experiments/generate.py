@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.launch import CONF, command, launch
+from experiments.launch import CONF, Refused, command, launch
 
 
 @command
@@ -32,7 +32,7 @@ class SharedOutput(Callback):
                     f"'{item.input_line}/${{hydra:job.num}}' (in quotes), or leave output out",
                     file=sys.stderr,
                 )
-                raise SystemExit(1)
+                raise Refused(1)
 
 
 if __name__ == "__main__":

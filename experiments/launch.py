@@ -42,7 +42,12 @@ def command(main: Main) -> Main:
         try:
             return main()
         except SystemExit as stop:
-            if stop.code == 1 and not HydraConfig.initialized() and (hint := _hint(name, sys.argv[1:])):
+            if (
+                type(stop) is SystemExit
+                and stop.code == 1
+                and not HydraConfig.initialized()
+                and (hint := _hint(name, sys.argv[1:]))
+            ):
                 print(f"Error: {hint}", file=sys.stderr)
             raise
 
@@ -62,6 +67,10 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
             return explain(ValueError(""), overrides, config, loader)
     except Exception:  # Hydra has said what it knows
         return ""
+
+
+class Refused(SystemExit):
+    """A callback has printed why the command ends: there is nothing to add."""
 
 
 class Stopped(Exception):
@@ -166,7 +175,7 @@ def _make(folder: str, key: str) -> None:
     except OSError as error:
         reason = f"{error.strerror or error}): set {key} to another"
         print(f"Error: cannot write to the folder of the run {folder} ({reason}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise Refused(1) from None
 
 
 def check_keys(config: DictConfig, name: str) -> None:

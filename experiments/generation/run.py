@@ -43,8 +43,11 @@ def run(config: DictConfig, folder: Path, *, trusted: Sequence[str] = ()) -> flo
         Bad settings, a simulation that diverges, a folder that is there already or cannot be written to. No
         folder is left behind.
     """
-    settings = OmegaConf.to_container(config, resolve=True)
+    merged = OmegaConf.merge({"output": None, "figures": True}, config)  # a kept configuration does not have them
+    settings = OmegaConf.to_container(merged, resolve=True)
+    assert isinstance(merged, DictConfig)
     assert isinstance(settings, dict)
+    config = merged
     if not starts_from_package():
         check_trusted(settings, [*trusted, *trusted_by_command(config)])
     plant = plant_of(config)

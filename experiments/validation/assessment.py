@@ -139,9 +139,14 @@ class Assessment:
                 scores[case][name] = validate(*self.series(case, name), trivial=trivial, window=case.window)
         return scores
 
-    def n_left_out(self, case: Case) -> int:
-        """Samples of the records that the measures of a case do not count."""
-        return self.material.n_samples - next(iter(self.scores[case].values())).n
+    def count(self, case: Case) -> dict[str, int]:
+        """Samples of the records that the measures of a case do not count, and predictions that are special."""
+        n_scored, found = next(iter(self.scores[case].values())).n, self.forecasts[case]
+        return {
+            "left_out": self.material.n_samples - n_scored,
+            "n_filled": found.n_filled,
+            "n_diverged": found.n_lost,
+        }
 
 
 def default_window(joint: JointModel, material: Material) -> int:

@@ -21,14 +21,16 @@ OF_THE_MODEL = frozenset({"narx", "insertion", "on_missing"})
 class Material:
     """Records of one part, and the plant that made them if there is one."""
 
-    title: str
+    source: Recordings  # names of the signals
     part: str  # of the records, or simulation
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     records: tuple[xr.Dataset, ...]
-    is_static: bool
     unused: frozenset[str]  # keys of the configuration without effect
     plant: Plant | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the system or of the data set."""
+        return self.source.name
 
     @property
     def n_samples(self) -> int:
@@ -59,19 +61,11 @@ def read_material(config: DictConfig) -> Material:
         )
     plant = plant_of(config)
     title = type(plant.system).__name__
-    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset()
     facts = {"name": title, "sampling_time": float(plant.system.dt), "initialisation_window": 0}
+    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset().assign_attrs(facts)
+    recordings = Recordings(title, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
     excitations = frozenset() if plant.excitations else frozenset({"excitation", "excited", "operating_point"})
-    return Material(
-        title=title,
-        part="simulation",
-        inputs=tuple(plant.inputs),
-        outputs=tuple(plant.outputs),
-        records=(record.assign_attrs(facts),),
-        is_static=False,
-        unused=OF_THE_MODEL | {"part"} | excitations,
-        plant=plant,
-    )
+    return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part"} | excitations, plant)
 
 
 def select_records(recordings: Recordings, part: str | None = None) -> Material:
@@ -89,15 +83,7 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
             f"{recordings.name} has no {wanted} record, only {', '.join(there)}: name one (data.{wanted}=...), or "
             f"choose with part={there[0]}"
         )
-    return Material(
-        title=recordings.name,
-        part=wanted,
-        inputs=recordings.inputs,
-        outputs=recordings.outputs,
-        records=tuple(getattr(recordings, wanted)),
-        is_static=recordings.is_static,
-        unused=SIMULATION | OF_THE_MODEL,
-    )
+    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION | OF_THE_MODEL)
 
 
 def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]) -> None:
@@ -109,23 +95,23 @@ def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]
         A model or a table without time; a signal that is missing, that the model does not know, or that is an input
         on one side and an output on the other; a name in `left_out` that is no such signal.
     """
-    title = material.title
+    title, source = material.title, material.source
     if joint.models[0].narx.max_lag == 0:
         raise ValueError(
             "the model has no lags, it is a static function: there is nothing to simulate; sysid-identify reports how "
             "well it predicts its test rows"
         )
-    if material.is_static:
+    if source.is_static:
         raise ValueError(f"{title} is a table without time: there is nothing to simulate")
     surplus: list[str] = []
     for role, names, given in (
-        ("outputs", joint.output_names, material.outputs),
-        ("inputs", joint.input_names, material.inputs),
+        ("outputs", joint.output_names, source.outputs),
+        ("inputs", joint.input_names, source.inputs),
     ):
         if missing := [name for name in names if name not in given]:
             raise ValueError(
-                f"the model needs the {role} {missing}, {title} has outputs {list(material.outputs)} and inputs "
-                f"{list(material.inputs)}: give every signal the name and the role that it has in the model"
+                f"the model needs the {role} {missing}, {title} has outputs {list(source.outputs)} and inputs "
+                f"{list(source.inputs)}: give every signal the name and the role that it has in the model"
             )
         surplus += [name for name in given if name not in names]
     if unknown := [name for name in left_out if name not in surplus]:

@@ -46,10 +46,8 @@ class Report:
 
 def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
     """Test the residuals and put everything into numbers and words; `notes` join the warnings."""
-    residuals = {
-        "one_step": run_residual_tests(assessment, assessment.one_step),
-        FREE_RUN: run_residual_tests(assessment, assessment.free_run),
-    }
+    main = (("one_step", assessment.one_step), (FREE_RUN, assessment.free_run))
+    residuals = {kind: run_residual_tests(assessment, case) for kind, case in main}
     warnings = [*warn(assessment), *notes]
     return Report(assessment, residuals, warnings, collect_numbers(assessment, residuals, warnings))
 
@@ -85,17 +83,15 @@ def collect_numbers(
     lists the measures of every horizon, window and output, those two included. None stands for a measure that does not
     exist: not defined, not finite after a divergence, or in need of what the model does not know.
     """
-    material, loop, main = assessment.material, assessment.loop, {"one_step": assessment.one_step}
-    main[FREE_RUN] = assessment.free_run
+    material, loop = assessment.material, assessment.loop
+    main = {"one_step": assessment.one_step, FREE_RUN: assessment.free_run}
     measures: dict[Case, dict[str, Any]] = {case: {} for case in assessment.forecasts}
-    for case, found in assessment.forecasts.items():
-        for name, score in assessment.scores[case].items():
+    for case, scores in assessment.scores.items():
+        for name, score in scores.items():
             measures[case][name] = {
                 "horizon": case.label,
                 **score.to_dict(),
-                "left_out": assessment.n_left_out(case),
-                "n_filled": found.n_filled,
-                "n_diverged": found.n_lost,
+                **assessment.count(case),
                 "unit": assessment.error_unit(name),
             }
 
@@ -175,13 +171,7 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
             "output": outputs,
             "unit": ("output", [assessment.unit(name) for name in outputs], {"long_name": "unit of the output"}),
         },
-        attrs={
-            "horizon": str(case.label),
-            "window": case.window,
-            "left_out": assessment.n_left_out(case),
-            "n_filled": found.n_filled,
-            "n_diverged": found.n_lost,
-        },
+        attrs={"horizon": str(case.label), "window": case.window, **assessment.count(case)},
     )
 
 
@@ -249,7 +239,7 @@ def tabulate_scores(assessment: Assessment, output: str) -> str:
     for case, scores in assessment.scores.items():
         s = scores[output]
         rmse, r2, smse = ("-" if np.isnan(value) else f"{value:.4g}" for value in (s.rmse, s.r2, s.smse))
-        row = {"horizon": case.words, "window": case.window, "n": s.n, "left out": assessment.n_left_out(case)}
+        row = {"horizon": case.words, "window": case.window, "n": s.n, "left out": assessment.count(case)["left_out"]}
         row |= {f"RMSE [{assessment.error_unit(output)}]": rmse, "fit %": fixed(s.fit_percent, 2), "R2": r2}
         row |= {"SMSE": smse, "MSLL": fixed(s.msll, 2), "NLPD": fixed(s.nlpd, 2)}
         for level in (50, 90, 95):
