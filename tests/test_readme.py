@@ -103,7 +103,7 @@ def model_of(tmp_path_factory, request):
 def shortened(overrides, folder):
     """The overrides of a command, and what makes the run short where they do not say otherwise."""
     short = [
-        *(SIMULATED if "training=free_run" in overrides else SHORT),
+        *(SIMULATED if any(o.endswith(("=free_run", "_simulation")) for o in overrides) else SHORT),
         "budget=20",
         "figures=false",
         f"hydra.run.dir={folder}",
@@ -161,7 +161,7 @@ def test_command_runs(command, tmp_path, files, model_of, request):
         overrides = [*kept, *quick, f"hydra.run.dir={folder}"]
     else:
         overrides = shortened(fewer(overrides) if "-m" in overrides else overrides, folder)
-    needed = program == "reproduce" or any(f"data={name}" in overrides for name in PUBLISHED)  # no test downloads
+    needed = program == "reproduce" or any(name in o for name in PUBLISHED for o in overrides)  # no test downloads
     places = {"SYSID_DATA": str(request.getfixturevalue("shared_data"))} if needed else {}
     result = call(["-m", f"experiments.{program}", *overrides], tmp_path, PYTHONPATH=str(ROOT), **places)
     assert result.returncode == 0, result.stdout + result.stderr

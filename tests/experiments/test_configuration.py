@@ -61,7 +61,9 @@ MORE_ROLES = {"function": StaticFunction, "sampling": Sampling}  # parts of data
 #: options without an object: nothing of the kind takes part
 EMPTY = {("system", "none"), ("controller", "none"), ("weather", "none"), ("data", "simulated")}
 #: groups of `sysid-identify`; other commands may have more
-DEFAULTS = yaml.safe_load((CONF / "identify.yaml").read_text())["defaults"]
+DEFAULTS = [
+    entry for name in ("plant", "identify") for entry in yaml.safe_load((CONF / f"{name}.yaml").read_text())["defaults"]
+]
 OVERLAYS = {"experiment"}  # of any groups
 CHOSEN = [next(iter(entry)) for entry in DEFAULTS if isinstance(entry, dict)]
 GROUPS = [group for group in CHOSEN if not group.startswith("override ") and group not in OVERLAYS]
@@ -173,13 +175,23 @@ def test_lags_of_ones_own():
 
 
 @pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_experiment_composes_in_all_its_combinations(path):
-    """Values that are swept exist: the first and the last of each."""
-    params = yaml.safe_load(path.read_text())["hydra"]["sweeper"]["params"]
+def test_every_experiment_composes_in_all_its_combinations_and_is_listed(path):
+    """Values that are swept exist: the first and the last of each. The help names every recipe."""
+    from hydra import compose, initialize_config_dir
+
+    written = yaml.safe_load(path.read_text())
+    command = path.read_text().splitlines()[1].split()[1].removeprefix("sysid-")
+    assert f"  {path.stem} " in (CONF / f"{command}.yaml").read_text()
+    params = written.get("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
     for end in (0, -1):
         values = [f"{key}={str(value).split(',')[end]}" for key, value in params.items() if "range" not in str(value)]
-        config = configured(f"experiment={path.stem}", *values)
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose(command, overrides=[f"experiment={path.stem}", *values])
         assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        plain = OmegaConf.to_container(
+            OmegaConf.create({k: v for k, v in written.items() if k not in ("defaults", "hydra")})
+        )
+        assert OmegaConf.to_container(OmegaConf.merge(config, plain)) == OmegaConf.to_container(config)
 
 
 def test_the_written_down_sweep_has_540_jobs():

@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from running import CONF, PLAIN
 
-from experiments.exportation import run
+from experiments.export import run
 from experiments.validation.run import run as validate
 from sysid import ConstantMean, JointModel, Model, Narx, OnlineGP, Scaling, SquaredExponential, StoreError
 
@@ -70,6 +70,17 @@ def test_mistakes(overrides, error, words, tmp_path):
     with pytest.raises(error, match=words):
         run(configured(*(text.format(tmp_path) for text in overrides)), tmp_path)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_is_replaced_only_when_that_is_said(tmp_path):
+    model().save(tmp_path / "model.nc")
+    (tmp_path / "mine.py").write_text("precious")
+    arguments = (f"model={tmp_path}/model.nc", f"output={tmp_path}/mine.py")
+    with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
+        run(configured(*arguments), tmp_path)
+    assert (tmp_path / "mine.py").read_text() == "precious"
+    run(configured(*arguments, "overwrite=true"), tmp_path)
+    assert "predict" in (tmp_path / "mine.py").read_text()
 
 
 OWN = """
