@@ -213,19 +213,19 @@ def score_models(
 
     measured = join([r.trajectory.output for r in test])
     noise = join([r.trajectory.noise_free_output for r in test]) - measured
-    variance, error_variance = (join([getattr(f, name) for f in floors]) for name in ("variance", "error_variance"))
-    scores: dict[str, Any] = {task: {"measurement_noise": {}, "noise_floor": {}} for task in TASKS}
+    spread, error = (np.sqrt(join([getattr(f, name) for f in floors])) for name in ("variance", "error_variance"))
+    models = ("measurement_noise", "noise_floor", *settings)
+    scores: dict[str, Any] = {task: {model: {} for model in models} for task in TASKS}
     for task in TASKS:
-        scores[task] |= {key: {} for key in settings}
         floor = join([getattr(f, task) for f in floors]) - measured
         for i, (name, unit, _) in enumerate(plant.system.outputs):
-            scores[task]["measurement_noise"][name] = {"rmse": _root_mean(noise[:, i] ** 2), "unit": unit}
-            scores[task]["noise_floor"][name] = {"rmse": _root_mean(floor[:, i] ** 2), "unit": unit}
+            scores[task]["measurement_noise"][name] = {"rmse": _rms(noise[:, i]), "unit": unit}
+            scores[task]["noise_floor"][name] = {"rmse": _rms(floor[:, i]), "unit": unit}
     for i, (name, unit, _) in enumerate(plant.system.outputs):
         if plant.system.noise_std().any():
             scores["free_run"]["noise_floor"][name] |= {
-                "expected_rmse": _root_mean(variance[:, i] + noise[:, i] ** 2),
-                "standard_error": _root_mean(error_variance[:, i]),
+                "expected_rmse": _rms(np.hypot(spread[:, i], noise[:, i])),
+                "standard_error": _rms(error[:, i]),
             }
         for key, baseline in settings.items() if name in lags else ():
             for task, rmse in _score_baseline(baseline.fit(lags[name], estimation, seed), test).items():
@@ -245,13 +245,13 @@ def _score_baseline(model: Baseline, test: list[SimulatedRecord]) -> dict[str, f
         if len(narx.output_names) == 1:
             run = model.free_run(dict(measured), n_initial=window) - measured[narx.target].values
             errors.setdefault("free_run", []).append(run[window:])
+    return {task: _rms(np.concatenate(found)) for task, found in errors.items()}
+
+
+def _rms(errors: Array) -> float | None:
+    """Root mean square; None if it is not finite."""
     with np.errstate(over="ignore"):
-        return {task: _root_mean(np.concatenate(found) ** 2) for task, found in errors.items()}
-
-
-def _root_mean(squares: Array) -> float | None:
-    """Root of a mean; None if it is not finite."""
-    value = float(np.sqrt(np.mean(squares)))
+        value = float(np.sqrt(np.mean(errors**2)))
     return value if isfinite(value) else None
 
 

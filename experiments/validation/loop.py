@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments.validation.material import Material, check_controller
 from simulators import Controller
-from sysid import JointModel, Pathwise, Propagation, Validation, validate
+from sysid import JointModel, Pathwise, Propagation, validate
 from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.validation import Z_95
@@ -108,15 +108,6 @@ class LoopSignal(NamedTuple):
     variance: Array | None  # (n,) over the functions of the model, latent
     noise_variance: float  # of a measurement; 0 for an input
 
-    def score(self, window: int) -> Validation:
-        """Measures of the loop around the model against the loop around the plant.
-
-        The noise of the plant is none that the model could know: the measures also count what two loops around the
-        same plant would differ by.
-        """
-        variance = self.variance if self.is_output else None
-        return validate(self.plant, self.model, variance, self.noise_variance, window=window)
-
 
 class LoopComparison(NamedTuple):
     """Signals of both loops after the window."""
@@ -131,6 +122,19 @@ class LoopComparison(NamedTuple):
         """Samples without a prediction, because the loop diverged."""
         outputs = [signal.model for signal in self.signals if signal.is_output]
         return int(np.isnan(outputs).any(axis=0).sum())
+
+    def collect_scores(self) -> dict[str, Any]:
+        """Measures of the loop around the model against the loop around the plant, by signal.
+
+        The noise of the plant is none that the model could know: the measures also count what two loops around the
+        same plant would differ by.
+        """
+        scores: dict[str, Any] = {"n_paths": self.n_paths, "outputs": {}, "inputs": {}}
+        for signal in self.signals:
+            kind, variance = ("outputs", signal.variance) if signal.is_output else ("inputs", None)
+            score = validate(signal.plant, signal.model, variance, signal.noise_variance, window=self.window)
+            scores[kind][signal.name] = score.to_dict()
+        return scores
 
 
 def compare_loops(

@@ -100,9 +100,7 @@ def collect_numbers(
 
     def calibrate(case: Case) -> Any:
         curves = {name: calibration(*assessment.series(case, name)) for name in assessment.outputs}
-        return by_output(
-            {n: {"nominal": c.nominal.tolist(), "observed": c.observed.tolist()} for n, c in curves.items()}
-        )
+        return by_output({name: {k: v.tolist() for k, v in curve._asdict().items()} for name, curve in curves.items()})
 
     content = {
         **{kind: by_output(measures[case]) for kind, case in main.items()},
@@ -112,13 +110,7 @@ def collect_numbers(
             for kind, found in residuals.items()
         },
         "calibration": {kind: calibrate(case) for kind, case in main.items()},
-        "closed_loop": None
-        if loop is None
-        else {
-            "n_paths": loop.n_paths,
-            "outputs": {s.name: s.score(loop.window).to_dict() for s in loop.signals if s.is_output},
-            "inputs": {s.name: s.score(loop.window).to_dict() for s in loop.signals if not s.is_output},
-        },
+        "closed_loop": None if loop is None else loop.collect_scores(),
         "divergences": [
             {"horizon": case.label, "window": case.window, **where._asdict()}
             for case, found in assessment.forecasts.items()
