@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from experiments import job_file
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
 from experiments.sources import Source
-from experiments.validation.report import TestValidation
+from experiments.validation.report import ValidationOnTest
 from experiments.validation.report import writers as report_writers
 from experiments.written import write_every
 from sysid import Estimate, Identification, LagWindow, Prediction, store
@@ -38,7 +38,7 @@ class Result:
     predicted_initial: Prediction  # of the model before the stream
     stopped: BaseException | None  # what ended the run early
     interrupted: BaseException | None = None  # what ended the validation early; the identification is complete
-    trial: TestValidation = field(default_factory=TestValidation)  # free run on the test records
+    trial: ValidationOnTest = field(default_factory=ValidationOnTest)  # free run on the test records
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property

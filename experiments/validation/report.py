@@ -283,7 +283,7 @@ def tell(report: Report, folder: Path) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class TestValidation:
+class ValidationOnTest:
     """Validation of a model on the test records that its identification has not seen, or why there is none."""
 
     report: Report | None = None
@@ -297,28 +297,28 @@ class TestValidation:
         return [f"not validated in free run: {self.reason}"] if self.reason else []
 
 
-def validate_on_test(config: DictConfig, source: Source, model: Model | JointModel | None) -> TestValidation:
+def validate_on_test(config: DictConfig, source: Source, model: Model | JointModel | None) -> ValidationOnTest:
     """One step and free run on the test records of a source; nothing for simulations, tables, or without a test.
 
     What does not fit is told and not raised: the identification has succeeded.
     """
     recordings = source.recordings()
     if not config.validate or model is None or recordings is None or recordings.is_static:
-        return TestValidation()
+        return ValidationOnTest()
     if not (recordings.test or recordings.validation):
-        return TestValidation()
+        return ValidationOnTest()
     if isinstance(model, Model) and len(model.narx.output_names) > 1:
         others = [name for name in model.narx.output_names if name != model.narx.target]
         reason = f"{others} are outputs among the regressors without a model; take narx.target=all"
-        return TestValidation(reason=reason)
+        return ValidationOnTest(reason=reason)
     try:
         joint, material = JointModel.of(model), select_records(recordings)
         cases = plan_cases([1], None, default_window(joint, material))
-        return TestValidation(
+        return ValidationOnTest(
             make_report(assess(joint, material, cases, build(config, "propagation"), seed=config.seed))
         )
     except ValueError as error:
-        return TestValidation(reason=str(error))
+        return ValidationOnTest(reason=str(error))
 
 
 def tell_free_run(found: Mapping[str, Any]) -> None:
