@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.signal import welch
 
-from experiments.clock import with_clock
-from experiments.figures import png
 from experiments.generation.benchmark import Benchmark, SimulatedRecord
-from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, screen, show_from_to
+from experiments.plots.clock import with_clock
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to
 from sysid import Narx
 from sysid.data.source import ROLES
 

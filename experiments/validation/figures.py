@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
-from experiments.clock import with_clock
-from experiments.figures import png
-from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, screen, show_from_to
+from experiments.plots.clock import with_clock
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to
 from experiments.validation.assessment import Assessment, Case
 from experiments.validation.loop import LoopComparison
 from sysid import ResidualReport, calibration

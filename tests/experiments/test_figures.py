@@ -8,10 +8,10 @@ import xarray as xr
 from matplotlib.image import imread
 from running import PLAIN, data_of, execute
 
-from experiments import figures
-from experiments.canvas import label_of
-from experiments.clock import detail, on_clock_of, with_clock
-from experiments.signal_figure import signals
+from experiments.plots import identification as figures
+from experiments.plots.clock import detail, on_clock_of, with_clock
+from experiments.plots.signals import signals
+from experiments.plots.style import label_of, png
 from sysid import Recordings, make_record, store
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
@@ -122,7 +122,7 @@ def test_labels_have_a_unit(attributes, label):
 
 def size(figure):
     """Pixels that are not white, of a figure drawn without a warning."""
-    picture = imread(BytesIO(figures.png(figure)), format="png")
+    picture = imread(BytesIO(png(figure)), format="png")
     return int(np.any(picture[..., :3] < 0.95, axis=-1).sum())
 
 

@@ -8,7 +8,7 @@ from matplotlib.image import imread
 from scipy.stats import norm
 from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
-from sysid import JointModel, store
+from sysid import JointModel, Pathwise, forecast, make_record, store
 
 MEASURES = {"rmse", "nrmse", "fit_percent", "r2", "smse", "msll", "nlpd", "n", "window"} | {
     f"coverage_{level}" for level in (50, 90, 95)
@@ -118,6 +118,14 @@ def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp
     np.testing.assert_allclose(group["mean"], same["mean"], rtol=1e-12)
     assert without["free_run"]["rmse"] == pytest.approx(content["free_run"]["rmse"], rel=1e-12)
     assert group["variance"].values[5:].mean() > 1.5 * same["variance"].values[5:].mean()
+    record, joint = (
+        make_record(signals(50, 1), name="test", sampling_time=DT),
+        JointModel.load(folder.parent / "model.nc"),
+    )
+    drawn = Pathwise(n_samples=20, n_features=20)
+    (spread,) = forecast(joint, [record], horizon=None, window=WINDOWS[0], seed=1, propagation=drawn).records
+    about_the_path = spread.variance + (spread.mean - group["mean"].values) ** 2
+    np.testing.assert_allclose(group["variance"], about_the_path, rtol=1e-9)
 
 
 def test_residual_tests_are_apart_for_one_step_and_free_run(run):
