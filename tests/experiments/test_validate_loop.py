@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from running import execute, summary_of
+from scipy.stats import norm
 from validating import LAGS, QUICK, csv_file, model, signals, stored, validate
 
 from experiments import identification
@@ -143,6 +144,9 @@ def test_the_controller_closes_its_loop_around_the_model(tanks):
     assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})
     error = (group["measured"] - group["mean"]).values[:, 0]
     assert found["outputs"]["level"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-12)
+    predictive = norm(group["mean"], np.sqrt(group["variance"] + one.gp.noise_variance))
+    nlpd = -predictive.logpdf(group["measured"]).mean()
+    assert found["outputs"]["level"]["nlpd"] == pytest.approx(nlpd, rel=1e-9)
     assert (found["outputs"]["level"]["n"], found["n_paths"]) == (55, 6)
     assert group.sizes["time"] == 55
     assert not np.array_equal(group["applied"], group["commanded"])
