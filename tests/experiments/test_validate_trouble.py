@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from running import ROOT, said
 from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
 from experiments.launch import remove_unused
+from experiments.validation import assessment
 from experiments.validation.assessment import plan_cases
 from experiments.validation.warnings import find_outside, find_shortest_band
-from sysid import ConstantMean, Model, OnlineGP, SquaredExponential, Validation
+from sysid import ConstantMean, Divergence, Model, OnlineGP, SquaredExponential, Validation, forecast
 from sysid.store import read, write
 
 
@@ -127,6 +129,17 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     measured = stored(tmp_path / "run")["free_run_window_2"]
     assert np.isnan(measured["mean"].values[-1, 0])
     assert content["one_step"]["rmse"] > 100
+
+
+def test_a_divergence_of_the_uncertainty_alone_is_told(case, tmp_path, monkeypatch):
+    def lost(*arguments, propagation=None, **options):
+        found = forecast(*arguments, **options)
+        diverged = None if propagation is None else Divergence(0, 10, 5.0, "y", 9.0)
+        return replace(found, records=tuple(replace(one, diverged=diverged) for one in found.records))
+
+    monkeypatch.setattr(assessment, "forecast", lost)
+    warnings = validate(tmp_path / "run", *case[2], "propagation=taylor")["warnings"]
+    assert any("the free run of record" in words and "let it diverge, at 5 s" in words for words in warnings)
 
 
 def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
