@@ -1,6 +1,7 @@
 """The one place where configuration becomes objects."""
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -9,6 +10,10 @@ from omegaconf import DictConfig, ListConfig
 
 from experiments.mistake import is_bug_of_ours
 from sysid.model.description import public_name
+
+BASELINES = "experiments.generation.baselines"
+#: modules of this package whose classes a configuration may name
+OWN_MODULES = ("experiments.automatic", "experiments.function_data", BASELINES)
 
 
 def build(config: DictConfig, group: str) -> Any:
@@ -71,13 +76,62 @@ def trusted_names(config: DictConfig) -> list[str]:
     return list(names)
 
 
+def targets_of(settings: Any, key: str = "") -> dict[str, str]:
+    """Every ``_target_`` in settings, by the key of what it describes.
+
+    >>> targets_of({"baseline": {"arx": {"_target_": "mine.Arx"}}, "budget": 3})
+    {'baseline.arx': 'mine.Arx'}
+    """
+    entries: Any = ()
+    found = {}
+    if isinstance(settings, Mapping):
+        entries = settings.items()
+        if "_target_" in settings:
+            found[key] = str(settings["_target_"])
+    elif isinstance(settings, Sequence) and not isinstance(settings, str):
+        entries = enumerate(settings)
+    for name, entry in entries:
+        found |= targets_of(entry, f"{key}.{name}".removeprefix("."))
+    return found
+
+
 def _check_targets(description: Any, where: str) -> None:
     """Refuse a ``_target_`` that names a class of ours other than by its public name."""
-    if isinstance(description, Mapping):
-        target = str(description.get("_target_"))
-        if (name := public_name(target)) not in (None, target):
+    for target in targets_of(description).values():
+        if (name := _name_now(target)) not in (None, target):
             raise ValueError(f"{where}: _target_ must be {name}, the public name of that class, got {target}")
-        description = list(description.values())
-    if isinstance(description, Sequence) and not isinstance(description, str):
-        for item in description:
-            _check_targets(item, where)
+
+
+def _name_now(target: str) -> str | None:
+    """Name that a class of ours has now, by a name that it has or had; None: it is no class of ours."""
+    name = public_name(target) or ""
+    if target.startswith("experiments.benchmark_folder.baselines."):
+        name = f"{BASELINES}.{target.rpartition('.')[2]}"
+    elif target.rpartition(".")[0] in OWN_MODULES:
+        name = target
+    module, _, last = name.rpartition(".")
+    return name if module and isinstance(getattr(import_module(module), last, None), type) else None
+
+
+def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
+    """Refuse settings that name anything else to be called than our classes and what is trusted.
+
+    Parameters
+    ----------
+    settings
+        A configuration that somebody else may have written.
+    trusted : sequence of str
+        Modules and classes of the user's own.
+
+    Raises
+    ------
+    ValueError
+        With the option that trusts it.
+    """
+    for key, target in targets_of(settings).items():
+        module = target.rpartition(".")[0]
+        if _name_now(target) is None and not {target, module} & set(trusted):
+            raise ValueError(
+                f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run: "
+                f"trust it on the command line with +trusted=[{module}], if you know what it does"
+            )

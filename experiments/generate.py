@@ -1,16 +1,38 @@
 """`sysid-generate`: a benchmark folder that others can use without this toolbox."""
 
-import hydra
-from omegaconf import DictConfig
+import sys
+from typing import Any
 
-from experiments.launch import CONF, command, launch
+import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.launch import CONF, Refused, command, launch
 
 
 @command
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="generate")
 def main(config: DictConfig) -> float | None:
     """Simulate, write the folder; returns the free-run noise floor of the first output."""
-    return launch("experiments.generation", config)
+    return launch("experiments.generation.run", config)
+
+
+class SharedOutput(Callback):
+    """Hydra callback: refuses a sweep whose runs would all write to the same `output`, before the first of them."""
+
+    def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
+        """Read the overrides as they were given, before they are split into runs."""
+        written = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
+        assert isinstance(written, list)
+        for item in OverridesParser.create().parse_overrides([str(line) for line in written]):
+            if item.key_or_group == "output" and not item.is_sweep_override() and "${" not in str(item.input_line):
+                print(
+                    f"Error: every run of this sweep would write to {item.input_line}: use "
+                    f"'{item.input_line}/${{hydra:job.num}}' (in quotes), or leave output out",
+                    file=sys.stderr,
+                )
+                raise Refused(1)
 
 
 if __name__ == "__main__":

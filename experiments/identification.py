@@ -26,7 +26,7 @@ from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
 from experiments.summary import summarise, tell
-from experiments.validation.identified import tell_free_run, trial_of
+from experiments.validation.report import tell_free_run, validate_on_test
 from experiments.validation.report import write as write_report
 from sysid import Identification, JointModel, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
 from sysid.stream import NOT_PREDICTED
@@ -97,9 +97,9 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, clock: Clo
             result = judge(source, identification, window, records, stopped)
         if stopped is None:
             with clock("free_run"):
-                result.trial = trial_of(config, source, identification.model)
+                result.trial = validate_on_test(config, source, identification.model)
     except KeyboardInterrupt as reason:
-        result.stopped = reason
+        result.interrupted = reason
     result.summary = summarise(config, result, clock.seconds | counts_of(cache))
     return result
 
@@ -109,8 +109,8 @@ def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     with deferred_interrupt():
         results.write(config, folder, result, in_job=in_job)
         tell(result, folder)
-    if result.stopped is not None:
-        raise_early_end(result.stopped, folder)
+    if (reason := result.stopped or result.interrupted) is not None:
+        raise_early_end(reason, folder)
 
 
 def _score(result: Result) -> float:
@@ -157,7 +157,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     lean = _is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)
-    trial = trial_of(config, source, joint)
+    trial = validate_on_test(config, source, joint)
     measures = {} if trial.report is None else trial.report.content["free_run"]
     for target, result in found.items():
         result.summary["free_run"] = measures.get(target)

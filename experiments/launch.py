@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -41,7 +42,12 @@ def command(main: Main) -> Main:
         try:
             return main()
         except SystemExit as stop:
-            if stop.code == 1 and not HydraConfig.initialized() and (hint := _hint(name, sys.argv[1:])):
+            if (
+                type(stop) is SystemExit
+                and stop.code == 1
+                and not HydraConfig.initialized()
+                and (hint := _hint(name, sys.argv[1:]))
+            ):
                 print(f"Error: {hint}", file=sys.stderr)
             raise
 
@@ -61,6 +67,10 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
             return explain(ValueError(""), overrides, config, loader)
     except Exception:  # Hydra has said what it knows
         return ""
+
+
+class Refused(SystemExit):
+    """A callback has printed why the command ends: there is nothing to add."""
 
 
 class Stopped(Exception):
@@ -100,7 +110,14 @@ def launch(module: str, config: DictConfig) -> float | None:
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)
+        remove_unused(Path(hydra.runtime.output_dir), f"{hydra.job.name}.log")
         raise SystemExit(1) from None
+
+
+def remove_unused(folder: Path, log_file: str) -> None:
+    """Remove the folder of a run that was refused, unless it holds more than Hydra writes before a run."""
+    if {path.name for path in folder.iterdir()} <= {".hydra", log_file}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep_name(command: str, overrides: Sequence[str]) -> str:
@@ -158,7 +175,7 @@ def _make(folder: str, key: str) -> None:
     except OSError as error:
         reason = f"{error.strerror or error}): set {key} to another"
         print(f"Error: cannot write to the folder of the run {folder} ({reason}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise Refused(1) from None
 
 
 def check_keys(config: DictConfig, name: str) -> None:

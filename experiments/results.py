@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from experiments import job_file
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
 from experiments.sources import Source
-from experiments.validation.identified import NO_TRIAL, Trial
+from experiments.validation.report import ValidationOnTest
 from experiments.validation.report import writers as report_writers
 from experiments.written import write_every
 from sysid import Estimate, Identification, LagWindow, Prediction, store
@@ -37,7 +37,8 @@ class Result:
     predicted: Prediction  # of the final model for the validation rows
     predicted_initial: Prediction  # of the model before the stream
     stopped: BaseException | None  # what ended the run early
-    trial: Trial = NO_TRIAL  # free run on the test records
+    interrupted: BaseException | None = None  # what ended the validation early; the identification is complete
+    trial: ValidationOnTest = field(default_factory=ValidationOnTest)  # free run on the test records
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property

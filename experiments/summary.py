@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from experiments.plain import plain
 from experiments.results import Result
-from experiments.validation.identified import tell_free_run
+from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)

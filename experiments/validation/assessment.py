@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from experiments.validation.loop_comparison import LoopComparison
+from experiments.validation.loop import LoopComparison
 from experiments.validation.material import Material
-from experiments.validation.options import Case, Options
 from sysid import (
     Divergence,
     Forecast,
@@ -23,29 +21,60 @@ from sysid import (
     forecast,
     validate,
 )
+from sysid.arrays import Array
 from sysid.simulation.forecast import check_records
 from sysid.simulation.propagation.propagation import variance_about
 
-Array: TypeAlias = NDArray[np.float64]
+FREE_RUN = "free_run"  # the horizon that has no end
 
 
-class Series(NamedTuple):
-    """One output of a forecast, all records behind each other; nan where a prediction diverged."""
+class Case(NamedTuple):
+    """One kind of prediction of the same records."""
 
-    measured: Array  # (n,) output unit
-    mean: Array  # (n,) output unit
-    variance: Array  # (n,) latent, output unit squared
-    noise_variance: float  # of a measurement, output unit squared
+    horizon: int | None  # samples ahead; None: free run
+    window: int  # measured samples that the model is given first
 
     @property
-    def residual(self) -> Array:
-        """``y - mean`` (n,)."""
-        return self.measured - self.mean
+    def label(self) -> int | str:
+        """Horizon for files."""
+        return FREE_RUN if self.horizon is None else self.horizon
 
     @property
-    def std(self) -> Array:
-        """Standard deviation (n,) of a measurement."""
-        return np.sqrt(self.variance + self.noise_variance)
+    def name(self) -> str:
+        """Name of its group in a file."""
+        kind = {None: FREE_RUN, 1: "one_step"}.get(self.horizon, f"{self.horizon}_steps")
+        return f"{kind}_window_{self.window}"
+
+    @property
+    def words(self) -> str:
+        """Horizon for people."""
+        return {None: "free run", 1: "1 step"}.get(self.horizon, f"{self.horizon} steps")
+
+
+def plan_cases(horizons: Any, windows: Any, default_window: int) -> list[Case]:
+    """All horizons, one step first and free run last, for every window; those of the main window first.
+
+    Raises
+    ------
+    ValueError
+        Horizons or windows that are no whole numbers of at least 1, or stand there twice; no window.
+    """
+    chosen = read_whole("windows", [default_window] if windows is None else windows)
+    if not chosen:
+        raise ValueError("windows must name at least one number of samples, such as [5, 50], or be null")
+    ahead = sorted({1, *read_whole("horizons", horizons)})
+    return [Case(horizon, window) for window in chosen for horizon in (*ahead, None)]
+
+
+def read_whole(name: str, values: Any) -> list[int]:
+    """Whole numbers of at least 1, each once, from one or a list of them."""
+    given = [values] if isinstance(values, int) else values
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_list or not all(type(value) is int and value >= 1 for value in given) or len(set(given)) < len(given):
+        raise ValueError(
+            f"{name} must be whole numbers of samples of at least 1, each once, such as [1, 10], got {values!r}"
+        )
+    return list(given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,63 +119,40 @@ class Assessment:
         """Unit of an error of a signal, 1 if there is none; an error of a temperature in degC is in K."""
         return Target.change.unit_of(self.unit(signal)) or "1"
 
-    def series(self, case: Case, output: str) -> Series:
-        """One output of one case."""
+    def series(self, case: Case, output: str) -> tuple[Array, Array, Array, float]:
+        """Measured values, means, latent variances (n,) and noise variance of one output, all records together."""
         found, i = self.forecasts[case], self.outputs.index(output)
         measured, mean, variance = (
             np.concatenate([getattr(one, name)[:, i] for one in found.records])
             for name in ("measured", "mean", "variance")
         )
-        return Series(measured, mean, variance, float(found.noise_variance[i]))
+        return measured, mean, variance, float(found.noise_variance[i])
 
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:
         """All measures by case and output."""
-        return {case: {name: self._score(case, name) for name in self.outputs} for case in self.forecasts}
+        scores: dict[Case, dict[str, Validation]] = {case: {} for case in self.forecasts}
+        for name, model in zip(self.outputs, self.joint.models, strict=True):
+            mean, variance = model.origin.output_mean, model.origin.output_variance
+            trivial = None if mean is None or variance is None else (mean, variance)
+            for case in self.forecasts:
+                scores[case][name] = validate(*self.series(case, name), trivial=trivial, window=case.window)
+        return scores
 
-    def _score(self, case: Case, output: str) -> Validation:
-        s, origin = self.series(case, output), self.joint.models[self.outputs.index(output)].origin
-        trivial = None
-        if origin.output_mean is not None and origin.output_variance is not None:
-            trivial = (origin.output_mean, origin.output_variance)
-        return validate(s.measured, s.mean, s.variance, s.noise_variance, trivial=trivial, window=case.window)
-
-    def n_left_out(self, case: Case) -> int:
-        """Samples of the records that the measures of a case do not count."""
-        return self.material.n_samples - next(iter(self.scores[case].values())).n
-
-
-def assess(
-    joint: JointModel,
-    material: Material,
-    options: Options,
-    propagation: Propagation,
-    *,
-    loop: LoopComparison | None = None,
-) -> Assessment:
-    """Predict the records of a material with every horizon after every window.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Records that do not fit the model, or are not longer than a window or horizon.
-    """
-    check_records(joint, material.records)
-    cases = options.cases(default_window(joint, material))
-    check_lengths(cases, material)
-    found: dict[Case, Predicted] = {}
-    for case in sorted(cases, key=lambda case: case.window):
-        shorter = next((before for before in found if before.horizon == case.horizon), None)
-        later = None if shorter is None else _later(found[shorter], case, joint.models[0].narx.max_lag)
-        found[case] = later or _predicted(joint, material, case, propagation, options.seed)
-    forecasts = {case: found[case].forecast for case in cases}
-    unbounded = {case: found[case].unbounded for case in cases}
-    return Assessment(joint, material, propagation, forecasts, unbounded, loop)
+    def count(self, case: Case) -> dict[str, int]:
+        """Samples of the records that the measures of a case do not count, and predictions that are special."""
+        n_scored, found = next(iter(self.scores[case].values())).n, self.forecasts[case]
+        return {
+            "left_out": self.material.n_samples - n_scored,
+            "n_filled": found.n_filled,
+            "n_diverged": found.n_lost,
+        }
 
 
 def default_window(joint: JointModel, material: Material) -> int:
     """What the records state; where they state nothing, the largest lag."""
-    return material.stated_window or max(joint.models[0].narx.max_lag, 1)
+    stated = max(int(record.attrs["initialisation_window"]) for record in material.records)
+    return stated or max(joint.models[0].narx.max_lag, 1)
 
 
 def check_lengths(cases: Sequence[Case], material: Material) -> None:
@@ -158,62 +164,75 @@ def check_lengths(cases: Sequence[Case], material: Material) -> None:
         With the record and the window or horizon.
     """
     for record in material.records:
-        n, name = record.sizes["time"], record.attrs["name"]
         for case in cases:
-            if n <= case.window:
+            n, longest = record.sizes["time"], max(case.window, case.horizon or 0)
+            if n <= longest:
+                limit, key = ("window", "windows") if longest == case.window else ("horizon", "horizons")
                 raise ValueError(
-                    f"record {name!r} of {material.title} has {n} samples, expected more than the window of "
-                    f"{case.window}: take a smaller one with windows=[...], or longer records"
-                )
-            if case.horizon is not None and n <= case.horizon:
-                raise ValueError(
-                    f"record {name!r} of {material.title} has {n} samples, expected more than the horizon of "
-                    f"{case.horizon}: take smaller horizons=[...], or longer records"
+                    f"record {record.attrs['name']!r} of {material.title} has {n} samples, expected more than the "
+                    f"{limit} of {longest}: take smaller {key}=[...], or longer records"
                 )
 
 
-class Predicted(NamedTuple):
-    """Forecast of one case, and where its uncertainty has no bounds any more."""
+def assess(
+    joint: JointModel,
+    material: Material,
+    cases: Sequence[Case],
+    propagation: Propagation,
+    *,
+    seed: int,
+    loop: LoopComparison | None = None,
+) -> Assessment:
+    """Predict the records of a material in every case.
 
-    forecast: Forecast
-    unbounded: tuple[Divergence, ...]
+    Raises
+    ------
+    ValueError, TypeError
+        Records that do not fit the model, or are not longer than a window or horizon.
+    """
+    check_records(joint, material.records)
+    check_lengths(cases, material)
+    forecasts: dict[Case, Forecast] = {}
+    unbounded: dict[Case, tuple[Divergence, ...]] = {}
+    for case in sorted(cases, key=lambda case: case.window):
+        shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
+        if case.horizon is None or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
+            forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
+        else:  # of a few steps ahead predictions do not depend on the window
+            records = tuple(_cut(one, case.window, joint) for one in forecasts[shorter].records)
+            forecasts[case] = replace(forecasts[shorter], window=case.window, records=records)
+            unbounded[case] = ()
+    forecasts = {case: forecasts[case] for case in cases}
+    return Assessment(joint, material, propagation, forecasts, unbounded, loop)
 
 
-def _predicted(joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int) -> Predicted:
-    """The mean path of the model with the uncertainty of the propagation about it.
+def _predict(
+    joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int
+) -> tuple[Forecast, tuple[Divergence, ...]]:
+    """The mean path of the model with the uncertainty of the propagation about it; where that has no bounds any more.
 
     Measures of the error then depend neither on the propagation nor on draws. With the mean m and the variance v
     of the propagation, the variance about the path p is ``v + (m - p)^2``; infinite from where the propagation
     diverges and the path does not. Of a single step every propagation says the same.
     """
-    chosen = {"horizon": case.horizon, "window": case.window, "seed": seed}
-    path = forecast(joint, material.records, **chosen)  # type: ignore[arg-type]
+    path = forecast(joint, material.records, horizon=case.horizon, window=case.window, seed=seed)
     if case.horizon == 1 or isinstance(propagation, MeanOnly):
-        return Predicted(path, ())
-    spread = forecast(joint, material.records, propagation=propagation, **chosen)  # type: ignore[arg-type]
-    records = tuple(_about_path(*pair) for pair in zip(path.records, spread.records, strict=True))
+        return path, ()
+    spread = forecast(
+        joint, material.records, horizon=case.horizon, window=case.window, seed=seed, propagation=propagation
+    )
+    records = tuple(
+        replace(one, variance=variance_about(one.mean, other.mean, other.variance))
+        for one, other in zip(path.records, spread.records, strict=True)
+    )
     lost = {where.record for where in path.diverged}
     unbounded = tuple(where for where in spread.diverged if where.record not in lost)
-    return Predicted(replace(path, records=records), unbounded)
+    return replace(path, records=records), unbounded
 
 
-def _about_path(path: RecordForecast, spread: RecordForecast) -> RecordForecast:
-    return replace(path, variance=variance_about(path.mean, spread.mean, spread.variance))
-
-
-def _later(shorter: Predicted, case: Case, max_lag: int) -> Predicted | None:
-    """The same predictions after a longer window: of a few steps ahead they do not depend on the window.
-
-    None for a free run, and after a divergence, which has to be found anew.
-    """
-    if case.horizon is None or shorter.unbounded or shorter.forecast.n_lost:
-        return None
-    records = tuple(_from(one, case.window, max_lag) for one in shorter.forecast.records)
-    return Predicted(replace(shorter.forecast, window=case.window, records=records), ())
-
-
-def _from(one: RecordForecast, window: int, max_lag: int) -> RecordForecast:
+def _cut(one: RecordForecast, window: int, joint: JointModel) -> RecordForecast:
+    """Predictions of a record from sample `window` on."""
     kept = one.sample >= window
     columns = ("sample", "time", "measured", "mean", "variance", "regressors")
-    n_filled = int((one.sample[kept] < max_lag).sum())
+    n_filled = int((one.sample[kept] < joint.models[0].narx.max_lag).sum())
     return replace(one, **{name: getattr(one, name)[kept] for name in columns}, n_filled=n_filled)

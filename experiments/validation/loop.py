@@ -1,15 +1,19 @@
-"""The loop of a controller closed around an identified model instead of the plant."""
+"""The loop of a controller closed around an identified model, beside the loop around the plant."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.validation.material import Material, check_controller
 from simulators import Controller
+from sysid import JointModel, Pathwise, Propagation, validate
+from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.validation import Z_95
 
-Array: TypeAlias = NDArray[np.float64]
 #: targets (P, m) of P functions, one for each path, at the regressors (P, p) of the paths
 Targets: TypeAlias = Callable[[Array], Array]
 
@@ -44,7 +48,7 @@ def close_loop(
     dynamics, targets
         Lags of the model, and its functions.
     controller : Controller
-        Reads outputs and drives inputs of the model (`check_loop`).
+        Reads outputs and drives inputs of the model (`check_controller`).
     time : (n,)
         s.
     outputs : (n, m)
@@ -92,3 +96,92 @@ def _predicted(dynamics: Dynamics, targets: Targets, paths: Paths, k: int, goes_
     regressors = np.where(goes_on[:, None], dynamics.regressors(last, regressors), 0.0)
     values = dynamics.to_value(targets(regressors), last[:, -1])
     return np.where(goes_on[:, None], values, np.nan)
+
+
+class LoopSignal(NamedTuple):
+    """An output, or an input that the controller drives, in both loops; nan from where that of the model diverged."""
+
+    name: str
+    is_output: bool
+    plant: Array  # (n,) in the loop around the plant, unit of the signal
+    model: Array  # (n,) around the model
+    variance: Array | None  # (n,) over the functions of the model, latent
+    noise_variance: float  # of a measurement; 0 for an input
+
+
+class LoopComparison(NamedTuple):
+    """Signals of both loops after the window."""
+
+    window: int  # samples before the first
+    n_paths: int  # functions of the model; 0: its mean alone
+    time: Array  # (n,) s
+    signals: tuple[LoopSignal, ...]  # outputs, then driven inputs
+
+    @property
+    def n_lost(self) -> int:
+        """Samples without a prediction, because the loop diverged."""
+        outputs = [signal.model for signal in self.signals if signal.is_output]
+        return int(np.isnan(outputs).any(axis=0).sum())
+
+    def collect_scores(self) -> dict[str, Any]:
+        """Measures of the loop around the model against the loop around the plant, by signal.
+
+        The noise of the plant is none that the model could know: the measures also count what two loops around the
+        same plant would differ by.
+        """
+        scores: dict[str, Any] = {"n_paths": self.n_paths, "outputs": {}, "inputs": {}}
+        for signal in self.signals:
+            kind, variance = ("outputs", signal.variance) if signal.is_output else ("inputs", None)
+            score = validate(signal.plant, signal.model, variance, signal.noise_variance, window=self.window)
+            scores[kind][signal.name] = score.to_dict()
+        return scores
+
+
+def compare_loops(
+    joint: JointModel, material: Material, propagation: Propagation, *, window: int, seed: int
+) -> LoopComparison | None:
+    """Close the plant's loop around the model; None if no controller reads an output.
+
+    The loop is closed around the mean of the model and, with `Pathwise`, also around each of its functions, which
+    give the variance about the loop of the mean. The window is at least the largest lag.
+
+    Raises
+    ------
+    ValueError
+        A controller that does not fit the model, too few samples.
+    """
+    controller = material.controller
+    if controller is None:
+        return None
+    check_controller(joint, controller)
+    dynamics, record = Dynamics(joint), material.records[0]
+    time = record["time"].values
+    y = np.stack([record[name].values for name in joint.output_names], axis=1)
+    u = np.stack([record[name].values for name in joint.input_names], axis=1)
+    first = max(window, joint.models[0].narx.max_lag, 1)
+    loop = partial(close_loop, dynamics, controller=controller, time=time, outputs=y, inputs=u, window=first)
+    path, drawn, n_paths = loop(lambda x: dynamics.targets(x).mean), None, 0
+    if isinstance(propagation, Pathwise):
+        n_paths = propagation.n_samples
+        drawn = loop(propagation.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
+    signals = []
+    for is_output, names in ((True, joint.output_names), (False, controller.inputs_driven)):
+        known, kind, recorded = (joint.output_names, 0, y) if is_output else (joint.input_names, 1, u)
+        for name in names:
+            i = known.index(name)
+            mean = path[kind][0, first:, i]
+            variance = None if drawn is None else variance_of_draws(mean, drawn[kind][:, first:, i])
+            noise_variance = float(joint.noise_variance[i]) if is_output else 0.0
+            signals.append(LoopSignal(name, is_output, recorded[first:, i], mean, variance, noise_variance))
+    return LoopComparison(first, n_paths, time[first:], tuple(signals))
+
+
+def variance_of_draws(mean: Array, drawn: Array) -> Array:
+    """Variance (n,) of the normal distribution about the mean whose 95 % band holds 95 % of the draws (P, n).
+
+    Draws that have diverged are outside of every band. A few draws that go far away count as little as that; the mean
+    of their squares would be nothing but them.
+    """
+    distance = np.abs(drawn - mean)
+    half = np.quantile(np.where(np.isnan(distance), np.inf, distance), 0.95, axis=0, method="higher")
+    return np.where(np.isnan(mean), np.nan, (half / Z_95) ** 2)

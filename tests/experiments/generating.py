@@ -8,8 +8,12 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import numpy as np
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 from running import CONF
+
+from sysid.store import read_groups
 
 COMMAND = (sys.executable, "-m", "experiments.generate")
 LENGTHS = {"estimation": 300, "validation": 80, "test": 150}
@@ -26,16 +30,6 @@ SHORT = (
 #: a plant in open loop with measurement noise only, and one in closed loop with process noise only
 BOUC_WEN = ("system=bouc_wen", "excitation.band=[5,150]", "excitation.rms=50", "noise.snr_db=40")
 BUILDING = ("system=building",)
-#: put in front of a script: only NumPy, netCDF4 and the standard library can be imported
-ALONE = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"sysid", "simulators", "experiments", "conf", "hydra", "omegaconf", "xarray",
-                                      "scipy", "numba", "pandas", "matplotlib"}:
-            raise ImportError(f"{name} is not there")
-sys.meta_path.insert(0, Refuse())
-"""
 
 
 def configured(*overrides):
@@ -44,11 +38,14 @@ def configured(*overrides):
         return compose("generate", overrides=list(overrides))
 
 
-def generate(folder, *overrides):
-    """Make a short benchmark in this process; returns its folder."""
-    from experiments.generation import run
+def generate(folder, *overrides, trusted=(), **nodes):
+    """Make a short benchmark in this process; `nodes` replace parts of the configuration. Returns its folder."""
+    from experiments.generation.run import run
 
-    run(configured(*SHORT, f"output={folder}", *overrides), Path(folder).parent)
+    config = OmegaConf.create(OmegaConf.to_container(configured(*SHORT, f"output={folder}", *overrides)))
+    for name, node in nodes.items():
+        config[name] = node
+    run(config, Path(folder).parent, trusted=trusted)
     return Path(folder)
 
 
@@ -57,21 +54,17 @@ def command(folder, *overrides, **options):
     return subprocess.run([*COMMAND, *overrides], cwd=folder, capture_output=True, text=True, timeout=120, **options)
 
 
-def alone(folder, script, *arguments):
-    """Run a script in a folder, without the toolbox."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", ALONE + script, *map(str, arguments)],
-        cwd=folder,
-        env={"PYTHONPATH": "", "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def groups(folder, kind):
+    """Records of a NetCDF file of a benchmark folder by the name of their group."""
+    return read_groups(folder / f"{kind}.nc", kind=kind)
 
 
-def script_of(folder):
-    """Python that runs the scoring script of a folder as a program."""
-    return f"import runpy\nsys.argv[0] = {str(folder / 'score.py')!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+def scores(folder):
+    return json.loads((folder / "scores.json").read_text())
+
+
+def rms(values):
+    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def score(folder, *arguments):

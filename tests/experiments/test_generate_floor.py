@@ -1,23 +1,19 @@
 """The noise floor: the mean over the process noise to come, against formulas and plain simulations."""
 
-import json
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from generating import WINDOW, configured, generate
-from running import PLAIN
+from generating import WINDOW, configured, generate, groups, rms, scores
 
-from experiments.benchmark_folder.floor import reachable
+from experiments.generation.floor import find_floor
 from experiments.plant import plant_of
 from simulators import Signal, System, simulate, simulate_many
-from sysid.store import read_groups
 
 START, N = 5, 20
-ALIKE = "files are written and read alike without the compiler"
-PATHS = 400 if PLAIN else 4000
+PATHS = 4000
 
 
 @dataclass(frozen=True)
@@ -55,13 +51,9 @@ class Walk(System):
         return np.concatenate([state**2, state], axis=-1)
 
 
-def rms(values):
-    return float(np.sqrt(np.mean(np.square(values))))
-
-
 def test_means_and_variances_of_a_random_walk():
     """With S the variance of the walk since the start: E y = x^2 + S, Var y = 4 x^2 S + 2 S^2, pairs: 2 S^2 / pairs."""
-    found = reachable(simulate(Walk(), n_samples=N, seed=1), (), START, PATHS)
+    found = find_floor(simulate(Walk(), n_samples=N, seed=1), (), START, PATHS)
     x = simulate(Walk(), n_samples=N, seed=1).state[:, 0]
     step = (0.3 * 0.5) ** 2
     np.testing.assert_allclose(found.one_step[1:], np.stack([x[:-1] ** 2 + step, x[:-1]], axis=1), rtol=1e-12)
@@ -71,11 +63,9 @@ def test_means_and_variances_of_a_random_walk():
     assert (np.abs(found.free_run[START:, 0] - (x0**2 + S)) <= 5 * error).all()
     np.testing.assert_allclose(found.free_run[START:, 1], x0, rtol=1e-12)  # pairs cancel in what is linear
     np.testing.assert_array_equal(found.free_run[:START], np.stack([x**2, x], axis=1)[:START])
-    np.testing.assert_allclose(found.variance[START + 1 :, 1], S[1:], rtol=0.35 if PLAIN else 0.12)
-    np.testing.assert_allclose(
-        found.variance[START + 1 :, 0], (4 * x0**2 * S + 2 * S**2)[1:], rtol=0.4 if PLAIN else 0.15
-    )
-    np.testing.assert_allclose(found.error_variance[START + 1 :, 0], error[1:] ** 2, rtol=0.8 if PLAIN else 0.3)
+    np.testing.assert_allclose(found.variance[START + 1 :, 1], S[1:], rtol=0.12)
+    np.testing.assert_allclose(found.variance[START + 1 :, 0], (4 * x0**2 * S + 2 * S**2)[1:], rtol=0.15)
+    np.testing.assert_allclose(found.error_variance[START + 1 :, 0], error[1:] ** 2, rtol=0.3)
     assert (found.error_variance[:, 1] < 1e-25).all()
     assert (found.variance[: START + 1] == 0).all()
 
@@ -83,7 +73,7 @@ def test_means_and_variances_of_a_random_walk():
 def test_limits_of_the_states_count():
     """One step from a wall: half of the pushes lead away from it, those against it lead nowhere."""
     trajectory = simulate(Walk(lowest=1.0), n_samples=2, seed=3)
-    found = reachable(trajectory, (), 0, PATHS)
+    found = find_floor(trajectory, (), 0, PATHS)
     away = 0.3 * 0.5 / math.sqrt(2 * math.pi)
     assert found.free_run[1, 1] == pytest.approx(1 + away, abs=5 * 0.15 / math.sqrt(PATHS))
     assert found.one_step[1, 1] == pytest.approx(1 + 0.3 * 0.5 * math.sqrt(3) / 6, rel=1e-12)  # of the rule
@@ -91,7 +81,7 @@ def test_limits_of_the_states_count():
 
 def test_time_goes_on_where_the_free_run_starts():
     trajectory = simulate(Walk(noise=0.0, wave=2.0), n_samples=N)
-    found = reachable(trajectory, (), START, 4)
+    found = find_floor(trajectory, (), START, 4)
     np.testing.assert_array_equal(found.free_run, trajectory.output)
     np.testing.assert_allclose(found.one_step, trajectory.output, rtol=1e-12)
     assert not found.variance.any()
@@ -101,18 +91,18 @@ def test_held_and_linear_inputs_together_under_noise():
     """The building is linear in its noise: pairs of paths give the noise-free run, however many there are."""
     plant = plant_of(configured("system=building", "interpolation=linear"))
     trajectory = plant.trajectory(N, 3)
-    few, more = (reachable(trajectory, plant.controller.inputs_driven, START, n_paths) for n_paths in (4, 20))
+    few, more = (find_floor(trajectory, plant.controller.inputs_driven, START, n_paths) for n_paths in (4, 20))
     np.testing.assert_array_equal(few.free_run[: START + 1], trajectory.output[: START + 1])
     np.testing.assert_allclose(few.free_run, more.free_run, rtol=1e-9)
     assert (more.variance[START + 1 :] > 0).all()
-    held = reachable(trajectory, plant.inputs, START, 4)
+    held = find_floor(trajectory, plant.inputs, START, 4)
     assert np.abs(held.free_run - few.free_run).max() > 1e-4
 
 
 def test_paths_are_others_than_the_noise_of_the_record_and_repeat():
-    first, again = (reachable(simulate(Walk(), n_samples=N, seed=s), (), 0, 50) for s in (1, 1))
+    first, again = (find_floor(simulate(Walk(), n_samples=N, seed=s), (), 0, 50) for s in (1, 1))
     np.testing.assert_array_equal(first.free_run, again.free_run)
-    other = reachable(simulate(Walk(), n_samples=N, seed=2), (), 0, 50)
+    other = find_floor(simulate(Walk(), n_samples=N, seed=2), (), 0, 50)
     assert not np.array_equal(first.free_run[1:, 0], other.free_run[1:, 0])
 
 
@@ -124,58 +114,31 @@ def test_a_floor_that_diverges_is_not_a_number():
             derivative[0] = noise[0] + state[0] ** 9
 
     trajectory = simulate(Walk(noise=0.0), n_samples=N)
-    found = reachable(type(trajectory)(Cliff(), *list(vars(trajectory).values())[1:]), (), START, 4)
+    found = find_floor(type(trajectory)(Cliff(), *list(vars(trajectory).values())[1:]), (), START, 4)
     assert np.isfinite(found.free_run[: START + 1]).all()
     assert np.isnan(found.free_run[-1]).all()
 
 
-@pytest.fixture(scope="module")
-def oscillator(tmp_path_factory):
-    """Van der Pol, which is nonlinear enough for its mean to leave the noise-free run."""
-    if PLAIN:
-        pytest.skip(ALIKE)
-    folder = tmp_path_factory.mktemp("floor") / "vdp"
-    return generate(folder, "system=van_der_pol", "baseline=[mean]", "noise_paths=200", "test=200", "seed=4")
-
-
-def test_the_free_run_is_the_mean_over_noise_paths(oscillator):
-    truth = read_groups(oscillator / "truth.nc", kind="truth")["test"]
-    y = read_groups(oscillator / "benchmark.nc", kind="benchmark")["test"]["displacement"].values
-    floor = json.loads((oscillator / "scores.json").read_text())["free_run"]["noise_floor"]["displacement"]
+def test_the_free_run_is_the_mean_over_noise_paths(tmp_path):
+    """Van der Pol is nonlinear enough for its mean to leave the noise-free run."""
+    folder = generate(
+        tmp_path / "vdp", "system=van_der_pol", "baseline=[mean]", "noise_paths=200", "test=200", "seed=4"
+    )
+    truth, y = groups(folder, "truth")["test"], groups(folder, "benchmark")["test"]["displacement"].values
+    floor = scores(folder)["free_run"]["noise_floor"]["displacement"]
     system, n = plant_of(configured("system=van_der_pol")).system, len(y) - WINDOW + 1
     start = np.array([truth[name].values[WINDOW - 1] for name in ("position", "velocity")])
     many = simulate_many(system, n_samples=n, initial_states=np.tile(start, (2000, 1)), seed=9).output[:, 1:, 0]
-    expected, silent = (
-        rms(y[WINDOW:] - many.mean(axis=0)),
-        simulate(system, n_samples=n, initial_state=start, noise=False),
-    )
-    assert floor["rmse"] == pytest.approx(expected, abs=3 * floor["standard_error"])
+    silent = simulate(system, n_samples=n, initial_state=start, noise=False).output[1:, 0]
+    assert floor["rmse"] == pytest.approx(rms(y[WINDOW:] - many.mean(axis=0)), abs=3 * floor["standard_error"])
     assert floor["expected_rmse"] == pytest.approx(rms(many.std(axis=0)), rel=0.2)
     assert 0 < floor["standard_error"] < 0.1 * floor["expected_rmse"]
-    differs = rms(silent.output[1:, 0] - many.mean(axis=0))
-    assert differs > 5 * floor["standard_error"]
-
-
-def test_the_card_says_what_the_floor_is(oscillator):
-    text = (oscillator / "CARD.md").read_text()
-    floor = json.loads((oscillator / "scores.json").read_text())["free_run"]["noise_floor"]["displacement"]
+    assert rms(silent - many.mean(axis=0)) > 5 * floor["standard_error"]
+    text = (folder / "CARD.md").read_text()
     for words in (
         "best prediction from the true state, given the recorded input",
-        "mean of 200 simulated noise",
+        "mean of 200 simulated noise paths",
         f"its expected RMSE is {floor['expected_rmse']:.4g} m",
         f"uncertain by {floor['standard_error']:.4g} m",
     ):
         assert words in text, words
-    assert "Closed loop" not in text
-
-
-@pytest.mark.parametrize("key", ["noise_paths=3", "noise_paths=2.5", "noise_paths=null"])
-def test_too_few_paths_are_refused(key, tmp_path):
-    with pytest.raises(ValueError, match="noise_paths must be a whole number of at least 4"):
-        generate(tmp_path / "vdp", "system=van_der_pol", key)
-
-
-@pytest.mark.skipif(PLAIN, reason=ALIKE)
-def test_in_closed_loop_the_card_warns(tmp_path):
-    text = (generate(tmp_path / "house", "baseline=[mean]") / "CARD.md").read_text()
-    assert "A model that inverts the controller can beat the noise floor of the free run" in text

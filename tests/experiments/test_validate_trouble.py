@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from running import ROOT, said
 from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
-from experiments.validation.options import Options
-from experiments.validation.region import departures
-from experiments.validation.warning import _shortest
-from sysid import ConstantMean, Model, OnlineGP, SquaredExponential, Validation
+from experiments.launch import remove_unused
+from experiments.validation import assessment
+from experiments.validation.assessment import plan_cases
+from experiments.validation.warnings import find_outside, find_shortest_band
+from sysid import ConstantMean, Divergence, Model, OnlineGP, SquaredExponential, Validation, forecast
 from sysid.store import read, write
 
 
@@ -36,32 +38,22 @@ def refused(folder, *overrides):
     [
         (["model=null"], ["name the file of the model", "model="]),
         (["model=no.nc"], ["no file no.nc"]),
-        (["model={record}"], ["test.csv", "NetCDF"]),
         (["windows=[50]"], ["50 samples", "more than the window of 50", "windows"]),
-        (["windows=[5,70]"], ["50 samples", "more than the window of 70"]),
-        (["windows=[0]"], ["windows", "at least 1", "0"]),
         (["windows=[]"], ["windows", "at least one"]),
         (["windows=[5,5]"], ["windows", "each once"]),
-        (["windows=[2.5]"], ["windows", "whole numbers"]),
         (["horizons=[50]"], ["50 samples", "horizon of 50"]),
-        (["horizons=[0]"], ["horizons", "at least 1"]),
         (["horizons=[true]"], ["horizons", "whole numbers"]),
-        (["horizons=far"], ["horizons", "far"]),
         (["part=training"], ["part", "test", "training"]),
         (["part=estimation"], ["no estimation record", "part=test"]),
         (["data.dt=0.25"], ["every 0.25 s", "every 0.5 s"]),
         (["data.units={y:mV,u:A}"], ["'y'", "'mV'", "'V'"]),
         (["data.outputs=[z]"], ["needs the outputs ['y']", "['z']"]),
-        (["data.inputs=[]"], ["needs the inputs ['u']"]),
         (["data.inputs=[y]", "data.outputs=[u]"], ["needs the outputs ['y']", "role"]),
         (["data.outputs=[y,z]"], ["does not know the signals ['z']", "left_out=[z]"]),
         (["left_out=[z]"], ["left_out", "['z']", "is no signal"]),
         (["left_out=3"], ["left_out", "list", "3"]),
-        (["data.inputs=[w]"], ["w", "column"]),
-        (["data.test=[]"], ["data.test=<file>"]),
-        (["seed=-1"], ["seed", ">= 0"]),
+        (["seed=-1"], ["seed", "at least 0"]),
         (["figures=maybe"], ["figures", "true or false"]),
-        (["propagation=pathwise", "propagation.n_samples=1"], ["n_samples", "at least 2"]),
         (["data=simulated", "system=none"], ["nothing to validate on", "data=", "system="]),
         (["controller=pi"], ["controller", "only act on a simulation"]),
         (["data=function"], ["table without time"]),
@@ -81,86 +73,39 @@ def test_what_does_not_fit_is_named_and_nothing_is_written(overrides, words, cas
         assert word in message, message
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["y", "u"])
-def test_values_that_are_not_finite(name, value, case, tmp_path):
-    values = signals(50, 1)[name].copy()
-    values[20] = value
-    csv_file(tmp_path / "test.csv", **{name: values})
-    message = refused(tmp_path / "run", *case[2])
-    assert name in message
-    assert "test.csv" in message
-
-
-def test_a_model_file_cut_short(case, tmp_path):
-    path, _, fitting = case
+def test_a_record_that_is_not_finite_and_a_model_file_that_is_damaged_or_another(case, tmp_path):
+    path, record, fitting = case
     content = path.read_bytes()
+    csv_file(record, u=np.where(np.arange(50) == 20, np.inf, signals(50, 1)["u"]))
+    assert "test.csv" in refused(tmp_path / "run", *fitting)
+    csv_file(record)
     for kept in (len(content) // 2, len(content) - 7, 0):
         path.write_bytes(content[:kept])
         assert "model.nc" in refused(tmp_path / "run", *fitting)
-
-
-def test_a_model_file_with_a_flipped_byte_among_its_points(case, tmp_path):
-    path, _, fitting = case
-    content = bytearray(path.read_bytes())
-    place = bytes(content).index(read(path, kind="model")["inputs"].values.tobytes())
-    content[place + 5] ^= 1
-    path.write_bytes(bytes(content))
-    assert "model.nc" in refused(tmp_path / "run", *fitting)
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        (lambda data: data.assign_attrs(narx=data.attrs["narx"].replace('"u": [1]', '"u": [1, 2]')), "features"),
-        (lambda data: data.assign_attrs(narx=data.attrs["narx"].replace('"y"', '"q"', 1)), "q"),
-        (lambda data: data.assign_attrs(kernel="builtins.list"), "kernel"),
-        (lambda data: data.drop_vars("weights"), "weights"),
-        (lambda data: {k: v for k, v in data.attrs.items() if k != "origin"}, "origin"),
-    ],
-    ids=["lags", "names", "kernel", "array", "origin"],
-)
-def test_an_edited_model_file(change, word, case, tmp_path):
-    path, _, fitting = case
+    path.write_bytes(content)
     data = read(path, kind="model")
-    changed = change(data)
-    if isinstance(changed, dict):
-        kept, changed = changed, data.copy()
-        changed.attrs = kept
-    write(changed, path, kind="model")
+    write(data.assign_attrs(kernel="builtins.list"), path, kind="model")
     assert "model.nc" in refused(tmp_path / "run", *fitting)
+    write(data, path, kind="study")
+    assert "'study'" in refused(tmp_path / "run", *fitting)
 
 
-def test_another_file_of_the_toolbox_is_no_model(case, tmp_path):
-    path, _, fitting = case
-    write(read(path, kind="model"), path, kind="study")
-    message = refused(tmp_path / "run", *fitting)
-    assert "'study'" in message
-    assert "'model'" in message
-
-
-def test_a_static_model(tmp_path):
+def test_models_that_cannot_be_simulated(tmp_path):
+    record = csv_file(tmp_path / "test.csv")
     static = model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value")
-    path = saved(tmp_path / "model.nc", static)
-    message = refused(tmp_path / "run", *recorded(path, csv_file(tmp_path / "test.csv")), *QUICK)
-    assert "static" in message
+    assert "static" in refused(tmp_path / "a", *recorded(saved(tmp_path / "static.nc", static), record), *QUICK)
+    model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(tmp_path / "half.nc")
+    both = recorded(tmp_path / "half.nc", record, outputs=("y", "z"))
+    assert "one model for each" in refused(tmp_path / "b", *both, *QUICK)
 
 
-def test_a_model_of_one_of_two_outputs_cannot_be_simulated(tmp_path):
-    lags = {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}
-    path = tmp_path / "model.nc"
-    model("y", lags).save(path)
-    data = recorded(path, csv_file(tmp_path / "test.csv"), outputs=("y", "z"))
-    message = refused(tmp_path / "run", *data, *QUICK)
-    assert "one model for each" in message
-
-
-def test_options_check_themselves():
-    assert Options(horizons=[10, 2]).horizons == (1, 2, 10)
-    assert [case.window for case in Options(horizons=(), windows=(5, 50)).cases(7)] == [5, 5, 50, 50]
-    assert [case.horizon for case in Options(horizons=()).cases(7)] == [1, None]
-    with pytest.raises(ValueError, match="horizons"):
-        Options(horizons=[-1])
+def test_cases_are_every_horizon_after_every_window():
+    cases = plan_cases([10, 2], [5, 50], 7)
+    assert [tuple(case) for case in cases] == [(h, w) for w in (5, 50) for h in (1, 2, 10, None)]
+    assert [tuple(case) for case in plan_cases(3, None, 7)] == [(1, 7), (3, 7), (None, 7)]
+    for wrong in ([0], [2.5], [5, 5], "far"):
+        with pytest.raises(ValueError, match="whole numbers of samples of at least 1"):
+            plan_cases([1], wrong, 7)
 
 
 def grown(one, gain):
@@ -184,6 +129,17 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     measured = stored(tmp_path / "run")["free_run_window_2"]
     assert np.isnan(measured["mean"].values[-1, 0])
     assert content["one_step"]["rmse"] > 100
+
+
+def test_a_divergence_of_the_uncertainty_alone_is_told(case, tmp_path, monkeypatch):
+    def lost(*arguments, propagation=None, **options):
+        found = forecast(*arguments, **options)
+        diverged = None if propagation is None else Divergence(0, 10, 5.0, "y", 9.0)
+        return replace(found, records=tuple(replace(one, diverged=diverged) for one in found.records))
+
+    monkeypatch.setattr(assessment, "forecast", lost)
+    warnings = validate(tmp_path / "run", *case[2], "propagation=taylor")["warnings"]
+    assert any("the free run of record" in words and "let it diverge, at 5 s" in words for words in warnings)
 
 
 def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
@@ -212,18 +168,16 @@ def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
 def test_regressors_are_outside_where_a_feature_or_everything_is_new():
     one = model()
     points = one.scaling.inverse(one.gp.inputs)
-    inside = departures(one, points)
-    assert (inside.n, inside.n_regressors, inside.farthest) == (0, len(points), None)
+    inside = find_outside(one, points)
+    assert (inside.n, inside.n_regressors, inside.feature) == (0, len(points), None)
     far = points.copy()
     far[3, 2] = points[:, 2].max() + 0.06 * np.ptp(points[:, 2])
     far[4, 0] = points[:, 0].min() - 0.04 * np.ptp(points[:, 0])
     far[5] = np.nan
-    found = departures(one, far)
+    found = find_outside(one, far)
     assert (found.n, found.n_regressors) == (1, len(points) - 1)
-    assert found.farthest.feature == "u[k-1]"
-    assert found.farthest.farthest == far[3, 2]
-    assert found.farthest.high == pytest.approx(points[:, 2].max())
-    assert found.share == 1 / found.n_regressors
+    assert (found.feature, found.farthest) == (2, far[3, 2])
+    assert (found.low, found.high) == pytest.approx((points[:, 2].min(), points[:, 2].max()))
 
 
 def test_regressors_are_outside_between_points_that_say_nothing_about_them():
@@ -231,23 +185,19 @@ def test_regressors_are_outside_between_points_that_say_nothing_about_them():
     points, targets = one.gp.inputs, one.gp.targets
     narrow = OnlineGP(SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14).fit(points, targets)
     far = one.scaling.inverse(points.mean(axis=0, keepdims=True))
-    found = departures(Model(one.narx, one.scaling, one.mean, narrow, one.origin), far)
-    assert (found.n, found.farthest) == (1, None)
-    assert departures(one, far).n == 0
+    found = find_outside(Model(one.narx, one.scaling, one.mean, narrow, one.origin), far)
+    assert (found.n, found.feature) == (1, None)
+    assert find_outside(one, far).n == 0
 
 
-@pytest.mark.parametrize(
-    ("coverage", "expected"),
-    [
-        ((0.5, 0.9, 0.95), None),
+def test_a_band_falls_short_by_more_than_a_tenth():
+    for coverage, expected in (
         ((0.42, 0.81, 0.86), None),
         ((0.5, 0.9, 0.84), (95, 84.0)),
         ((0.3, 0.85, 0.9), (50, 30.0)),
-    ],
-)
-def test_a_band_falls_short_by_more_than_a_tenth(coverage, expected):
-    found = _shortest(Validation(*[0.0] * 7, *coverage, n=10, window=2))
-    assert found == (None if expected is None else pytest.approx(expected))
+    ):
+        found = find_shortest_band(Validation(*[0.0] * 7, *coverage, n=10, window=2))
+        assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_bands_that_do_not_cover_are_told(case, tmp_path):
@@ -265,20 +215,29 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path):
 
 
 def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
-    _, _, fitting = case
-    content = validate(tmp_path / "run", *fitting, "windows=[1]")
+    content = validate(tmp_path / "run", *case[2], "windows=[1]")
     assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
     assert content["free_run"]["n_filled"] == 1
 
 
-def test_a_mistake_ends_in_a_line_and_exit_code_1(case, tmp_path):
-    command = [sys.executable, "-m", "experiments.validate", f"hydra.run.dir={tmp_path / 'run'}"]
-    for overrides, words in (
-        ([*case[2], "model=no.nc"], ["Error: no file no.nc"]),
-        ([*case[2], "+windwos=[5]"], ["unknown configuration key 'windwos'", "did you mean 'windows'"]),
+def test_a_mistake_ends_in_a_line_and_leaves_no_folder(case, tmp_path):
+    for name, overrides, words in (
+        ("missing", [*case[2], "model=no.nc"], ["Error: no file no.nc"]),
+        ("unknown", [*case[2], "+windwos=[5]"], ["unknown configuration key 'windwos'", "did you mean 'windows'"]),
     ):
-        process = subprocess.run([*command, *overrides], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        command = [sys.executable, "-m", "experiments.validate", f"hydra.run.dir={tmp_path / name}", *overrides]
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert process.returncode == 1
         assert "Traceback" not in said(process)
         for word in words:
             assert word in said(process)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
+    for name, kept in (("notes.txt", True), ("validate.log", False)):
+        folder = tmp_path / name
+        (folder / ".hydra").mkdir(parents=True)
+        (folder / name).write_text("mine")
+        remove_unused(folder, "validate.log")
+        assert folder.exists() == kept

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 BATCH = 16  # pairs of noise paths that exist at a time
 
 
-class Reachable(NamedTuple):
+class Floor(NamedTuple):
     """Best predictions of every sample by the true system; each array is (n, n_y), nan where it diverges."""
 
     one_step: Array  # from the true state one sample earlier; sample 0 is the true one
@@ -28,7 +28,7 @@ class Reachable(NamedTuple):
     error_variance: Array  # of that mean, by the finite number of noise paths
 
 
-def reachable(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Reachable:
+def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Floor:
     """Predict every sample of a trajectory by the system that made it, with the mean over the process noise.
 
     ::
@@ -54,7 +54,7 @@ def reachable(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
         Simulated noise paths, at least 4; an odd number is rounded up.
     """
     mean, variance, error_variance = _free_run(trajectory, driven, start, n_paths)
-    return Reachable(_one_step(trajectory, driven), mean, variance, error_variance)
+    return Floor(_one_step(trajectory, driven), mean, variance, error_variance)
 
 
 def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:

@@ -145,45 +145,34 @@ def read_columns(path: Path, names: list[str]) -> np.ndarray:
         raise Refused(f"cannot read {path} as a CSV text file: {error}") from error
     if not rows:
         raise Refused(f"{path} is empty")
-    columns, rows = places(path, rows, names)
-    values = np.empty((len(rows), len(names)))
-    for k, (number, row) in enumerate(rows):
-        for i, column in enumerate(columns):
-            values[k, i] = number_of(path, number, row, column)
-    return values
-
-
-def places(path: Path, rows: list[Any], names: list[str]) -> tuple[list[int], list[Any]]:
-    """Place of every output in a row, and the rows without the header."""
     first = [cell.strip() for cell in rows[0][1]]
-    if all(is_number(cell) for cell in first):
+    try:
+        numbers_of(first, range(len(first)))
+    except ValueError:
+        if any(first.count(name) != 1 for name in names):
+            expected = f"expected one column for each of {', '.join(names)}"
+            raise Refused(f"{path}: {expected}, the header has {', '.join(first)}") from None
+        columns, rows = [first.index(name) for name in names], rows[1:]
+    else:
+        columns = list(range(len(names)))
         if len(first) != len(names):
             raise Refused(
                 f"{path} has {len(first)} columns and no header line, expected {len(names)} ({', '.join(names)}); "
                 "add a header line or drop the other columns"
             )
-        return list(range(len(names))), rows
-    absent = [name for name in names if first.count(name) != 1]
-    if absent:
-        raise Refused(f"{path}: expected one column for each of {', '.join(names)}, the header has {', '.join(first)}")
-    return [first.index(name) for name in names], rows[1:]
+    values = np.empty((len(rows), len(names)))
+    for k, (number, row) in enumerate(rows):
+        try:
+            values[k] = numbers_of(row, columns)
+        except (ValueError, IndexError):
+            wanted = ", ".join(str(column + 1) for column in columns)
+            raise Refused(f"{path}, line {number}: expected numbers in column {wanted}, got {row}") from None
+    return values
 
 
-def is_number(cell: str) -> bool:
-    """Whether Python reads a number (nan and inf included)."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def number_of(path: Path, line: int, row: list[str], column: int) -> float:
-    """Number in one cell."""
-    cell = row[column].strip() if column < len(row) else ""
-    if not is_number(cell):
-        raise Refused(f"{path}, line {line}, column {column + 1}: expected a number, got {cell!r}")
-    return float(cell)
+def numbers_of(row: list[str], columns: Any) -> list[float]:
+    """Numbers in some columns of a row, nan and inf included."""
+    return [float(row[column]) for column in columns]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -206,21 +195,16 @@ def report(result: dict[str, Any]) -> str:
             percent = "" if found["nrmse_percent"] is None else f", NRMSE {found['nrmse_percent']:.4g} %"
             fit = "" if found["fit_percent"] is None else f", fit {found['fit_percent']:.4g} %"
             lines.append(f"{name} against {title} output: RMSE {found['rmse']:.6g} {found['unit']}{percent}{fit}")
-    return "\n".join(lines + comparison(result))
-
-
-def comparison(result: dict[str, Any]) -> list[str]:
-    """RMSE of the noise floor and of the baselines, where scores.json is there."""
     try:
         known = read_json(HERE / "scores.json")[result["task"]]
+        lines.append("")
     except (Refused, KeyError):
-        return []
-    lines = [""]
+        known = {}
     for name in result["outputs"]:
         for model, found in known.items():
             value = found.get(name, {}).get("rmse")
             lines.append(f"  {model:15s} RMSE {'not finite' if value is None else format(value, '.6g')} ({name})")
-    return lines
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Models that a benchmark is scored with, one file per model."""

@@ -1,0 +1,287 @@
+"""What models reach on a benchmark: its baselines, the lags that they take, their scores beside the noise floor."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from omegaconf import DictConfig
+
+import sysid
+from experiments.automatic import AutomaticNarx
+from experiments.build import build
+from experiments.generation.benchmark import SimulatedRecord
+from experiments.generation.floor import find_floor
+from experiments.plant import Plant
+from sysid import Identification, Model, Narx, Orders, Settings
+from sysid.arrays import Array
+from sysid.narx.lags import consecutive
+from sysid.simulation import baselines
+from sysid.simulation.baselines import Baseline
+
+TASKS = ("one_step", "free_run")
+AS_GOOD = 1.05  # largest ratio of two errors that count as equal
+BY_CHANCE = (
+    "by chance: these records are few against their noise; for a fair comparison raise realisations.test, or shorten "
+    "the test"
+)
+BY_THE_INPUT = "which can be: in closed loop the recorded input tells what the noise did"
+
+log = logging.getLogger(__name__)
+
+
+class BaselineSettings(ABC):
+    """What is needed to fit a baseline to the estimation records; a frozen dataclass.
+
+    The first paragraph of its docstring describes the model in the data card, under its label.
+    """
+
+    label: ClassVar[str] = ""  # in tables; empty: the key in the configuration
+
+    @abstractmethod
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
+        """Model of the target of `narx`, from the estimation records.
+
+        Raises
+        ------
+        ValueError
+            If the records are too short for it.
+        """
+
+
+@dataclass(frozen=True)
+class Mean(BaselineSettings):
+    """The mean of the estimation output, always."""
+
+    label: ClassVar = "mean"
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
+        return baselines.Mean.fit(narx, records)
+
+
+@dataclass(frozen=True)
+class Persistence(BaselineSettings):
+    """The output one sample earlier; in free run the last measured one."""
+
+    label: ClassVar = "persistence"
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
+        return baselines.Persistence(narx)
+
+
+@dataclass(frozen=True)
+class Arx(BaselineSettings):
+    """A linear model of the lags with a constant, by least squares.
+
+    Parameters
+    ----------
+    ridge : float
+        Penalty on the coefficients of the standardised features, see `sysid.simulation.baselines.LinearArx.fit`.
+    """
+
+    label: ClassVar = "ARX"
+
+    ridge: float = 0.0  # -
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
+        return baselines.LinearArx.fit(narx, records, ridge=self.ridge)
+
+
+@dataclass(frozen=True)
+class OnlineGp(BaselineSettings):
+    """The online Gaussian process of the toolbox: a fixed number of points, one pass over the estimation records.
+
+    Parameters
+    ----------
+    budget : int
+        Points of the dictionary.
+    training, mean, insertion, acceptance, reduction, selection
+        As in `sysid.Settings`.
+    """
+
+    label: ClassVar = "online GP"
+
+    budget: int = 100  # points
+    training: sysid.Training = field(default_factory=sysid.MaximumAPosteriori)
+    mean: sysid.MeanFunction = field(default_factory=sysid.ConstantMean)
+    insertion: sysid.Insertion = field(default_factory=sysid.Always)
+    acceptance: sysid.Acceptance = field(default_factory=sysid.AcceptAll)
+    reduction: sysid.Criterion = field(default_factory=sysid.MeanRelevance)
+    selection: sysid.Selection = field(default_factory=sysid.Backward)
+
+    def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
+        rows, needed = narx.dataset(records), self.training.n_initial or 0
+        if rows.sizes["sample"] < needed:
+            raise ValueError(
+                f"baseline.online_gp: training.n_initial={needed} needs as many rows, the estimation records give "
+                f"{rows.sizes['sample']}; lengthen estimation, lower training.n_initial or leave this baseline out"
+            )
+        identification = Identification(narx, Settings(**vars(self), seed=seed))
+        identification.observe_many(rows["regressor"].values, rows["target"].values, follows=consecutive(rows))
+        identification.finish()
+        assert identification.model is not None
+        return IdentifiedBaseline(narx, identification.model)
+
+
+@dataclass(frozen=True, eq=False)
+class IdentifiedBaseline(Baseline):
+    """Predictive mean of an identified model."""
+
+    narx: Narx
+    model: Model
+
+    def predict(self, regressors: Array, previous: Array) -> Array:
+        return np.asarray(self.model.predict(regressors).mean)
+
+
+def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
+    """Names for people, by key in the scores; with the key in brackets where two baselines share a label."""
+    labels = {"measurement_noise": "measurement noise", "noise_floor": "noise floor"}
+    given = [baseline.label for baseline in settings.values()]
+    for key, baseline in settings.items():
+        plain = key.replace("_", " ")
+        labels[key] = f"{baseline.label} ({plain})" if given.count(baseline.label) > 1 else baseline.label or plain
+    return labels
+
+
+def choose_lags(config: DictConfig, plant: Plant, n_samples: int, seed: int) -> tuple[dict[str, Narx], list[str]]:
+    """Lags of every output that has any, that of the target first, and sentences on what cannot be computed with them.
+
+    They are those of the configuration, or those of the dynamics along a simulation of so many samples.
+
+    Raises
+    ------
+    ValueError
+        As `Narx`; where lags are to be chosen, none for the target.
+    """
+    given = build(config, "narx")
+    if isinstance(given, Orders):
+        given = given.narx(plant.outputs, plant.inputs)
+
+    def narx_of(output: str) -> Narx:
+        if isinstance(given, AutomaticNarx):
+            narx, report = replace(given, target=output).of_plant(plant, n_samples, seed)
+            log.info("Lags chosen: %s", report)
+            return narx
+        if output not in given.output_names:
+            raise ValueError("narx names no lags of it (narx=auto finds lags for every output)")
+        return replace(given, target=output)
+
+    first = narx_of(given.target)
+    lags, notes = {first.target: first}, []
+    for output in plant.outputs:
+        try:
+            lags[output] = lags[output] if output in lags else narx_of(output)
+        except ValueError as error:
+            notes.append(f"Not computed: baselines of `{output}`; {error}")
+    for output, narx in lags.items():
+        if others := ", ".join(f"`{name}`" for name in narx.output_names if name != output):
+            notes.append(
+                f"Not computed: free runs of the baselines of `{output}`; its lags need {others}, which would have to "
+                "be measured all the time"
+            )
+    return lags, notes
+
+
+def score_models(
+    records: list[SimulatedRecord],
+    lags: Mapping[str, Narx],
+    settings: Mapping[str, BaselineSettings],
+    plant: Plant,
+    *,
+    seed: int,
+    noise_paths: int,
+) -> dict[str, Any]:
+    """RMSE on the test records, without their windows, by task, model and output.
+
+    ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``; None stands for a run that leaves the finite
+    numbers. The floor has every output, baselines those that have lags, and a free run where the lags need no
+    other output. With process noise the floor of the free run also has ``expected_rmse``, the mean over all
+    noise paths instead of the one that was recorded, and ``standard_error``, by the finite number of paths.
+    """
+    test = [record for record in records if record.role == "test"]
+    estimation = [record.measured for record in records if record.role == "estimation"]
+    driven, window = plant.controller.inputs_driven, test[0].window
+    floors = [find_floor(r.trajectory, driven, r.transient + window - 1, noise_paths) for r in test]
+
+    def join(arrays: list[Array]) -> Array:
+        return np.concatenate([array[r.transient + window :] for array, r in zip(arrays, test, strict=True)])
+
+    measured = join([r.trajectory.output for r in test])
+    noise = join([r.trajectory.noise_free_output for r in test]) - measured
+    spread, error = (np.sqrt(join([getattr(f, name) for f in floors])) for name in ("variance", "error_variance"))
+    models = ("measurement_noise", "noise_floor", *settings)
+    scores: dict[str, Any] = {task: {model: {} for model in models} for task in TASKS}
+    for task in TASKS:
+        floor = join([getattr(f, task) for f in floors]) - measured
+        for i, (name, unit, _) in enumerate(plant.system.outputs):
+            scores[task]["measurement_noise"][name] = {"rmse": _rms(noise[:, i]), "unit": unit}
+            scores[task]["noise_floor"][name] = {"rmse": _rms(floor[:, i]), "unit": unit}
+    for i, (name, unit, _) in enumerate(plant.system.outputs):
+        if plant.system.noise_std().any():
+            scores["free_run"]["noise_floor"][name] |= {
+                "expected_rmse": _rms(np.hypot(spread[:, i], noise[:, i])),
+                "standard_error": _rms(error[:, i]),
+            }
+        for key, baseline in settings.items() if name in lags else ():
+            for task, rmse in _score_baseline(baseline.fit(lags[name], estimation, seed), test).items():
+                scores[task][key][name] = {"rmse": rmse, "unit": unit}
+    return {"initialisation_window": window, **scores}
+
+
+def _score_baseline(model: Baseline, test: list[SimulatedRecord]) -> dict[str, float | None]:
+    """RMSE of a fitted model by task; no free run of a model that needs other outputs."""
+    narx, window = model.narx, test[0].window
+    errors: dict[str, list[Array]] = {}
+    for record in test:
+        measured = record.measured[[*narx.signals]]
+        rows = narx.dataset(measured)
+        step = rows["target"].values - model.one_step(rows)
+        errors.setdefault("one_step", []).append(step[window - narx.max_lag :])
+        if len(narx.output_names) == 1:
+            run = model.free_run(dict(measured), n_initial=window) - measured[narx.target].values
+            errors.setdefault("free_run", []).append(run[window:])
+    return {task: _rms(np.concatenate(found)) for task, found in errors.items()}
+
+
+def _rms(errors: Array) -> float | None:
+    """Root mean square; None if it is not finite."""
+    with np.errstate(over="ignore"):
+        value = float(np.sqrt(np.mean(errors**2)))
+    return value if isfinite(value) else None
+
+
+def note_scores(
+    scores: Mapping[str, Any], settings: Mapping[str, BaselineSettings], *, is_open_loop: bool
+) -> list[str]:
+    """What the scores tell about a benchmark, in sentences.
+
+    A note for each output of which a linear model predicts as well as the online GP, in every task; and one for each
+    baseline that does better in free run than the true system is expected to.
+    """
+    labels, notes = label_baselines(settings), []
+    linear, gp = ([key for key, one in settings.items() if isinstance(one, kind)] for kind in (Arx, OnlineGp))
+
+    def rmse(task: str, key: str, output: str) -> float:
+        found = scores[task][key][output]["rmse"]
+        return inf if found is None else float(found)
+
+    for output in scores["one_step"][linear[0]] if linear and gp else ():
+        tasks = [task for task in TASKS if output in scores[task][linear[0]]]
+        pairs = [[min(rmse(task, key, output) for key in keys) for keys in (linear, gp)] for task in tasks]
+        if all(error <= AS_GOOD * reference and error < inf for error, reference in pairs):
+            notes.append(
+                f"Linear ARX reaches the level of the online GP for `{output}`: the system is nearly linear at this "
+                "amplitude, or noise hides the rest; for a nonlinear benchmark raise the amplitude or lower the noise"
+            )
+    for key in settings:
+        for output in scores["free_run"][key]:
+            floor = rmse("free_run", "noise_floor", output)
+            if floor < inf and rmse("free_run", key, output) < floor / AS_GOOD:
+                reason = BY_CHANCE if is_open_loop else BY_THE_INPUT
+                notes.append(f"The free run of {labels[key]} for `{output}` lies below the noise floor, {reason}")
+    return notes

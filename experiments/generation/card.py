@@ -1,0 +1,255 @@
+"""The data card: the page `card.md` filled with the facts of a benchmark, for those who do not have this toolbox."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from string import Template
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from omegaconf import OmegaConf
+
+from experiments.generation.benchmark import Benchmark, noises_of
+from experiments.plots.frames import to_markdown
+from simulators import Interpolation, System, noise_free, signal_to_noise
+
+TEMPLATE = Path(__file__).with_name("card.md")
+
+
+def fill_card(benchmark: Benchmark, origin: Mapping[str, str], checksums: Mapping[str, str], *, figures: bool) -> str:
+    """Fill the template of the card.
+
+    A paragraph of the template that begins with ``[fact]`` stands in the card only where that fact is not empty; so
+    does every paragraph that turns out empty.
+
+    Parameters
+    ----------
+    origin
+        How the folder was made.
+    checksums
+        SHA-256 of every file of data, by name.
+    figures
+        Whether there are any.
+    """
+    facts = {**_system_facts(benchmark.system), **_input_facts(benchmark), **_noise_facts(benchmark)}
+    facts |= {**_record_facts(benchmark), **_score_facts(benchmark), **origin}
+    facts |= {
+        "name": benchmark.name,
+        "licence": benchmark.settings["licence"],
+        "figures": figures,
+        "checksums": table(("data", "SHA-256"), [(f"`{name}`", f"`{digest}`") for name, digest in checksums.items()]),
+    }
+    paragraphs = []
+    for paragraph in TEMPLATE.read_text(encoding="utf-8").strip().split("\n\n"):
+        flag, text = re.findall(r"\A(?:\[(\w+)\] )?(.*)\Z", paragraph, re.DOTALL)[0]
+        paragraphs.append(Template(text).substitute(facts).rstrip() if not flag or facts[flag] else "")
+    return "\n\n".join(text for text in paragraphs if text) + "\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Markdown table; empty without rows."""
+    return to_markdown(pd.DataFrame([[str(cell) for cell in row] for row in rows], columns=list(header)))
+
+
+def _yaml(settings: dict[str, Any]) -> str:
+    return OmegaConf.to_yaml(OmegaConf.create(settings)) if settings else ""
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+def _system_facts(system: System) -> dict[str, Any]:
+    data, answer = "`benchmark.nc`, `csv/`", "`truth.nc`"
+    groups = (
+        (system.inputs, "input", data),
+        (system.outputs, "output, measured", data),
+        (noise_free(system.outputs), "output, noise-free", answer),
+        (noises_of(system), "measurement noise", answer),
+        (system.states, "state", answer),
+        (system.noises, "process noise", answer),
+    )
+    signals = [(f"`{s.name}`", role, s.unit, s.description, place) for group, role, place in groups for s in group]
+    comments = read_comments(system)
+    values = {field.name: getattr(system, field.name) for field in dataclasses.fields(system)}
+    parameters = [(f"`{name}`", value, comments.get(name, "")) for name, value in values.items()]
+    return {
+        "system": type(system).__name__,
+        "dt": f"{system.dt:.10g}",
+        "substeps": system.substeps,
+        "equations": read_equations(system),
+        "source": read_notes(system),
+        "code": read_code(system),
+        "parameters": table(("name", "value", "symbol, meaning, unit"), parameters),
+        "signals": table(("name", "role", "unit", "meaning", "in"), signals),
+    }
+
+
+def _input_facts(benchmark: Benchmark) -> dict[str, Any]:
+    """What drives each input, with the settings of the sources in use, and what came out."""
+    plant, given = benchmark.plant, benchmark.settings
+    sources = dict.fromkeys(plant.inputs, "nothing: it is 0")
+    sources |= {name: f"excitation `{type(source).__name__}`" for name, source in plant.excitations.items()}
+    sources |= {name: f"weather `{type(source).__name__}`" for name, source in plant.weather.items()}
+    sources |= dict.fromkeys(plant.controller.inputs_driven, f"controller `{type(plant.controller).__name__}`")
+    settings = {name: given[name] for name in ("controller", "weather") if given.get(name)}
+    if plant.excitations:
+        own = given.get("excitations") or {}
+        settings["excitations"] = {name: own.get(name, given["excitation"]) for name in plant.excitations}
+    reached = []
+    for record in benchmark.records:
+        for signal in benchmark.system.inputs:
+            u = record.measured[signal.name].values
+            mean, rms, peak = np.mean(u), np.std(u), np.max(np.abs(u - np.mean(u)))
+            numbers = (mean if abs(mean) > 1e-12 * rms else 0.0, rms, np.min(u), np.max(u))
+            crest = f"{peak / rms:.4g}" if rms > 0 else "constant"
+            reached.append((record.name, f"`{signal.name}` [{signal.unit}]", *(f"{x:.4g}" for x in numbers), crest))
+    return {
+        "no_inputs": not plant.inputs,
+        **{member.name: bool(plant.inputs) and plant.interpolation is member for member in Interpolation},
+        "sources": table(("input", "driven by"), [(f"`{name}`", source) for name, source in sources.items()]),
+        "excitation_settings": _yaml(settings) if plant.inputs else "",
+        "excitation_reached": table(
+            ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor"), reached
+        ),
+    }
+
+
+def _noise_facts(benchmark: Benchmark) -> dict[str, Any]:
+    system, reached = benchmark.system, []
+    for record in benchmark.records:
+        shown = slice(record.transient, None)
+        y0, y = record.trajectory.noise_free_output[shown], record.trajectory.output[shown]
+        for signal, ratio, error in zip(system.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True):
+            decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
+            reached.append((record.name, f"`{signal.name}`", f"{np.sqrt(np.mean(error**2)):.4g}", decibels))
+    levels = zip(system.noises, system.noise_std().tolist(), strict=True)
+    process = [(f"`{signal.name}`", std, signal.unit, signal.description) for signal, std in levels]
+    return {
+        "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), reached),
+        "noise_settings": _yaml({"noise": benchmark.settings["noise"]}),
+        "process_noise": table(("channel", "standard deviation", "unit", "meaning"), process),
+        "no_process_noise": not process,
+        "noisy": bool(system.noise_std().any()),
+        "silent": not system.noise_std().any(),
+        "noise_paths": benchmark.settings["noise_paths"],
+    }
+
+
+def _record_facts(benchmark: Benchmark) -> dict[str, Any]:
+    units = {signal.name: signal.unit for signal in benchmark.system.states}
+    drawn = [f"`{name}` from {low:g} to {high:g} {units[name]}" for name, (low, high) in benchmark.ranges.items()]
+    others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
+    starts = (
+        f"from a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
+    )
+    several = len(benchmark.select("test")) > 1
+    splits = [(r.name, r.role, r.measured.sizes["time"], r.transient, r.window) for r in benchmark.records]
+    return {
+        "counts": benchmark.count(),
+        "starts": starts if drawn else "from the initial state of the parameters",
+        "splits": table(("record", "split", "samples", "discarded before", "initialisation window"), splits),
+        "window": benchmark.select("test")[0].window,
+        "prediction_files": "predictions_0.csv predictions_1.csv ..." if several else "predictions.csv",
+    }
+
+
+def _score_facts(benchmark: Benchmark) -> dict[str, Any]:
+    one_step, free_run = benchmark.scores["one_step"], benchmark.scores["free_run"]
+    tables: list[str] = []
+    expected: list[str] = []
+    lags: list[str] = []
+    labels = benchmark.labels
+    for name, unit, _ in benchmark.system.outputs:
+        rows = [(labels[key], _show(one_step[key].get(name)), _show(free_run[key].get(name))) for key in one_step]
+        tables.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
+        floor = free_run["noise_floor"][name]
+        if "expected_rmse" in floor and floor["rmse"] is not None:
+            expected.append(
+                f"  Free run of `{name}`: its expected RMSE is {floor['expected_rmse']:.4g} {unit}, over all noise; on "
+                f"these records it reaches {floor['rmse']:.4g} {unit}. The finite number of paths leaves the mean "
+                f"uncertain by {floor['standard_error']:.4g} {unit} (rms standard error)."
+            )
+    for narx in benchmark.lags.values():
+        features = ", ".join(f"`{name}`" for name in narx.feature_names)
+        lags.append(f"Lags of the models of `{narx.target}`{'' if lags else ' and of `narx.nc`'}: {features}.")
+    return {
+        "scores": "\n\n".join(tables),
+        "notes": "\n".join(f"- {note}." for note in benchmark.notes),
+        "expected_floor": "\n".join(expected),
+        "baselines": "\n".join(f"- *{benchmark.labels[key]}*: {text}" for key, text in benchmark.meanings.items()),
+        "closed_loop": not benchmark.plant.is_open_loop,
+        "lags": "\n".join(lags),
+    }
+
+
+def _show(score: Mapping[str, Any] | None) -> str:
+    """RMSE of a model, or why there is none."""
+    if score is None:
+        return "-"
+    return "diverges" if score["rmse"] is None else f"{score['rmse']:.4g}"
+
+
+# --- what the source text of a class says ---------------------------------------------------------
+
+
+def read_equations(system: System) -> str:
+    """Docstring of the class up to its first section, in Markdown: blocks after ``::`` become code.
+
+    A class without a docstring of its own has no equations here; `read_code` shows what is computed.
+    """
+    text = re.split(r"^.+\n-{3,}\s*$", _docstring(system), maxsplit=1, flags=re.MULTILINE)[0]
+    paragraphs = []
+    for block in re.split(r"\n\s*\n", text):
+        if block.strip() not in ("", "::"):
+            is_code = all(line.startswith("    ") for line in block.splitlines())
+            paragraphs.append(f"```text\n{dedent(block)}\n```" if is_code else _as_markdown(block))
+    return "\n\n".join(paragraphs)
+
+
+def read_notes(system: System) -> str:
+    """Section Notes of the docstring: where the system comes from."""
+    text = _docstring(system)
+    match = re.search(r"^Notes\n-+\n(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", text, re.DOTALL | re.MULTILINE)
+    return _as_markdown(match[1]) if match else ""
+
+
+def read_summary(thing: object) -> str:
+    """First paragraph of the docstring of an object's class, on one line."""
+    return " ".join(_as_markdown(_docstring(thing).split("\n\n")[0]).split())
+
+
+def read_comments(system: System) -> dict[str, str]:
+    """Comments beside the fields of a class and of its bases, by field: symbol, meaning, unit."""
+    comments: dict[str, str] = {}
+    for owner in reversed(type(system).__mro__):
+        if dataclasses.is_dataclass(owner):
+            comments |= dict(re.findall(r"^\s+(\w+)\s*:[^#\n]*#\s*(.+?)\s*$", _source(owner), re.MULTILINE))
+    return comments
+
+
+def read_code(system: System) -> str:
+    """Python text of drift and output, which is what is computed; empty where it cannot be found."""
+    texts = [_source(getattr(type(system), name)) for name in ("drift", "output", "parameters")]
+    return "\n".join(dedent(text) for text in texts if text).rstrip()
+
+
+def _docstring(thing: object) -> str:
+    text = type(thing).__dict__.get("__doc__") or ""
+    generated = text.startswith(f"{type(thing).__name__}(")  # by dataclass, for a class without one
+    return "" if generated else inspect.cleandoc(text)
+
+
+def _as_markdown(text: str) -> str:
+    """Text without the mark of a literal block at its end, with single backticks."""
+    return re.sub(r"::$", ":", text.strip()).replace("``", "`")
+
+
+def _source(thing: Any) -> str:
+    try:
+        return inspect.getsource(thing)
+    except (OSError, TypeError):
+        return ""
