@@ -47,15 +47,11 @@ def accuracy(plan: Plan) -> Iterator[Row]:
             ours = _errors(Posterior(gp.state()["precision"], *gp.predict(tests)), exact, noise_variance)
             cholesky = _errors(double_posterior(*problem), exact, noise_variance)
             refit = _errors(Posterior(fresh.state()["precision"], *fresh.predict(tests)), exact, noise_variance)
-            common = {
-                "replacements": replaced,
-                "refactorisations": gp.n_refactorisations,
-                "condition": float(np.linalg.cond(covariance)),
-            }
+            counts = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
             for quantity, error in ours.items():
-                details = {"Cholesky": cholesky[quantity], "fresh fit": refit[quantity]} | common
-                case = f"noise {noise_variance:g}, {name}: {quantity}"
-                yield row(case, error, "relative error", **details)
+                beside = {"Cholesky": cholesky[quantity], "fresh fit": refit[quantity]}
+                details = beside | counts | {"condition": np.linalg.cond(covariance)}
+                yield row(f"noise {noise_variance:g}, {name}: {quantity}", error, "relative error", **details)
 
 
 def _errors(found: Posterior, exact: Posterior, noise_variance: float) -> dict[str, float]:

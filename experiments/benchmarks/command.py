@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,8 +54,8 @@ def loop(plan: Plan) -> Iterator[Row]:
         online = slice(identification.settings.training.n_initial, len(record))
         regressors = rows["regressor"].values[online]
         data = model.scaling.transform(regressors), rows["target"].values[online] - model.mean(regressors)
-        simulation = time_once(Job(partial(_draw_all, config)))
-        rounds.append((whole, simulation, time_once(Job(partial(model.gp.update_many, *data)))))
+        simulation = time_once(_draw_all, config)
+        rounds.append((whole, simulation, time_once(model.gp.update_many, *data)))
 
     n_samples, n_online = source.n_seen, int(np.isfinite(record["mean"]).sum())
     best, seconds = np.min(rounds, axis=0), np.array(rounds).T
@@ -84,15 +83,12 @@ def startup(plan: Plan) -> Iterator[Row]:
     """
     with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
         whole = [f"duration={plan.duration}", f"seed={plan.seed}", f"hydra.run.dir={folder}/run"]
-        jobs = {
-            "--help": Job(partial(identify, "--help")),
-            f"{plan.duration}, warm": Job(partial(identify, *whole)),
-        }
+        jobs = {"--help": Job(lambda: identify("--help")), f"{plan.duration}, warm": Job(lambda: identify(*whole))}
         rounds = interleave(jobs, min(ROUNDS, plan.repetitions))
         for (case, seconds), most in zip(rounds.items(), (2.0, 10.0), strict=True):
             yield timed(f"identify {case}", seconds, "s", at_most=most)
         if plan.cold:
-            cold = time_once(Job(partial(identify, *whole, NUMBA_CACHE_DIR=f"{folder}/cache")))
+            cold = time_once(identify, *whole, NUMBA_CACHE_DIR=f"{folder}/cache")
             yield row(f"identify {plan.duration}, cold", cold, "s", median=cold, at_most=30.0)
 
 
@@ -129,23 +125,19 @@ def sweep(plan: Plan) -> Iterator[Row]:
         short = ["duration=2d", "training.n_initial=20", "cache=null"]
         lines = [[*short, f"seed={plan.seed + number}"] for number in range(4 * plan.sweep_seeds)]
         conduct(folder / "finished", lines)
-        conducting = time_once(Job(partial(conduct, folder / "finished", lines), len(lines)))
+        conducting = time_once(conduct, folder / "finished", lines) / len(lines)
         yield row("conducting, per finished job", conducting, "s")
 
         values = ",".join(map(str, plan.sweep_thresholds))
         seeds = f"range({plan.seed},{plan.seed + plan.sweep_seeds})"
         line = ["-m", f"duration={plan.duration}", f"insertion.error_threshold={values}", f"seed={seeds}"]
-        one, two = (
-            time_once(Job(partial(identify, *line, *_on_processes(folder / f"joblib-{workers}", workers))))
-            for workers in (1, 2)
-        )
+        one, two = (time_once(identify, *line, *_on_processes(folder / f"joblib-{n}", n)) for n in (1, 2))
     n_jobs = len(plan.sweep_thresholds) * plan.sweep_seeds
     case, details = f"{n_jobs} jobs, two processes against one", {"1 s": one, "2 s": two}
     yield row(case, one / two, "times", at_least=1.7, **details)
     start = max(one - n_jobs * swept, 0.0)  # of a worker
     for workers in (4, 16, 64):
-        many = start + N_ESTIMATED * max(swept / workers, conducting)
-        gain = (start + N_ESTIMATED * swept) / many
+        gain = (start + N_ESTIMATED * swept) / (start + N_ESTIMATED * max(swept / workers, conducting))
         yield row(f"{N_ESTIMATED} jobs, {workers} processes (estimate)", gain, "times")
 
 
@@ -195,5 +187,5 @@ def thresholds(plan: Plan) -> Iterator[Row]:
     fewer = [f"duration={plan.duration}", "insertion.error_threshold=0.1", "acceptance=none", "seed=0"]
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
         arguments = ["-m", "experiment=building_thresholds", *_on_processes(Path(name), 2)]
-        seconds = time_once(Job(partial(identify, *arguments, *([] if plan.cold else fewer))))
+        seconds = time_once(identify, *arguments, *([] if plan.cold else fewer))
     yield row("building, two processes", seconds, "s", at_most=360.0)

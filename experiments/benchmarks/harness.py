@@ -90,16 +90,19 @@ def interleave(jobs: Mapping[Name, Job], repetitions: int) -> dict[Name, np.ndar
     dict of numpy.ndarray
         Seconds per operation (repetitions,) of every job.
     """
-    rounds = [[time_once(job) for job in jobs.values()] for _ in range(1 + repetitions)]
-    return dict(zip(jobs, np.array(rounds[1:]).T, strict=True))
+    seconds = np.empty((1 + repetitions, len(jobs)))
+    for times in seconds:
+        for i, job in enumerate(jobs.values()):
+            job.prepare()
+            times[i] = time_once(job.run) / job.operations
+    return dict(zip(jobs, seconds[1:].T, strict=True))
 
 
-def time_once(job: Job) -> float:
-    """Seconds per operation of one run."""
-    job.prepare()
+def time_once(run: Callable[..., object], *arguments: Any, **options: Any) -> float:
+    """Seconds of one call."""
     start = time.perf_counter()
-    job.run()
-    return (time.perf_counter() - start) / job.operations
+    run(*arguments, **options)
+    return time.perf_counter() - start
 
 
 def row(
@@ -198,11 +201,9 @@ def _cpu_per_wall() -> float:
 
 def describe(facts: dict[str, Any]) -> str:
     """Facts of `machine` in one line."""
-    versions, threads = facts["versions"], facts["blas_threads"]
-    parts = [
-        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}",
-        ", ".join(f"{name} {versions[name]}" for name in ("python", "numpy", "scipy", "numba")),
-        "BLAS threads: " + ", ".join(f"{name}={value}" for name, value in threads.items()),
-        f"CPU/wall time of a product {facts['blas_cpu_per_wall']:.2f}",
-    ]
-    return "; ".join(parts)
+    versions = ", ".join(f"{name} {facts['versions'][name]}" for name in ("python", "numpy", "scipy", "numba"))
+    threads = ", ".join(f"{name}={value}" for name, value in facts["blas_threads"].items())
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {versions}; BLAS threads: {threads}; "
+        f"CPU/wall time of a product {facts['blas_cpu_per_wall']:.2f}"
+    )

@@ -35,12 +35,14 @@ def propagation(plan: Plan) -> Iterator[Row]:
     past, true = outputs[:, :N_LAGS, np.newaxis], outputs[:, N_LAGS:]
     exogenous = np.zeros((len(past), N_STEPS, N_LAGS))
 
-    def propagate(rule: sysid.Propagation) -> Moments:
-        return rule.propagate(dynamics, past, exogenous, np.random.default_rng(plan.seed))
+    found: dict[str, Moments] = {}
 
-    jobs = {name: Job(partial(propagate, rule), len(past) * N_STEPS) for name, rule in PROPAGATIONS.items()}
+    def propagate(name: str, rule: sysid.Propagation) -> None:
+        found[name] = rule.propagate(dynamics, past, exogenous, np.random.default_rng(plan.seed))
+
+    jobs = {name: Job(partial(propagate, name, rule), len(past) * N_STEPS) for name, rule in PROPAGATIONS.items()}
     for name, seconds in interleave(jobs, min(plan.repetitions, 3)).items():
-        details = calibration(propagate(PROPAGATIONS[name]), true, dynamics.noise_variance[0])
+        details = calibration(found[name], true, dynamics.noise_variance[0])
         yield timed(f"{plan.budget} points, {name}", 1e6 * seconds, "us", **details)
 
 

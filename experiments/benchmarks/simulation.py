@@ -17,6 +17,7 @@ from scipy.integrate import solve_ivp
 import simulators
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
 from experiments.options import samples_of
+from simulators import Interpolation, System
 from sysid.store import read, write
 
 Array = NDArray[np.float64]
@@ -35,7 +36,7 @@ ROUNDS = 2  # for each of the plan, as one takes little time: monte_carlo
 KIND = "trajectory"
 
 
-def rates_of(system: simulators.System, drift: Callable[..., None]) -> Rates:
+def rates_of(system: System, drift: Callable[..., None]) -> Rates:
     """Return ``(t, x, row) -> x'`` of a drift; see `SampledProblem.rows`."""
     n_u = len(system.inputs)
     noise, parameters = 1 + 2 * n_u, 1 + 2 * n_u + len(system.noises)
@@ -75,19 +76,13 @@ class SampledProblem:
     """
 
     def __init__(
-        self,
-        name: str,
-        system: simulators.System,
-        input: Array,
-        interpolation: simulators.Interpolation,
-        seed: int,
-        stretch: int = 1,
+        self, name: str, system: System, input: Array, interpolation: Interpolation, seed: int, stretch: int = 1
     ) -> None:
         self.name, self.system, self.input = name, system, input
         self.simulate = partial(simulators.simulate, system, input, interpolation=interpolation, seed=seed)
         self.made = self.simulate()
         self.scale = self.made.state.std(axis=0)  # (n_x,)
-        is_linear = interpolation is simulators.Interpolation.linear
+        is_linear = interpolation is Interpolation.linear
         slope = np.diff(input, axis=0) / system.dt if is_linear else np.zeros_like(input[1:])
         parameters = np.tile(system.parameters(), (len(slope), 1))
         time, noise = self.made.time[:-1, np.newaxis], self.made.noise[:-1]
@@ -95,10 +90,8 @@ class SampledProblem:
         self.length = min(max(stretch // N_PIECES, 1), len(slope))  # samples of one piece
         self.starts = np.linspace(0, len(slope) - self.length, N_PIECES).astype(np.int64)
         compiled = njit(error_model="numpy")
-        self.rates: dict[str, Rates] = {
-            "compiled": compiled(rates_of(system, compiled(system.drift))),
-            "plain": rates_of(system, system.drift),
-        }
+        plain, quick = rates_of(system, system.drift), rates_of(system, compiled(system.drift))
+        self.rates: dict[str, Rates] = {"compiled": compiled(quick), "plain": plain}
 
     @cached_property
     def reference(self) -> Array:
@@ -155,7 +148,7 @@ def building_problem(duration: float | str, seed: int, stretch: int = 1) -> Samp
     weather = simulators.SyntheticWeather().temperature(time, seed=seed)
     samples = simulators.closed_loop(system, simulators.PI(), {"ambient_temperature": weather}, seed=seed)
     record = np.array([sample.input for sample in samples])
-    return SampledProblem("building", system, record, simulators.Interpolation.held, seed, stretch)
+    return SampledProblem("building", system, record, Interpolation.held, seed, stretch)
 
 
 def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> SampledProblem:
@@ -175,7 +168,7 @@ def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> Sampl
     system = replace(system, dt=system.dt / restarts, substeps=STEPS // restarts)
     force = FORCE.signal(PERIOD * restarts, system.dt, np.random.default_rng(seed))
     name = f"Bouc-Wen, force at {1 / system.dt:.0f} Hz"
-    return SampledProblem(name, system, force[:, np.newaxis], simulators.Interpolation.linear, seed, stretch)
+    return SampledProblem(name, system, force[:, np.newaxis], Interpolation.linear, seed, stretch)
 
 
 def loosest(error_of: Callable[[float], float], bound: float) -> tuple[float, float]:
