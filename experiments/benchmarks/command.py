@@ -137,8 +137,14 @@ def sweep(plan: Plan) -> Iterator[Row]:
     yield row(case, one / two, "times", at_least=1.7, **details)
     start = max(one - n_jobs * swept, 0.0)  # of a worker
     for workers in (4, 16, 64):
-        gain = (start + N_ESTIMATED * swept) / (start + N_ESTIMATED * max(swept / workers, conducting))
+        gain = estimate_gain(workers, start=start, per_job=swept, conducting=conducting)
         yield row(f"{N_ESTIMATED} jobs, {workers} processes (estimate)", gain, "times")
+
+
+def estimate_gain(workers: int, *, start: float, per_job: float, conducting: float) -> float:
+    """Ratio of the times of one worker and of many, from seconds per job and those until a worker has started."""
+    many = start + N_ESTIMATED * max(per_job / workers, conducting)
+    return (start + N_ESTIMATED * per_job) / many
 
 
 def _direct_and_swept(plan: Plan, folder: Path) -> dict[str, Job]:

@@ -157,6 +157,8 @@ def test_the_command_is_run_in_its_loop_and_in_processes(done):
     assert direct_and_swept["value"] == pytest.approx(swept - direct_and_swept["details"]["direct s"])
     expected = [swept / max(swept / workers, conducting) for workers in (4, 16, 64)]
     assert [gain["value"] for gain in gains] == pytest.approx(expected, rel=1e-3)
+    seconds = {"start": 1000.0, "per_job": 2.0, "conducting": 0.25}
+    assert [command.estimate_gain(workers, **seconds) for workers in (1, 4, 64)] == [1.0, 3.5, 6.0]
 
 
 @pytest.mark.slow
