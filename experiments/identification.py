@@ -21,7 +21,7 @@ from experiments.cache.trained import CachedTraining
 from experiments.interrupt import deferred_interrupt
 from experiments.job_file import Outputs, attributes_of, is_multirun, outputs_of
 from experiments.launch import Stopped
-from experiments.mistake import is_mistake
+from experiments.mistake import is_bug_of_ours, is_mistake
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
@@ -122,7 +122,7 @@ def raise_early_end(reason: BaseException, folder: Path) -> None:
     where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
         raise Stopped(f"Run interrupted. {where}", 130)
-    if is_mistake(reason):
+    if is_mistake(reason) or (isinstance(reason, ArithmeticError) and not is_bug_of_ours(reason)):  # it diverged
         raise Stopped(f"Run stopped: {reason}. {where}", 1)
     log.error("Run stopped by an unexpected error. %s", where)
     raise reason

@@ -1,33 +1,87 @@
-"""Cost of one sample in matrix-vector products: replaced, not inserted, and called from Python."""
+"""Cost of one sample in matrix-vector products: replaced, not inserted, called from Python; memory; the material."""
 
+import gc
+import math
+import tracemalloc
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from experiments.benchmarks.material import NEVER, OldestLeaves, Samples, narx_samples, online_gp
-from experiments.benchmarks.plan import Plan
-from experiments.benchmarks.row import Row, Target, microseconds, ratio
-from experiments.benchmarks.timing import Job, interleave, matrix_vector_product
-from sysid import (
-    AcceptAll,
-    Acceptance,
-    Criterion,
-    ExceedsMinimum,
-    MarginalLogLikelihood,
-    MeanRelevance,
-    OnlineGP,
-    PriorEntropy,
-)
+import sysid
+from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
 from sysid.gp.dictionary import PROBE_INTERVAL
 
+N_FEATURES = 9
+NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample asks for a place
 CRITERIA = {
-    "prior_entropy": PriorEntropy(),
-    "mean_relevance": MeanRelevance(),
-    "marginal_log_likelihood": MarginalLogLikelihood(),
+    "prior_entropy": sysid.PriorEntropy(),
+    "mean_relevance": sysid.MeanRelevance(),
+    "marginal_log_likelihood": sysid.MarginalLogLikelihood(),
 }
 UNIT = "matvec"
 SEARCH = 100  # blocks of samples among which accepted ones are looked for
+SAMPLES = 10  # learned while the peak of the memory is measured
+
+
+class Samples(NamedTuple):
+    """Regressors and targets of a stream."""
+
+    inputs: np.ndarray  # (n, N_FEATURES), standardised
+    targets: np.ndarray  # (n,), variance 1 without the noise
+
+    def part(self, start: int, stop: int | None = None) -> "Samples":
+        """Samples from start to stop."""
+        return Samples(self.inputs[start:stop], self.targets[start:stop])
+
+
+def narx_samples(n: int, *, noise_variance: float = 1e-2, seed: int) -> Samples:
+    """Stream of a nonlinear system of order two under two slow inputs, three lags of each signal.
+
+    ``y[k] = 0.6 tanh(y[k-1]) + 0.25 y[k-2] + 0.5 u1[k-1] + 0.2 u2[k-1] tanh(y[k-2])``, the
+    inputs moving averages of white noise over 5 and 20 samples: neighbouring lags are nearly
+    the same, which makes covariance matrices as ill-conditioned as they are in practice.
+    """
+    rng = np.random.default_rng(seed)
+    length = n + 200
+    u1, u2 = (np.convolve(rng.normal(size=length), np.ones(width) / np.sqrt(width), "same") for width in (5, 20))
+    y = [0.0, 0.0]
+    for one, two in zip(u1[1:-1].tolist(), u2[1:-1].tolist(), strict=True):
+        slow = 0.2 * two * math.tanh(y[-2])
+        y.append(0.6 * math.tanh(y[-1]) + 0.25 * y[-2] + 0.5 * one + slow)
+    signals = [np.roll(signal, lag) for signal in (y, u1, u2) for lag in (1, 2, 3)]
+    inputs = np.stack(signals, axis=1)[-n:]
+    targets = (np.array(y[-n:]) - np.mean(y)) / np.std(y) + np.sqrt(noise_variance) * rng.normal(size=n)
+    return Samples(np.ascontiguousarray((inputs - inputs.mean(0)) / inputs.std(0)), targets)
+
+
+def online_gp(budget: int, *, noise_variance: float = 1e-2, length_scale: float = 3.0, **rules: Any) -> sysid.OnlineGP:
+    """GP of signal variance 1 for that stream."""
+    kernel = sysid.SquaredExponential(1.0, [length_scale] * N_FEATURES)
+    return sysid.OnlineGP(kernel, noise_variance=noise_variance, budget=budget, **rules)
+
+
+def rewinder(gp: sysid.OnlineGP) -> Callable[[], None]:
+    """Call that takes a GP back to its present state."""
+    state = gp.state()
+    counts = state["counts"].tolist()
+    return lambda: gp.restore(state, counts)
+
+
+@dataclass(frozen=True)
+class OldestLeaves(sysid.Criterion):
+    """All points are worth the same, and the oldest loses a tie: the dearest row to delete."""
+
+    published_reference: ClassVar[sysid.Reference] = sysid.Reference.leave_one_out
+
+    @staticmethod
+    def reduction(residual: float, variance: float, noise_variance: float) -> float:
+        return 0.0
+
+    @staticmethod
+    def acceptance(residual: float, variance: float, noise_variance: float) -> float:
+        return 0.0
 
 
 def replacement(plan: Plan) -> Iterator[Row]:
@@ -38,41 +92,47 @@ def replacement(plan: Plan) -> Iterator[Row]:
     multiple of the interval of the drift probe, which is thereby included. With an acceptance rule, the
     refused samples of the stream are left out: they leave no trace in the dictionary.
     """
-    for size in plan.sizes:
-        samples = narx_samples(size + SEARCH * _block(size), noise_variance=1e-2, seed=plan.seed)
-        for name, reduction, acceptance in _cases():
-            yield _replacement_row(f"N={size} {name}", samples, size, plan, reduction, acceptance)
-
-
-def _cases() -> Iterator[tuple[str, Criterion, Acceptance]]:
+    rules: dict[str, tuple[sysid.Criterion, sysid.Acceptance]] = {}
     for name, criterion in CRITERIA.items():
-        yield name, criterion, AcceptAll()
-        yield f"{name}, matched acceptance", criterion, ExceedsMinimum(criterion)
-    yield "oldest leaves (worst case)", OldestLeaves(), AcceptAll()
+        rules[name] = criterion, sysid.AcceptAll()
+        rules[f"{name}, matched acceptance"] = criterion, sysid.ExceedsMinimum(criterion)
+    rules["oldest leaves (worst case)"] = OldestLeaves(), sysid.AcceptAll()
+    for size in plan.sizes:
+        samples = narx_samples(size + SEARCH * _block(size), seed=plan.seed)
+        for name, (reduction, acceptance) in rules.items():
+            gp = online_gp(size, reduction=reduction, acceptance=acceptance).fit(*samples.part(0, size))
+            rewind = rewinder(gp)
+            chosen = _accepted(gp, samples.part(size), _block(size))
+            seconds = _against_product(gp, rewind, chosen, plan)
+            rewind()
+            fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
+            details = {"samples": len(chosen.targets), "accepted": fraction}
+            yield ratio(f"N={size} {name}", seconds, ("ours", UNIT), UNIT, at_most=8.0, **details)
 
 
-def _replacement_row(
-    case: str, samples: Samples, size: int, plan: Plan, reduction: Criterion, acceptance: Acceptance
-) -> Row:
-    gp = online_gp(size, reduction=reduction, acceptance=acceptance).fit(*samples.part(0, size))
-    rewind = rewinder(gp)
-    chosen = _accepted(gp, samples.part(size, len(samples.targets)), _block(size))
-    jobs = _against_product(gp, rewind, chosen, size)
-    seconds = interleave(jobs, plan.rounds(size))
-    rewind()
-    fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
-    return _row("replacement", case, seconds, Target(8.0), samples=len(chosen.targets), accepted=fraction)
+def not_inserted(plan: Plan) -> Iterator[Row]:
+    """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``."""
+    for size in plan.sizes:
+        samples = narx_samples(size + _block(size), seed=plan.seed)
+        gp = online_gp(size, insertion=NEVER).fit(*samples.part(0, size))
+        seconds = _against_product(gp, lambda: None, samples.part(size), plan)
+        yield ratio(f"N={size}", seconds, ("ours", UNIT), UNIT, at_most=2.0)
 
 
-def _row(benchmark: str, case: str, seconds: dict[str, np.ndarray], target: Target, **details: float) -> Row:
-    return ratio(benchmark, case, seconds, ("ours", UNIT), UNIT, target, **details)
+def _against_product(
+    gp: sysid.OnlineGP, rewind: Callable[[], None], samples: Samples, plan: Plan
+) -> dict[str, np.ndarray]:
+    """Seconds per sample of `update_many`, and per product of a square matrix by `numpy.dot` without allocation."""
+    size, products = gp.budget, 3 * _block(gp.budget)
+    rng = np.random.default_rng(size)
+    matrix, vector, out = rng.normal(size=(size, size)), rng.normal(size=size), np.empty(size)
 
+    def multiply() -> None:
+        for _ in range(products):
+            np.dot(matrix, vector, out=out)
 
-def _against_product(gp: OnlineGP, rewind: Callable[[], None], samples: Samples, size: int) -> dict[str, Job]:
-    return {
-        UNIT: matrix_vector_product(size, 3 * _block(size)),
-        "ours": Job(lambda: gp.update_many(*samples), len(samples.targets), rewind),
-    }
+    ours = Job(lambda: gp.update_many(*samples), len(samples.targets), rewind)
+    return interleave({UNIT: Job(multiply, products), "ours": ours}, plan.rounds(size))
 
 
 def _block(size: int) -> int:
@@ -80,14 +140,7 @@ def _block(size: int) -> int:
     return PROBE_INTERVAL * max(1, round(2e4 / size**2))
 
 
-def rewinder(gp: OnlineGP) -> Callable[[], None]:
-    """Call that takes a GP back to its present state."""
-    state = gp.state()
-    counts = state["counts"].tolist()
-    return lambda: gp.restore(state, counts)
-
-
-def _accepted(gp: OnlineGP, samples: Samples, wanted: int) -> Samples:
+def _accepted(gp: sysid.OnlineGP, samples: Samples, wanted: int) -> Samples:
     """First samples that replace a point, at most as many as wanted."""
     found: list[int] = []
     for start in range(0, len(samples.targets), wanted):
@@ -99,32 +152,46 @@ def _accepted(gp: OnlineGP, samples: Samples, wanted: int) -> Samples:
     return Samples(samples.inputs[kept], samples.targets[kept])
 
 
-def not_inserted(plan: Plan) -> Iterator[Row]:
-    """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``."""
-    for size in plan.sizes:
-        n = _block(size)
-        samples = narx_samples(size + n, noise_variance=1e-2, seed=plan.seed)
-        gp = online_gp(size, insertion=NEVER).fit(*samples.part(0, size))
-        jobs = _against_product(gp, lambda: None, samples.part(size, size + n), size)
-        yield _row("not_inserted", f"N={size}", interleave(jobs, plan.rounds(size)), Target(2.0))
-
-
 def update(plan: Plan) -> Iterator[Row]:
     """One call of `update` from Python: the sample replaces a point, or is only predicted."""
-    rules: dict[str, dict[str, Any]] = {"replaced": {}, "not inserted": {"insertion": NEVER}}
-    samples = narx_samples(plan.budget + 4 * PROBE_INTERVAL, noise_variance=1e-2, seed=plan.seed)
-    rest = samples.part(plan.budget, len(samples.targets))
-    gps = {name: online_gp(plan.budget, **rule).fit(*samples.part(0, plan.budget)) for name, rule in rules.items()}
-    jobs = {name: Job(_calls(gp, rest), len(rest.targets), rewinder(gp)) for name, gp in gps.items()}
+    samples = narx_samples(plan.budget + 4 * PROBE_INTERVAL, seed=plan.seed)
+    rest = samples.part(plan.budget)
+    pairs = list(zip(rest.inputs, rest.targets.tolist(), strict=True))
+
+    def job(gp: sysid.OnlineGP) -> Job:
+        gp.fit(*samples.part(0, plan.budget))
+        return Job(lambda: [gp.update(x, y) for x, y in pairs], len(pairs), rewinder(gp))
+
+    jobs = {"replaced": job(online_gp(plan.budget)), "not inserted": job(online_gp(plan.budget, insertion=NEVER))}
     for name, seconds in interleave(jobs, plan.rounds(plan.budget)).items():
-        yield microseconds("update", f"N={plan.budget} {name}", seconds, Target(20.0))
+        yield timed(f"N={plan.budget} {name}", 1e6 * seconds, "us", at_most=20.0)
 
 
-def _calls(gp: OnlineGP, samples: Samples) -> Callable[[], None]:
-    rows, targets = list(samples.inputs), samples.targets.tolist()
+def memory(plan: Plan) -> Iterator[Row]:
+    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes.
 
-    def run() -> None:
-        for x, y in zip(rows, targets, strict=True):
-            gp.update(x, y)
+    ``peak of learning`` in the details: bytes that `update_many` needs on top for some samples.
+    """
+    samples = narx_samples(max(plan.sizes) + SAMPLES, seed=plan.seed)
+    _held_bytes(min(plan.sizes), samples)  # compiles and fills caches
+    held = {size: _held_bytes(size, samples) for size in plan.sizes}
+    for size, (bytes_held, on_top) in held.items():
+        details = {"MB": bytes_held / 1e6, "peak of learning kB": on_top / 1e3}
+        yield row(f"N={size}", bytes_held / (8 * size**2), "N^2 x 8 bytes", **details)
+    slope = np.polyfit(np.log(list(held)), np.log([entry[0] for entry in held.values()]), 1)[0]
+    yield row("growth with N", slope, "exponent")
 
-    return run
+
+def _held_bytes(size: int, samples: Samples) -> tuple[int, int]:
+    """Bytes of a full GP, and the peak on top of them while it learns."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        gp = online_gp(size).fit(*samples.part(0, size))
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        gp.update_many(*samples.part(size, size + SAMPLES))
+        return held, tracemalloc.get_traced_memory()[1] - held
+    finally:
+        tracemalloc.stop()

@@ -1,55 +1,30 @@
-"""One run of `sysid-benchmark`: measure, tell, keep."""
+"""One run of `sysid-benchmark`: run the chosen benchmarks, print one table, write the results."""
 
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from experiments.benchmarks import table
 from experiments.benchmarks.accuracy import accuracy
-from experiments.benchmarks.criterion import criterion
-from experiments.benchmarks.loop import loop
-from experiments.benchmarks.machine import describe, machine
-from experiments.benchmarks.memory import memory
-from experiments.benchmarks.monte_carlo import monte_carlo
-from experiments.benchmarks.plan import Plan, benchmark_names
+from experiments.benchmarks.command import loop, startup, sweep, thresholds
+from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
 from experiments.benchmarks.propagation import propagation
-from experiments.benchmarks.replacement import not_inserted, replacement, update
-from experiments.benchmarks.row import Row
-from experiments.benchmarks.simulation import simulation
-from experiments.benchmarks.startup import startup
-from experiments.benchmarks.store import store
-from experiments.benchmarks.sweep import sweep, thresholds
-from experiments.benchmarks.textbook import textbook
+from experiments.benchmarks.replacement import memory, not_inserted, replacement, update
+from experiments.benchmarks.scores import criterion, textbook
+from experiments.benchmarks.simulation import monte_carlo, simulation, store
+from experiments.plots.frames import to_markdown, to_text
 from sysid.store import write_bytes
 
 log = logging.getLogger(__name__)
 
-BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {
-    benchmark.__name__: benchmark
-    for benchmark in (
-        replacement,
-        not_inserted,
-        update,
-        textbook,
-        criterion,
-        memory,
-        accuracy,
-        simulation,
-        monte_carlo,
-        propagation,
-        store,
-        loop,
-        startup,
-        sweep,
-        thresholds,
-    )
-}
+MODELS = (replacement, not_inserted, update, textbook, criterion, memory, accuracy)
+RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds)
+#: in the order of the table; the first line of each docstring is its line in ``benchmark.md``
+BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {function.__name__: function for function in (*MODELS, *RUNS)}
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -62,39 +37,40 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         A file could not be written.
     """
-    names, plan = benchmark_names(config, list(BENCHMARKS)), Plan.of(config)
-    facts = machine()
-    rows, seconds = measure(names, plan)
-    if config.quick:
-        log.info("quick=true: sizes too small and rounds too few for the times to mean anything")
-    log.info("%s\n\n%s\n\nMachine: %s", "Results", table.text(rows), describe(facts))
-    log.info("Took %.0f s. Results: %s", sum(seconds.values()), folder)
-    content = {"machine": facts, "quick": bool(config.quick), "settings": vars(plan), "seconds": seconds}
-    write(content | {"rows": [row.to_dict() for row in rows]}, rows, folder)
-
-
-def measure(names: list[str], plan: Plan) -> tuple[list[Row], dict[str, float]]:
-    """Rows of these benchmarks, and what each of them took [s]."""
-    rows: list[Row] = []
-    seconds: dict[str, float] = {}
+    names, plan, facts = names_of(config), Plan.of(config), machine()
+    rows, seconds = [], {}
     with tqdm(names, disable=None, unit="benchmark") as bar:
         for name in bar:
             start = time.perf_counter()
             for row in BENCHMARKS[name](plan):
-                rows.append(row)
-                bar.set_postfix_str(f"{name}: {row.case}")
+                rows.append({"benchmark": name} | row)
+                bar.set_postfix_str(f"{name}: {row['case']}")
             seconds[name] = time.perf_counter() - start
-    return rows, seconds
+    table = to_frame(rows)
+    if config.quick:
+        log.info("quick=true: sizes too small and rounds too few for the times to mean anything")
+    log.info("Results\n\n%s\n\nMachine: %s", to_text(table, ["case", "unit", "details"]), describe(facts))
+    log.info("Took %.0f s. Results: %s", sum(seconds.values()), folder)
+
+    content = {"machine": facts, "quick": config.quick, "settings": vars(plan), "seconds": seconds, "rows": rows}
+    write_bytes(json.dumps(content, indent=2, allow_nan=False).encode(), folder / "benchmark.json")
+    purposes = "\n".join(f"- {name}: {str(BENCHMARKS[name].__doc__).splitlines()[0]}" for name in names)
+    blocks = [f"# Benchmark\n\n{describe(facts)}; {facts['time']}", purposes]
+    for name, part in table.groupby("benchmark", sort=False):
+        blocks.append(f"## {name}\n\n{to_markdown(part.drop(columns='benchmark'))}")
+    write_bytes(("\n\n".join(blocks) + "\n").encode(), folder / "benchmark.md")
 
 
-def write(content: dict[str, Any], rows: list[Row], folder: Path) -> None:
-    """Write the numbers as JSON and as tables in Markdown."""
-    text = json.dumps(content, indent=2, allow_nan=False)
-    write_bytes(text.encode(), folder / "benchmark.json")
-    head = f"# Benchmark\n\n{describe(content['machine'])}; {content['machine']['time']}\n\n"
-    notes = "\n".join(f"- {name}: {_purpose(name)}" for name in content["seconds"])
-    write_bytes(f"{head}{notes}\n\n{table.markdown(rows)}\n".encode(), folder / "benchmark.md")
+def names_of(config: DictConfig) -> list[str]:
+    """Benchmarks to run, in the order of the table.
 
-
-def _purpose(name: str) -> str:
-    return str(BENCHMARKS[name].__doc__).partition("\n")[0]
+    Raises
+    ------
+    ValueError
+        A name that does not exist, or none at all.
+    """
+    chosen = list(config.benchmarks) if OmegaConf.is_list(config.benchmarks) else [config.benchmarks]
+    unknown = [str(name) for name in chosen if name not in BENCHMARKS]
+    if unknown or not chosen:
+        raise ValueError(f"benchmarks must be some of {', '.join(BENCHMARKS)}, got {', '.join(unknown) or 'none'}")
+    return [name for name in BENCHMARKS if name in chosen]

@@ -1,18 +1,186 @@
-"""Simulation of a record against scipy's `solve_ivp`."""
+"""Simulation of records against `solve_ivp` of SciPy, of many trajectories at once, and their files."""
 
-from collections.abc import Iterator
-from functools import partial
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from experiments.benchmarks.adaptive import Adaptive, Match
-from experiments.benchmarks.plan import Plan
-from experiments.benchmarks.row import Row, Target, ratio
-from experiments.benchmarks.sampled_problem import SampledProblem, bouc_wen_problem, building_problem
-from experiments.benchmarks.timing import Job, interleave
-from experiments.options import seconds
+import numpy as np
+import xarray as xr
+from numba import njit
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+
+import simulators
+from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
+from experiments.options import samples_of
+from simulators import Interpolation, System
+from sysid.store import read, write
+
+Array = NDArray[np.float64]
+Rates = Callable[[float, Array, Array], Array]
 
 METHODS = ("RK45", "DOP853", "LSODA")
-RATES = ("compiled", "plain")
-TARGET = Target(100.0, at_least=True)
+N_PIECES = 4  # pieces of the record that are integrated
+TOLERANCES = tuple(10.0 ** (-k / 2) for k in range(2, 25))  # 1e-1 to 1e-12, from loose to tight
+REFERENCE = 1e-12  # tolerance of DOP853 for the reference
+PERIOD = 8192  # samples of the force of the Bouc-Wen oscillator
+STEPS = 20  # integration steps per sample of it: 750 Hz to 15 kHz
+FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz
+SHORT, LONG = 50, 500  # samples of a trajectory, few and so many that threads pay: monte_carlo
+WIDEST = 2.0  # largest initial position [m] and velocity [m/s]
+ROUNDS = 2  # for each of the plan, as one takes little time: monte_carlo
+KIND = "trajectory"
+
+
+def rates_of(system: System, drift: Callable[..., None]) -> Rates:
+    """Return ``(t, x, row) -> x'`` of a drift; see `SampledProblem.rows`."""
+    n_u = len(system.inputs)
+    noise, parameters = 1 + 2 * n_u, 1 + 2 * n_u + len(system.noises)
+
+    def rates(t, x, row):  # type: ignore[no-untyped-def]
+        derivative, u = np.empty_like(x), np.empty(n_u)
+        for i in range(n_u):
+            u[i] = row[1 + i] + (t - row[0]) * row[1 + n_u + i]
+        drift(t, x, u, row[noise:parameters], row[parameters:], derivative)
+        return derivative
+
+    return rates
+
+
+class SampledProblem:
+    """A record of a system, simulated our way, and `solve_ivp` on pieces of it.
+
+    `solve_ivp` is restarted at every sample; each piece starts from the state that our simulation has there.
+
+    Parameters
+    ----------
+    name : str
+    system : System
+    input : (n, n_u) array
+    interpolation : Interpolation
+        What the input does between its samples: held or linear.
+    seed : int
+        Seed of the process noise.
+    stretch : int
+        Samples that `solve_ivp` integrates, in pieces that are spread over the record.
+
+    Attributes
+    ----------
+    rows : (n - 1, ...) array
+        All that the drift needs in the interval after sample k, in row k: time, input, slope of the input, noise and
+        parameters; with the state they say x'.
+    """
+
+    def __init__(
+        self, name: str, system: System, input: Array, interpolation: Interpolation, seed: int, stretch: int = 1
+    ) -> None:
+        self.name, self.system, self.input = name, system, input
+        self.simulate = partial(simulators.simulate, system, input, interpolation=interpolation, seed=seed)
+        self.made = self.simulate()
+        self.scale = self.made.state.std(axis=0)  # (n_x,)
+        is_linear = interpolation is Interpolation.linear
+        slope = np.diff(input, axis=0) / system.dt if is_linear else np.zeros_like(input[1:])
+        parameters = np.tile(system.parameters(), (len(slope), 1))
+        time, noise = self.made.time[:-1, np.newaxis], self.made.noise[:-1]
+        self.rows = np.hstack([time, input[:-1], slope, noise, parameters])
+        self.length = min(max(stretch // N_PIECES, 1), len(slope))  # samples of one piece
+        self.starts = np.linspace(0, len(slope) - self.length, N_PIECES).astype(np.int64)
+        compiled = njit(error_model="numpy")
+        plain, quick = rates_of(system, system.drift), rates_of(system, compiled(system.drift))
+        self.rates: dict[str, Rates] = {"compiled": compiled(quick), "plain": plain}
+
+    @cached_property
+    def reference(self) -> Array:
+        """States that our simulation should have, (pieces, length, n_x)."""
+        return self.states("compiled", "DOP853", REFERENCE)
+
+    def states(self, rates: str, method: str, tolerance: float) -> Array:
+        """States at the ends of the samples, (pieces, length, n_x); `solve_ivp` is called for each sample.
+
+        Parameters
+        ----------
+        rates : str
+            Right-hand side, ``compiled`` or ``plain``.
+        method : str
+            Method of `solve_ivp`.
+        tolerance : float
+            Relative tolerance; the absolute one of each state is as large in standard deviations of it.
+
+        Raises
+        ------
+        ArithmeticError
+            If `solve_ivp` gives up.
+        """
+        dt = self.system.dt
+        options: dict[str, Any] = {"method": method, "rtol": tolerance, "atol": tolerance * self.scale}
+        found = np.empty((N_PIECES, self.length, len(self.scale)))
+        for piece, start in enumerate(self.starts):
+            x = self.made.state[start]
+            for k in range(start, start + self.length):
+                t = self.made.time[k]
+                solution = solve_ivp(self.rates[rates], (t, t + dt), x, args=(self.rows[k],), **options)
+                if not solution.success:
+                    raise ArithmeticError(f"{self.name}, sample {k}: {method}: {solution.message}")
+                x = found[piece, k - start] = solution.y[:, -1]
+        return found
+
+    def error(self, states: Array) -> float:
+        """Largest difference from the reference in standard deviations of the state."""
+        return float(np.abs((states - self.reference) / self.scale).max())
+
+    def our_error(self) -> float:
+        """Error of our simulation on the pieces."""
+        return self.error(np.array([self.made.state[start + 1 :][: self.length] for start in self.starts]))
+
+    def match(self, method: str) -> tuple[float, float]:
+        """Find the loosest tolerance with which a method is as accurate as our simulation, and its error."""
+        return loosest(lambda tolerance: self.error(self.states("compiled", method, tolerance)), self.our_error())
+
+
+def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
+    """The building with the flow that its controller has set, held over the samples."""
+    system = simulators.Building()
+    time = system.dt * np.arange(samples_of(duration, system.dt))
+    weather = simulators.SyntheticWeather().temperature(time, seed=seed)
+    samples = simulators.closed_loop(system, simulators.PI(), {"ambient_temperature": weather}, seed=seed)
+    record = np.array([sample.input for sample in samples])
+    return SampledProblem("building", system, record, Interpolation.held, seed, stretch)
+
+
+def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> SampledProblem:
+    """One period of the Bouc-Wen oscillator in steps of 15 kHz under a multisine, linear between its samples.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the phases.
+    stretch : int
+        See `SampledProblem`.
+    restarts : int
+        Samples of the force per observed sample: 1 at 750 Hz, with 20 steps each, and 20 at 15 kHz, with one. The
+        force is the same.
+    """
+    system = simulators.BoucWen()
+    system = replace(system, dt=system.dt / restarts, substeps=STEPS // restarts)
+    force = FORCE.signal(PERIOD * restarts, system.dt, np.random.default_rng(seed))
+    name = f"Bouc-Wen, force at {1 / system.dt:.0f} Hz"
+    return SampledProblem(name, system, force[:, np.newaxis], Interpolation.linear, seed, stretch)
+
+
+def loosest(error_of: Callable[[float], float], bound: float) -> tuple[float, float]:
+    """Find the loosest of `TOLERANCES` whose error keeps the bound, or else the tightest; and its error.
+
+    Tighter ones, which are expensive, are not tried.
+    """
+    for tolerance in TOLERANCES:
+        error = error_of(tolerance)
+        if error <= bound:
+            break
+    return tolerance, error
 
 
 def simulation(plan: Plan) -> Iterator[Row]:
@@ -29,36 +197,89 @@ def simulation(plan: Plan) -> Iterator[Row]:
     750 Hz, `solve_ivp` meets no kink within a sample and takes its own steps, where we take those of 15 kHz. The
     rows without a target restart it at every sample of a force given at 15 kHz.
     """
-    fair = (building_problem(seconds(plan.duration), plan.seed), bouc_wen_problem(plan.seed))
-    for problem in fair:
-        yield from _rows(problem, plan, TARGET)
-    yield from _rows(bouc_wen_problem(plan.seed, restarts=20), plan, None)
+    cases = (
+        (building_problem(plan.duration, plan.seed, plan.stretch), 100.0),
+        (bouc_wen_problem(plan.seed, plan.stretch), 100.0),
+        (bouc_wen_problem(plan.seed, plan.stretch, restarts=STEPS), None),
+    )
+    for problem, least in cases:
+        timed_samples = N_PIECES * problem.length
+        matches = {method: problem.match(method) for method in METHODS}
+        jobs = {"ours": Job(problem.simulate, len(problem.input))}
+        for method, (tolerance, _) in matches.items():
+            for rates in problem.rates:
+                jobs[f"{method} {rates}"] = Job(partial(problem.states, rates, method, tolerance), timed_samples)
+        times = interleave(jobs, plan.repetitions)
+        for method, (tolerance, error) in matches.items():
+            best, other = sorted((f"{method} {rates}" for rates in problem.rates), key=lambda name: times[name].min())
+            details = {
+                f"against {other}": times[other].min() / times["ours"].min(),
+                "samples": len(problem.input),
+                "record s": times["ours"].min() * len(problem.input),
+                "timed": timed_samples,
+                "tolerance": tolerance,
+                "its error": error,
+                "our error": problem.our_error(),
+            }
+            yield ratio(f"{problem.name}: {method}", times, (best, "ours"), "times faster", at_least=least, **details)
 
 
-def _rows(problem: SampledProblem, plan: Plan, target: Target | None) -> Iterator[Row]:
-    adaptive = Adaptive(problem, plan.stretch)
-    matches = {method: adaptive.match(method) for method in METHODS}
-    jobs = {"ours": Job(problem.simulate, len(problem.input))}
-    for method, match in matches.items():
-        jobs |= _jobs(adaptive, method, match)
-    times = interleave(jobs, plan.repetitions)
-    for method, match in matches.items():
-        best, other = sorted((f"{method} {rates}" for rates in RATES), key=lambda name: times[name].min())
-        details = {
-            f"against {other}": times[other].min() / times["ours"].min(),
-            "samples": len(problem.input),
-            "record s": times["ours"].min() * len(problem.input),
-            "timed": adaptive.n_samples,
-            "tolerance": match.tolerance,
-            "its error": match.error,
-            "our error": adaptive.our_error(),
-        }
-        yield ratio("simulation", f"{problem.name}: {method}", times, (best, "ours"), "times faster", target, **details)
+def monte_carlo(plan: Plan) -> Iterator[Row]:
+    """Trajectories of the Van der Pol oscillator with process noise from random initial states, after warm-up.
 
-
-def _jobs(adaptive: Adaptive, method: str, match: Match) -> dict[str, Job]:
-    rates = zip(RATES, (adaptive.compiled, adaptive.plain), strict=True)
-    return {
-        f"{method} {name}": Job(partial(adaptive.states, function, method, match.tolerance), adaptive.n_samples)
-        for name, function in rates
+    Once by default and once by one call of `simulate` each; then trajectories of `LONG` samples by one thread and by
+    as many as there are processors.
+    """
+    system, states = simulators.VanDerPol(), _initial_states(plan)
+    one_by_one = partial(simulators.simulate, system, n_samples=SHORT, seed=plan.seed)
+    jobs = {
+        f"{SHORT}, by default": Job(partial(_simulate_all, plan, SHORT)),
+        f"{SHORT}, one by one": Job(lambda: [one_by_one(initial_state=state) for state in states]),
+        f"{LONG}, one thread": Job(partial(_simulate_all, plan, LONG, workers=1)),
+        f"{LONG}, all processors": Job(partial(_simulate_all, plan, LONG, workers=os.cpu_count())),
     }
+    seconds = interleave(jobs, ROUNDS * plan.repetitions)
+    most = {f"{SHORT}, by default": 0.1}
+    for name, taken in seconds.items():
+        rate = {"samples/s": plan.trajectories * int(name.split(",")[0]) / taken.min()}
+        yield timed(f"{plan.trajectories} x {name}", taken, "s", at_most=most.get(name), **rate)
+    over = (f"{LONG}, one thread", f"{LONG}, all processors")
+    yield ratio(f"{plan.trajectories} x {LONG}, threads", seconds, over, "times faster")
+
+
+def _initial_states(plan: Plan) -> Array:
+    return np.random.default_rng(plan.seed).uniform(-WIDEST, WIDEST, size=(plan.trajectories, 2))
+
+
+def _simulate_all(plan: Plan, n_samples: int, workers: int | None = None) -> simulators.Ensemble:
+    settings: dict[str, Any] = {"n_samples": n_samples, "seed": plan.seed, "workers": workers}
+    return simulators.simulate_many(simulators.VanDerPol(), initial_states=_initial_states(plan), **settings)
+
+
+def store(plan: Plan) -> Iterator[Row]:
+    """Data sets written to a temporary folder and read into memory, in MB of the data set per second.
+
+    Ours: `sysid.store` with checksums, compression, checks and a flush to the disk when it writes. ``plain`` in
+    the details: `Dataset.to_netcdf` and `xarray.load_dataset` with none of these. What is read was written just
+    before and comes from the memory of the operating system.
+    """
+    datasets = {
+        f"building, {plan.duration}": building_problem(plan.duration, plan.seed).made.to_dataset(),
+        f"Van der Pol, {plan.trajectories} trajectories": _simulate_all(plan, SHORT).to_dataset(),
+    }
+    for case, dataset in datasets.items():
+        with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
+            own, plain = Path(folder, "own.nc"), Path(folder, "plain.nc")
+            jobs = {
+                "write": Job(partial(write, dataset, own, kind=KIND)),
+                "plain write": Job(partial(dataset.to_netcdf, plain, engine="netcdf4")),
+                "read": Job(partial(read, own, kind=KIND)),
+                "plain read": Job(partial(xr.load_dataset, plain, engine="netcdf4", decode_times=False)),
+            }
+            seconds = interleave(jobs, plan.repetitions)
+            files = {"file MB": own.stat().st_size / 1e6, "plain file MB": plain.stat().st_size / 1e6}
+        megabytes = dataset.nbytes / 1e6
+        for name in ("write", "read"):
+            rate = megabytes / seconds[name]
+            details = {"plain MB/s": megabytes / seconds[f"plain {name}"].min(), "MB": megabytes} | files
+            yield row(f"{case}: {name}", rate.max(), "MB/s", median=np.median(rate), **details)

@@ -1,7 +1,7 @@
 """Tables: numbers as text, pandas frames as CSV, Markdown and plain text, quantiles over seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -63,14 +63,14 @@ def to_markdown(frame: pd.DataFrame) -> str:
     return str(tabulate(cells, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True))
 
 
-def to_text(frame: pd.DataFrame) -> str:
-    """Write a table for the terminal: the first column to the left, the others to the right.
+def to_text(frame: pd.DataFrame, words: Collection[str] = ()) -> str:
+    """Write a table for the terminal: the first column and those of words to the left, the others to the right.
 
     >>> print(to_text(pd.DataFrame({"a": ["long"], "b": ["1.5"]})))
     a       b
     long  1.5
     """
-    aligned = ("left", *("right",) * (frame.shape[1] - 1))
+    aligned = ["left" if name in words else "right" for name in frame.columns[1:]]
     return str(
         tabulate(
             frame.astype(str),
@@ -78,7 +78,7 @@ def to_text(frame: pd.DataFrame) -> str:
             tablefmt="plain",
             showindex=False,
             disable_numparse=True,
-            colalign=aligned,
+            colalign=("left", *aligned),
         )
     )
 

@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 
 from experiments.benchmark_folder.markdown import table
-from experiments.benchmarks.machine import describe, machine
-from experiments.benchmarks.score_cost import (
+from experiments.benchmarks.harness import describe, machine
+from experiments.benchmarks.scores import (
     COMPILED,
     CRITERIA,
     PUBLISHED,

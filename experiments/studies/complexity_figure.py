@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.benchmarks.score_cost import COMPILED, CRITERIA, NUMPY, PUBLISHED
+from experiments.benchmarks.scores import COMPILED, CRITERIA, NUMPY, PUBLISHED
 from experiments.studies.style import COLORS, LABELS, MARKERS, SETTINGS, page
 
 WAYS: dict[str, Any] = {

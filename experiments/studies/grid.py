@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from experiments.benchmarks.score_cost import CRITERIA
+from experiments.benchmarks.scores import CRITERIA
 from experiments.studies.cells import combine_parts
 from experiments.studies.grid_verdict import cell_medians, grid_markdown
 from experiments.studies.plan import Plan

@@ -1,235 +1,311 @@
 """The benchmark command: structure and accuracy of what it writes, never times."""
 
 import json
+import logging
 import math
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 from running import PLAIN
+from scipy.integrate import solve_ivp
 
-from experiments.benchmarks.extended import Problem, double_posterior, extended_posterior
-from experiments.benchmarks.material import narx_samples, online_gp
-from experiments.benchmarks.plan import Plan, benchmark_names
-from experiments.benchmarks.textbook import TextbookGP
+from experiments import benchmark
+from experiments.benchmarks import command, harness, session, simulation
+from experiments.benchmarks.accuracy import double_posterior, extended_posterior
+from experiments.benchmarks.harness import Job, Plan, interleave, ratio
+from experiments.benchmarks.propagation import calibration
+from experiments.benchmarks.replacement import narx_samples, online_gp
+from experiments.benchmarks.scores import replace_by_textbook
+from experiments.benchmarks.simulation import bouc_wen_problem, building_problem
 from experiments.launch import CONF
+from simulators import PI, Interpolation, SyntheticWeather, closed_loop
+from simulators.runge_kutta import integrate
 from sysid import MeanRelevance
+from sysid.simulation.dynamics import Moments
 
-NAMES = [
-    "replacement",
-    "not_inserted",
-    "update",
-    "textbook",
-    "criterion",
-    "memory",
-    "accuracy",
-    "simulation",
-    "monte_carlo",
-    "propagation",
-    "store",
-    "loop",
-    "startup",
-    "sweep",
-    "thresholds",
-]
-
-
-def benchmark(*arguments):
-    if PLAIN:
-        pytest.skip("what is timed is compiled")
-    command = [sys.executable, "-m", "experiments.benchmark", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("benchmark")
-    done = benchmark("quick=true", f"benchmarks=[{','.join(NAMES)}]", f"hydra.run.dir={folder}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder / "stdout.txt").write_text(done.stdout)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def content(folder):
-    return json.loads((folder / "benchmark.json").read_text())
-
-
-def rows_of(content, name):
-    return [row for row in content["rows"] if row["benchmark"] == name]
-
-
-def test_every_benchmark_reports_finite_numbers(content):
-    assert [name for name in NAMES if rows_of(content, name)] == NAMES
-    assert list(content["seconds"]) == NAMES
-    for row in content["rows"]:
-        numbers = [row["value"], *row["details"].values()]
-        numbers += [row["median"]] if row["median"] is not None else []
-        assert all(math.isfinite(number) for number in numbers), row
-        assert row["value"] >= 0
-        assert (row["target"] is None) == (row["met"] is None)
-
-
-def test_replacements_are_replacements(content):
-    rows = rows_of(content, "replacement")
-    assert len(rows) == 2 * 7
-    assert all(row["details"]["accepted"] == 1.0 for row in rows)
-
-
-def test_textbook_keeps_the_same_points(content):
-    (row,) = rows_of(content, "textbook")
-    assert row["details"]["same points"] == 1.0
-
-
-def test_scores_of_every_criterion_are_timed_and_how_they_grow(content):
-    *sizes, published, compiled = rows_of(content, "criterion")
-    assert len(sizes) == 5 * 2
-    assert [row["target"] for row in sizes] == 5 * [">= 1", None]
-    for row in sizes:
-        assert row["value"] == pytest.approx(row["details"]["one published us"] / row["details"]["all ours us"])
-    for row in (published, compiled):
-        (few, some) = row["details"].values()
-        assert row["value"] == pytest.approx(math.log(some / few) / math.log(2))
-
-
-def test_memory_grows_quadratically(content):
-    *sizes, growth = rows_of(content, "memory")
-    assert len(sizes) == 2
-    assert 1.0 < growth["value"] < 2.1
-
-
-def test_rounding_errors_stay_near_those_from_scratch(content):
-    rows = rows_of(content, "accuracy")
-    assert len(rows) == 4 * 2 * 3
-    for row in rows:
-        assert row["details"]["replacements"] == 2000
-        from_scratch = max(row["details"]["Cholesky"], row["details"]["fresh fit"])
-        assert row["value"] <= 1000 * from_scratch + 1e-12, row
-
-
-def test_solve_ivp_is_as_accurate_as_the_simulation_it_is_timed_against(content):
-    rows = rows_of(content, "simulation")
-    assert [row["target"] for row in rows] == 6 * [">= 100"] + 3 * [None]
-    for row, samples in zip(rows, np.repeat([961, 8192, 20 * 8192], 3), strict=True):
-        assert row["details"]["samples"] == samples
-        assert row["details"]["timed"] == 20
-        assert row["details"]["its error"] <= row["details"]["our error"] < 1e-3
-
-
-def test_only_the_whole_ensemble_has_a_bound(content):
-    rows = rows_of(content, "monte_carlo")
-    assert [row["target"] for row in rows] == ["<= 0.1", None, None, None, None]
-    assert [row["case"].partition(",")[0] for row in rows] == 2 * ["50 x 50"] + 3 * ["50 x 500"]
-    one, both, threads = rows[2:]
-    assert threads["value"] == pytest.approx(one["value"] / both["value"])
-
-
-def test_errors_of_free_runs_stand_beside_what_was_predicted_of_them(content):
-    rows = rows_of(content, "propagation")
-    assert len(rows) == 5
-    for row in rows:
-        details = row["details"]
-        assert details["diverged"] == 0
-        for steps in (10, 100):
-            assert 0 <= details[f"inside after {steps}"] <= 1
-            assert details[f"error after {steps}"] > 0
-            assert details[f"std after {steps}"] > 0
-    alone, independent, consistent = (row["details"]["std after 100"] for row in rows[:3])
-    assert alone < independent < consistent
-
-
-def test_stored_data_sets_have_the_size_of_their_numbers(content):
-    rows = rows_of(content, "store")
-    assert [row["case"].partition(": ")[2] for row in rows] == ["write", "read", "write", "read"]
-    for row in rows:  # the plain file holds the numbers and a header
-        assert row["details"]["MB"] < row["details"]["plain file MB"] < row["details"]["MB"] + 0.05
-    building, ensemble = rows[0]["details"]["MB"], rows[2]["details"]["MB"]
-    assert building == pytest.approx(961 * 10 * 8 / 1e6)  # time, two inputs, three states, an output, three noises
-    assert ensemble == pytest.approx(50 * (50 * 4 + 3) * 8 / 1e6 + 50 * 8 / 1e6)  # two states, output, noise; counts
-
-
-def test_loop_and_its_parts(content):
-    whole, simulation, identification = rows_of(content, "loop")
-    assert simulation["details"]["samples"] == whole["details"]["samples"]
-    assert identification["details"]["samples"] == whole["details"]["identified"]
-
-
-def test_console_and_markdown_show_every_row(content, folder):
-    written, told = (folder / "benchmark.md").read_text(), (folder / "stdout.txt").read_text()
-    for row in content["rows"]:
-        assert row["case"] in written
-        assert row["case"] in told
-    assert content["machine"]["cpu"] in told
-    assert "OPENBLAS_NUM_THREADS=" in told
-
-
-def test_unknown_name_ends_in_one_line(tmp_path):
-    done = benchmark("benchmarks=[memory,speed]", f"hydra.run.dir={tmp_path}")
-    assert done.returncode == 1
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
-    assert line == f"Error: benchmarks must be some of {', '.join(NAMES)}, got speed"
-    assert "Traceback" not in done.stdout + done.stderr
+NAMES = list(session.BENCHMARKS)
 
 
 def settings(**changes):
     return OmegaConf.merge(OmegaConf.load(CONF / "benchmark.yaml"), changes)
 
 
-@pytest.mark.parametrize("chosen", [["startup", "memory"], ["memory", "startup", "memory"]])
-def test_chosen_benchmarks_come_once_and_in_order(chosen):
-    assert benchmark_names(settings(benchmarks=chosen), NAMES) == ["memory", "startup"]
-    assert benchmark_names(settings(benchmarks="memory"), NAMES) == ["memory"]
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A quick run of all benchmarks in this process: what it wrote and said, and the processes it would start."""
+    if PLAIN:
+        pytest.skip("what is timed is compiled")
+    folder, lines, said, handler = tmp_path_factory.mktemp("benchmark"), [], [], logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    session.log.addHandler(handler)
+    with pytest.MonkeyPatch.context() as patch, initialize_config_dir(str(CONF), version_base="1.3"):
+        patch.setattr(command, "identify", lambda *line, **variables: lines.append(line))
+        patch.setattr(session.log, "level", logging.INFO)
+        session.run(settings(quick=True, benchmarks=NAMES), folder)
+    session.log.removeHandler(handler)
+    content = json.loads((folder / "benchmark.json").read_text())
+    rows = {name: [row for row in content["rows"] if row["benchmark"] == name] for name in NAMES}
+    return SimpleNamespace(folder=folder, lines=lines, said="\n".join(said), content=content, rows=rows)
 
 
-def test_default_is_every_benchmark_but_the_one_that_takes_minutes():
-    assert benchmark_names(settings(), NAMES) == [name for name in NAMES if name != "thresholds"]
+def test_every_benchmark_reports_finite_numbers(done):
+    assert list(done.content) == ["machine", "quick", "settings", "seconds", "rows"]
+    assert list(done.content["seconds"]) == [name for name in NAMES if done.rows[name]] == NAMES
+    for row in done.content["rows"]:
+        assert list(row) == ["benchmark", "case", "value", "unit", "median", "target", "met", "details"]
+        assert all(math.isfinite(number) for number in (row["value"], row["median"] or 0, *row["details"].values()))
+        assert (row["target"] is None) == (row["met"] is None)
 
 
-@pytest.mark.parametrize("chosen", [[], [7], "speed"])
-def test_benchmarks_that_do_not_exist(chosen):
-    with pytest.raises(ValueError, match=r"benchmarks must be some of replacement, .*, got (none|7|speed)$"):
-        benchmark_names(settings(benchmarks=chosen), NAMES)
+def test_console_and_markdown_show_every_row(done):
+    written = (done.folder / "benchmark.md").read_text(encoding="utf-8")
+    for text in [row["case"] for row in done.content["rows"]] + [
+        done.content["machine"]["cpu"],
+        "OPENBLAS_NUM_THREADS=",
+    ]:
+        assert text in written
+        assert text in done.said
+    assert [line[3:] for line in written.splitlines() if line.startswith("## ")] == NAMES
+    assert "- memory: Bytes that a full `OnlineGP` holds" in written
+
+
+def test_models_learn_as_they_should(done):
+    assert [row["details"]["accepted"] for row in done.rows["replacement"]] == 2 * 7 * [1.0]
+    (textbook,) = done.rows["textbook"]
+    assert textbook["details"]["same points"] == 1.0
+    *_, growth = done.rows["memory"]
+    assert len(done.rows["memory"]) == 3
+    assert 1.0 < growth["value"] < 2.1
+    assert len(done.rows["accuracy"]) == 4 * 2 * 3
+    for row in done.rows["accuracy"]:
+        assert row["details"]["replacements"] == 2000
+        cholesky, fresh = row["details"]["Cholesky"], row["details"]["fresh fit"]
+        assert row["value"] <= 1000 * max(cholesky, fresh) + 1e-12, row
+        assert fresh <= 1000 * cholesky + 1e-12, row
+
+
+def test_scores_of_every_criterion_are_timed_and_how_they_grow(done):
+    *sizes, one, compiled = done.rows["criterion"]
+    assert one["details"] != compiled["details"]
+    assert [row["target"] for row in sizes] == 5 * [">= 1", None]
+    for row in sizes:
+        published, ours = row["details"]["one published us"], row["details"]["all ours us"]
+        assert row["value"] == pytest.approx(published / ours) != 1.0
+    for row in (one, compiled):
+        few, some = row["details"].values()
+        assert row["value"] == pytest.approx(math.log(some / few) / math.log(2))
+
+
+def test_solve_ivp_is_as_accurate_as_the_simulation_it_is_timed_against(done):
+    assert [row["target"] for row in done.rows["simulation"]] == 6 * [">= 100"] + 3 * [None]
+    for row, samples in zip(done.rows["simulation"], np.repeat([961, 8192, 20 * 8192], 3), strict=True):
+        assert (row["details"]["samples"], row["details"]["timed"]) == (samples, 20)
+        assert row["details"]["its error"] <= row["details"]["our error"] < 1e-3
+
+
+def test_records_have_the_size_of_their_numbers(done):
+    rows = done.rows["monte_carlo"]
+    assert [row["target"] for row in rows] == ["<= 0.1", None, None, None, None]
+    assert [row["case"].partition(",")[0] for row in rows] == 2 * ["50 x 50"] + 3 * ["50 x 500"]
+    assert rows[4]["value"] == pytest.approx(rows[2]["value"] / rows[3]["value"])
+    assert [row["details"].get("samples/s", 0) * row["value"] for row in rows[:4]] == pytest.approx(
+        2 * [2500] + 2 * [25000]
+    )
+    assert [row["case"].partition(": ")[2] for row in done.rows["store"]] == 2 * ["write", "read"]
+    building, ensemble = done.rows["store"][0]["details"], done.rows["store"][2]["details"]
+    assert building["MB"] == pytest.approx(961 * 10 * 8 / 1e6)  # time, 2 inputs, 3 states, an output, 3 noises
+    assert ensemble["MB"] == pytest.approx(
+        50 * (50 * 4 + 3) * 8 / 1e6 + 50 * 8 / 1e6
+    )  # 2 states, output, noise; counts
+    for details in (building, ensemble):  # the plain file holds the numbers and a header
+        assert details["MB"] < details["plain file MB"] < details["MB"] + 0.05
+        assert details["file MB"] != details["plain file MB"]
+
+
+def test_errors_of_free_runs_stand_beside_what_was_predicted_of_them(done):
+    rows = done.rows["propagation"]
+    alone, independent, consistent, *_ = (row["details"]["std after 100"] for row in rows)
+    assert alone < independent < consistent
+    assert [row["details"]["diverged"] for row in rows] == 5 * [0]
+    mean, variance, true = np.zeros((3, 100, 1)), np.ones((3, 100, 1)), np.zeros((3, 100))
+    mean[0, 9], variance[:, 9], true[:, 9], variance[2, 99] = 6.0, 4.0, 2.0, np.inf
+    found = calibration(Moments(mean, variance), true, 5.0)
+    assert found["error after 10"] == pytest.approx(math.sqrt(10))
+    assert (found["std after 10"], found["inside after 10"], found["diverged"]) == (3.0, 1.0, 1)
+
+
+def test_the_command_is_run_in_its_loop_and_in_processes(done):
+    whole, simulation, identification = done.rows["loop"]
+    assert simulation["details"]["samples"] == whole["details"]["samples"] == 961
+    assert 0 < whole["details"]["entered"] < whole["details"]["identified"] == identification["details"]["samples"]
+    help_lines, runs = done.lines[0:6:2], done.lines[1:6:2]
+    assert help_lines == 3 * [("--help",)]
+    assert all(run[:2] == ("duration=10d", "seed=0") for run in runs)
+    assert [row["case"] for row in done.rows["startup"]] == ["identify --help", "identify 10d, warm"]
+    one, two, thresholds = done.lines[6:]
+    for line, workers in ((one, 1), (two, 2)):
+        assert line[:4] == ("-m", "duration=10d", "insertion.error_threshold=0.1,0.2", "seed=range(0,1)")
+        assert line[-2:] == ("hydra/launcher=joblib", f"hydra.launcher.workers={workers}")
+    assert one[4:6] != two[4:6]  # folder and cache
+    assert thresholds[:2] == ("-m", "experiment=building_thresholds")
+    direct_and_swept, conducting, _, *gains = done.rows["sweep"]
+    swept, conducting = direct_and_swept["details"]["swept s"], conducting["value"]
+    assert direct_and_swept["value"] == pytest.approx(swept - direct_and_swept["details"]["direct s"])
+    expected = [swept / max(swept / workers, conducting) for workers in (4, 16, 64)]
+    assert [gain["value"] for gain in gains] == pytest.approx(expected, rel=1e-3)
+    seconds = {"start": 1000.0, "per_job": 2.0, "conducting": 0.25}
+    assert [command.estimate_gain(workers, **seconds) for workers in (1, 4, 64)] == [1.0, 3.5, 6.0]
+
+
+@pytest.mark.slow
+def test_processes_run(tmp_path, monkeypatch):
+    arguments = ["quick=true", "benchmarks=[startup,sweep,thresholds]", f"hydra.run.dir={tmp_path}"]
+    monkeypatch.setattr("sys.argv", ["sysid-benchmark", *arguments])
+    benchmark.main()
+    assert len(json.loads((tmp_path / "benchmark.json").read_text())["rows"]) == 2 + 6 + 1
+
+
+def test_competitors_take_turns(monkeypatch):
+    log, clock = [], SimpleNamespace(now=0.0)
+
+    def job(name, seconds, operations):
+        def run():
+            log.append(name)
+            clock.now += seconds * len(log)  # later rounds take longer
+
+        return Job(run, operations, prepare=lambda: setattr(clock, "now", clock.now + 100.0))
+
+    monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    seconds = interleave({"a": job("a", 6.0, 2), "b": job("b", 1.0, 1)}, 3)
+    assert log == 4 * ["a", "b"]
+    assert clock.now == 8 * 100 + 6 * (1 + 3 + 5 + 7) + (2 + 4 + 6 + 8)
+    assert {name: times.tolist() for name, times in seconds.items()} == {"a": [9.0, 15.0, 21.0], "b": [4.0, 6.0, 8.0]}
+    found = ratio("a", seconds, ("a", "b"), "times", at_least=2.5)
+    assert (found["value"], found["median"], found["met"]) == (2.25, 2.5, False)
+    assert found["details"] == {"a us": 9e6, "b us": 4e6}
+    assert [harness.row("", value, "", at_most=2.0)["met"] for value in (1, 2, 3)] == [True, True, False]
+
+
+def test_benchmarks_are_chosen_once_in_order_and_by_their_names():
+    assert session.names_of(settings()) == NAMES[:-1]  # thresholds takes minutes
+    assert session.names_of(settings(benchmarks=["memory", "replacement", "memory"])) == ["replacement", "memory"]
+    assert session.names_of(settings(benchmarks="memory")) == ["memory"]
+    for chosen, got in (([], "none"), ([7], "7"), ("speed", "speed")):
+        with pytest.raises(ValueError, match=rf"benchmarks must be some of replacement, .*, got {got}$"):
+            session.names_of(settings(benchmarks=chosen))
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "value"),
     [
-        ({"sizes": [100]}, "sizes must be at least two different numbers of points"),
-        ({"sizes": [1, 100]}, "sizes must be integers of at least 2, got 1"),
-        ({"repetitions": 0}, "repetitions must be integers of at least 1, got 0"),
-        ({"stretch": 0}, "stretch must be integers of at least 1, got 0"),
-        ({"trajectories": 0}, "trajectories must be integers of at least 1, got 0"),
-        ({"budget": 10.5}, "budget must be integers of at least 2, got 10.5"),
-        ({"duration": "long"}, "duration must be a positive number"),
+        *(("sizes", [100]), ("sizes", [1, 100]), ("repetitions", 0), ("stretch", 0), ("trajectories", 0)),
+        *(("budget", 1), ("budget", 10.5), ("duration", "long"), ("seed", -1), ("quick", 2)),
     ],
 )
-def test_settings_that_leave_nothing_to_measure(change, message):
-    with pytest.raises(ValueError, match=message):
-        Plan.of(settings(**change))
+def test_settings_that_leave_nothing_to_measure(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        Plan.of(settings(**{name: value}))
 
 
 def test_extended_reference_solves_the_equations():
-    samples = narx_samples(30, noise_variance=1e-2, seed=3)
+    samples = narx_samples(30, seed=3)
     gp = online_gp(30)
     cross = gp.kernel(samples.inputs[:5] + 0.1, samples.inputs)
-    problem = Problem(gp.kernel(samples.inputs, samples.inputs) + 0.01 * np.eye(30), samples.targets, cross, np.ones(5))
-    inverse = np.linalg.inv(problem.covariance)
-    for posterior in (extended_posterior(problem), double_posterior(problem)):
+    covariance = gp.kernel(samples.inputs, samples.inputs) + 0.01 * np.eye(30)
+    inverse = np.linalg.inv(covariance)
+    for compute in (extended_posterior, double_posterior):
+        posterior = compute(covariance, samples.targets, cross, np.ones(5))
         np.testing.assert_allclose(posterior.precision.astype(float), np.diag(inverse), rtol=1e-8)
         np.testing.assert_allclose(posterior.mean.astype(float), cross @ inverse @ samples.targets, rtol=1e-7)
         variance = 1 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
         np.testing.assert_allclose(posterior.variance.astype(float), variance, rtol=1e-6, atol=1e-10)
+    if np.finfo(np.longdouble).nmant > 60:  # Ky^-1 of Ky itself gives the targets back
+        problem = (covariance, samples.targets, covariance, covariance.diagonal())
+        extended, double = extended_posterior(*problem), double_posterior(*problem)
+        assert np.abs(extended.mean - samples.targets).max() < 0.01 * np.abs(double.mean - samples.targets).max()
 
 
-def test_textbook_gp_decides_as_the_online_gp():
-    samples = narx_samples(40, noise_variance=1e-2, seed=1)
-    start, rest = samples.part(0, 12), samples.part(12, 40)
+def test_the_textbook_decides_as_the_online_gp():
+    samples = narx_samples(40, seed=1)
+    start, rest = samples.part(0, 12), samples.part(12)
     gp = online_gp(12, reduction=MeanRelevance()).fit(*start)
-    textbook = TextbookGP(gp.kernel, gp.noise_variance, start)
-    for x, y in zip(*rest, strict=True):
-        textbook.replace(x, y)
+    for x, y, targets in zip(*rest, replace_by_textbook(gp, start, rest), strict=True):
         gp.update(x, y)
-        assert sorted(textbook.targets) == sorted(gp.targets)
+        assert sorted(targets) == sorted(gp.targets)
+
+
+@pytest.fixture(scope="module", params=["held", "linear"])
+def compared(request):
+    """A short problem, and states (pieces, samples, n_x) by our integrator: with its steps, and 40 times finer ones."""
+    problem, made, bouc_wen = building_problem("6h", 3, 20), [], bouc_wen_problem(3)
+    if request.param == "linear":
+        force, linear = bouc_wen.input[:40], Interpolation.linear
+        problem = simulation.SampledProblem("Bouc-Wen", bouc_wen.system, force, linear, 3, 20)
+    for finer in (1, 40):
+        system = replace(problem.system, substeps=finer * problem.system.substeps)
+        for start in np.linspace(0, len(problem.input) - 6, simulation.N_PIECES).astype(int):
+            part, state = slice(start, start + 6), problem.made.state[start]
+            noise = problem.made.noise[part]
+            made.append(integrate(system, state, problem.input[part], noise, Interpolation(request.param)).states[1:])
+    return problem, *np.split(np.array(made), 2)
+
+
+def naive(problem, held, method, tolerance):
+    """States of the pieces by `solve_ivp`, with the drift in plain Python and the input interpolated here."""
+    system, made, u, found = problem.system, problem.made, problem.input, []
+    for start in np.linspace(0, len(u) - 6, simulation.N_PIECES).astype(int):
+        x = made.state[start]
+        for k in range(start, start + 5):
+
+            def rate(t, x, k=k):
+                share = 0.0 if held else (t - made.time[k]) / system.dt
+                return system.derivative(t, x, (1 - share) * u[k] + share * u[k + 1], made.noise[k])
+
+            span, absolute = (made.time[k], made.time[k] + system.dt), tolerance * made.state.std(axis=0)
+            x = solve_ivp(rate, span, x, method=method, rtol=tolerance, atol=absolute).y[:, -1]
+            found.append(x)
+    return np.array(found).reshape(simulation.N_PIECES, 5, -1)
+
+
+@pytest.mark.parametrize("method", ["RK45", "LSODA"])
+def test_match_is_the_loosest_tolerance_as_accurate_as_we_are(compared, method):
+    problem, ours, fine = compared
+    scale = problem.made.state.std(axis=0)
+    bound = np.abs((ours - fine) / scale).max()
+    assert problem.our_error() == pytest.approx(bound, rel=0.01)
+    assert problem.error(fine) < 0.01 * bound
+    tolerance, error = problem.match(method)
+    candidates = [candidate for candidate in simulation.TOLERANCES if candidate >= tolerance]
+    found = [naive(problem, problem.name == "building", method, candidate) for candidate in candidates]
+    errors = [np.abs((states - fine) / scale).max() for states in found]
+    assert [error <= bound for error in errors] == [False] * (len(errors) - 1) + [True]
+    assert error == pytest.approx(errors[-1], rel=0.05)
+    np.testing.assert_allclose(problem.states("plain", method, tolerance), found[-1], atol=0.05 * bound * scale.min())
+
+
+def test_tolerances_are_tried_from_loose_to_tight():
+    np.testing.assert_allclose(simulation.TOLERANCES, 10.0 ** -np.arange(1, 12.5, 0.5))
+    asked = []
+    assert simulation.loosest(lambda tolerance: asked.append(tolerance) or 5 * tolerance, 5e-3) == pytest.approx(
+        (1e-3, 5e-3)
+    )
+    assert len(asked) == 5
+    assert simulation.loosest(lambda tolerance: 5 * tolerance, 1e-20) == pytest.approx((1e-12, 5e-12))
+
+
+def test_records_are_those_of_the_closed_loop_and_of_one_force():
+    building = building_problem("6h", 3, stretch=10_000)
+    weather = {"ambient_temperature": SyntheticWeather().temperature(building.made.time, seed=3)}
+    samples = list(closed_loop(building.system, PI(), weather, seed=3))
+    np.testing.assert_array_equal(building.made.output, [sample.output for sample in samples])
+    assert building.states("plain", "RK45", 1e-2).shape == (4, len(samples) - 1, 3)  # the whole of it, four times
+    fine, coarse = bouc_wen_problem(0, restarts=20), bouc_wen_problem(0)
+    for problem in (fine, coarse):
+        assert problem.system.dt / problem.system.substeps == pytest.approx(1 / 15000)
+    np.testing.assert_allclose(fine.input[::20], coarse.input, atol=1e-9)
+    assert coarse.input.shape == (8192, 1)
+    assert coarse.input.std() == pytest.approx(50.0)

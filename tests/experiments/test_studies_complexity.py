@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments.benchmarks.left_out import PUBLISHED_SCORES, left_out, solve
-from experiments.benchmarks.score_cost import COMPILED, CRITERIA, PUBLISHED, WAYS, exponent, rounds_for, scored
+from experiments.benchmarks.scores import (
+    COMPILED,
+    CRITERIA,
+    PUBLISHED,
+    PUBLISHED_SCORES,
+    WAYS,
+    exponent,
+    left_out,
+    rounds_for,
+    scored,
+    solve,
+)
 from experiments.studies.complexity import ComplexityStudy
 from experiments.studies.label import LABELS
 from experiments.studies.plan import Plan

@@ -1,0 +1,209 @@
+"""How a benchmark measures and reports: the settings, competitors that take turns, rows of the table, the machine."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+import pandas as pd
+from omegaconf import DictConfig
+
+from experiments.options import flag, seconds, whole
+from experiments.plots.frames import significant
+from sysid.store import provenance
+
+Name = TypeVar("Name", bound=Hashable)
+Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
+#: settings that are whole numbers
+NUMBERS = ("budget", "repetitions", "replacements", "stretch", "trajectories", "sweep_seeds", "seed")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings of all benchmarks."""
+
+    sizes: tuple[int, ...]  # points
+    budget: int  # points
+    repetitions: int
+    replacements: int
+    stretch: int  # samples that `solve_ivp` integrates
+    trajectories: int  # of the ensemble
+    duration: str  # of the closed loop
+    sweep_thresholds: tuple[float, ...]  # K, of the jobs of a sweep
+    sweep_seeds: int  # for each of them
+    seed: int
+    cold: bool  # whether the start with an empty compile cache is measured
+
+    @classmethod
+    def of(cls, config: DictConfig) -> Self:
+        """Settings of a configuration; `quick` replaces the sizes.
+
+        Raises
+        ------
+        ValueError
+            Numbers that leave nothing to measure.
+        """
+        sizes = tuple(whole("sizes", size, 2) for size in config.sizes)
+        if len(set(sizes)) < 2:
+            raise ValueError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
+        seconds(config.duration)
+        plan = cls(
+            sizes=sizes,
+            duration=str(config.duration),
+            sweep_thresholds=tuple(map(float, config.sweep_thresholds)),
+            cold=not flag("quick", config.quick),
+            **{name: whole(name, config[name], {"budget": 2, "seed": 0}.get(name, 1)) for name in NUMBERS},
+        )
+        return plan._quick() if config.quick else plan
+
+    def _quick(self) -> Self:
+        sizes, thresholds = (20, 40), (0.1, 0.2)
+        work = replace(self, replacements=2000, stretch=20, trajectories=50, duration="10d", sweep_seeds=1)
+        return replace(work, sizes=sizes, budget=20, repetitions=2, sweep_thresholds=thresholds)
+
+    def rounds(self, size: int) -> int:
+        """Rounds for a dictionary of this size: more for short ones, whose times a busy machine spoils."""
+        return self.repetitions * min(max(2000 // size, 1), 20)
+
+
+class Job(NamedTuple):
+    """Something to be timed."""
+
+    run: Callable[[], object]
+    operations: int = 1  # that one run does
+    prepare: Callable[[], object] = lambda: None  # before each run, not timed
+
+
+def interleave(jobs: Mapping[Name, Job], repetitions: int) -> dict[Name, np.ndarray]:
+    """Time every job once per round, after one round that is not counted.
+
+    A machine that is busy for a while then slows all competitors, not one of them.
+
+    Returns
+    -------
+    dict of numpy.ndarray
+        Seconds per operation (repetitions,) of every job.
+    """
+    seconds = np.empty((1 + repetitions, len(jobs)))
+    for times in seconds:
+        for i, job in enumerate(jobs.values()):
+            job.prepare()
+            times[i] = time_once(job.run) / job.operations
+    return dict(zip(jobs, seconds[1:].T, strict=True))
+
+
+def time_once(run: Callable[..., object], *arguments: Any, **options: Any) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    run(*arguments, **options)
+    return time.perf_counter() - start
+
+
+def row(
+    case: str,
+    value: float,
+    unit: str,
+    *,
+    median: float | None = None,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    **details: float,
+) -> Row:
+    """One measured number as it stands in ``benchmark.json``.
+
+    Parameters
+    ----------
+    case : str
+        What was measured.
+    value : float
+        Number of the fastest round, where times are measured.
+    unit : str
+    median : float, optional
+        Median over the rounds.
+    at_most, at_least : float, optional
+        Target: one bound that the number should keep.
+    **details : float
+        What the number is made of.
+    """
+    sign, bound = ("<=", at_most) if at_least is None else (">=", at_least)
+    return {
+        "case": case,
+        "value": float(value),
+        "unit": unit,
+        "median": None if median is None else float(median),
+        "target": None if bound is None else f"{sign} {bound:g}",
+        "met": None if bound is None else bool(value <= bound if sign == "<=" else value >= bound),
+        "details": {name: float(number) for name, number in details.items()},
+    }
+
+
+def timed(case: str, rounds: np.ndarray, unit: str, **options: Any) -> Row:
+    """Row of the time of every round, in this unit: the least, and the median."""
+    return row(case, rounds.min(), unit, median=np.median(rounds), **options)
+
+
+def ratio(case: str, seconds: Mapping[str, np.ndarray], over: tuple[str, str], unit: str, **options: Any) -> Row:
+    """Row of the ratio of two competitors: minimum over minimum, and the median of the rounds' ratios."""
+    first, second = (seconds[name] for name in over)
+    times = {f"{name} us": 1e6 * seconds[name].min() for name in over}
+    return row(case, first.min() / second.min(), unit, median=np.median(first / second), **times, **options)
+
+
+def to_frame(rows: list[Row]) -> pd.DataFrame:
+    """Rows of ``benchmark.json`` as texts for a table: numbers to three digits, all details in one cell."""
+    frame = pd.DataFrame(rows).rename(columns={"value": "measured"})
+    for name in ("measured", "median"):
+        frame[name] = frame[name].astype(float).map(significant)
+    frame["met"] = frame["met"].map({True: "yes", False: "NO"})
+    frame["details"] = [
+        ", ".join(f"{name} {significant(value)}" for name, value in details.items()) for details in frame["details"]
+    ]
+    return frame.fillna("")
+
+
+def machine() -> dict[str, Any]:
+    """CPU, cores, versions and BLAS threads.
+
+    ``blas_cpu_per_wall`` is measured: CPU time over wall time of a large product, near 1 for one thread.
+    """
+    made = provenance()
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": platform.system(),
+        "versions": json.loads(made["package_versions"]),
+        "blas_threads": {name: os.environ.get(name, "not set") for name in THREAD_VARIABLES},
+        "blas_cpu_per_wall": _cpu_per_wall(),
+        "extended_precision_bits": int(np.finfo(np.longdouble).nmant) + 1,
+        "source_commit": made.get("source_commit"),
+        "time": made["creation_time"],
+    }
+
+
+def _cpu_per_wall() -> float:
+    matrix = np.ones((1000, 1000))
+    matrix @ matrix
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(5):
+        matrix @ matrix
+    return (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """Facts of `machine` in one line."""
+    versions = ", ".join(f"{name} {facts['versions'][name]}" for name in ("python", "numpy", "scipy", "numba"))
+    threads = ", ".join(f"{name}={value}" for name, value in facts["blas_threads"].items())
+    return (
+        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {versions}; BLAS threads: {threads}; "
+        f"CPU/wall time of a product {facts['blas_cpu_per_wall']:.2f}"
+    )
