@@ -17,7 +17,7 @@ from experiments.studies import paper
 from experiments.studies.stream import VARIANTS, Setting
 from experiments.studies.study import spread_out
 from experiments.studies.tasks import TASKS
-from experiments.studies.verdict import Comparison, Region
+from experiments.studies.verdict import LOWER, Comparison, Region, at_most, within
 
 #: section 7 of the paper
 GUIDELINES = {
@@ -155,7 +155,7 @@ def find_places(claim: Claim, results: Results) -> dict[str, list[Comparison]]:
         task = next((task for task in TASKS.values() if task.title == place.get("dataset")), None)
         is_tested = results.has_seeds and (task is None or task.is_random)
         if task and task.title not in store["dataset"].values:
-            found[name] = [Comparison(ratio["label"], np.empty(0), is_random=is_tested) for ratio in ratios]
+            found[name] = [Comparison(r["label"], np.empty(0), _region(r), is_tested) for r in ratios]
             continue
         try:
             here = store.sel(dataset=place["dataset"]) if task and claim.study.startswith("table") else store
@@ -228,10 +228,12 @@ def _compare(store: xr.Dataset, place: Mapping[str, str], ratio: Mapping[str, An
             share = 1.0 if ratio.get("total") else 1.0 / len(side)
             values = values + sign * share * sum(level for level, _ in levels)
             label = label.format(threshold=levels[0][1]) if "{" in label else label
-    region, _, factor = ratio.get("region", "lower").partition(" ")
-    bound = float(np.log(float(factor))) if factor else 0.0
-    low = -bound if region == "within" else -np.inf
-    return Comparison(label, np.asarray(values), Region(low, bound), is_random)
+    return Comparison(label, np.asarray(values), _region(ratio), is_random)
+
+
+def _region(ratio: Mapping[str, Any]) -> Region:
+    name, _, factor = ratio.get("region", "lower").partition(" ")
+    return {"lower": lambda _: LOWER, "at_most": at_most, "within": within}[name](float(factor or 1.0))
 
 
 def _level(store: xr.Dataset, quantity: str, cell: Mapping[str, str]) -> tuple[np.ndarray, float]:
