@@ -256,7 +256,7 @@ def _draw_claim(ax: Axes, y: float, part: xr.Dataset) -> None:
     """Places of a claim around its height, in their order from top to bottom; the verdict in the right margin."""
     ax.text(1.01, y, part["verdict"].item(), transform=ax.get_yaxis_transform(), va="center", fontsize=FONT)
     color = COLORS[part["verdict"].item()]
-    known = part.isel(place=np.flatnonzero(np.isfinite(part["median"]))).to_dataframe()
+    known = part[["outcome", *PLACE_NUMBERS]].isel(place=np.flatnonzero(np.isfinite(part["median"]))).to_dataframe()
     heights = y + 0.32 * np.linspace(1, -1, len(known) + 2)[1:-1]
     region = np.clip([known["region_low"].max(), known["region_high"].min()], -MARGIN * EDGE, MARGIN * EDGE)
     ax.fill_betweenx([y - 0.45, y + 0.45], *region, color=color, alpha=0.12, linewidth=0)

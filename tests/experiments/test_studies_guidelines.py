@@ -354,6 +354,8 @@ def test_figures_show_every_claim_with_results(true_store):
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(labels) == len(CLAIMS)
     assert labels[-1] == "Lowest SMSE table 2 (guideline 1)  10/0/0"
+    markers = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", None)]
+    assert len(markers) == int(np.isfinite(true_store["median"].sel(setting="trained")).sum())
     shown = true_store["verdict"].sel(setting="trained").values.tolist()
     assert sorted(text.get_text() for text in figure.axes[0].texts) == sorted(shown)
     assert list(STUDY.figures(judge_claims({}))) == ["guidelines_printed"]
