@@ -22,7 +22,7 @@ from experiments.studies.stream import DISTINCT, Setting, calibrate, prepare
 from experiments.studies.study import Plan, Study, Unit, read_part
 from experiments.studies.tables import Table, summarise_cells
 from experiments.studies.tasks import TASKS
-from experiments.studies.threshold import SWEEPS
+from experiments.studies.threshold import BuildingSweep, VanDerPolSweep
 from sysid import store
 
 TEXT = Path(__file__).parent / "text"
@@ -40,7 +40,8 @@ STUDIES: dict[str, Study] = {
         TABLES[0],
         RastriginMaps(),
         *TABLES[1:],
-        *SWEEPS,
+        VanDerPolSweep(),
+        BuildingSweep(),
         Grid(),
         Guidelines(),
     )

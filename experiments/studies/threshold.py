@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -39,48 +39,38 @@ TITLES = {
 }
 
 
-class Sweep(NamedTuple):
-    """What is computed in one setting."""
-
-    thresholds: tuple[float, ...]  # target unit; some of those of the study
-    variants: tuple[str, ...] = DISTINCT
-
-
 class ThresholdSweep(Study):
     """One task at many error thresholds, without and with acceptance, beside a batch model."""
 
     template = "threshold"
+    sweeps: ClassVar[
+        Mapping[Setting, tuple[tuple[float, ...], tuple[str, ...]]]
+    ]  # thresholds and variants of a setting
+    printed: ClassVar[tuple[float, ...]]  # thresholds of the Markdown table
+    model: ClassVar[str]  # name in the baselines
+    model_title: ClassVar[str]
+    model_published: ClassVar[float]  # SMSE
+    smse_scale: ClassVar[str]  # of the axis, as the paper has it
 
-    def __init__(
-        self,
-        task: str,
-        sweeps: Mapping[Setting, Sweep],
-        *,
-        printed: tuple[float, ...],
-        baseline: tuple[str, str, float],
-        smse_scale: str,
-        weight: float,
-    ) -> None:
-        self.name, self.title = f"figure_{task}", f"{TASKS[task].title}: the error threshold"  # type: ignore[misc]
-        self.tasks, self.weight, self.task = (task,), weight, task  # type: ignore[misc]
-        self.sweeps, self.printed = sweeps, printed  # printed: thresholds of the Markdown table
-        self.model, self.model_title, self.model_published = baseline  # its name in the baselines, and published SMSE
-        self.smse_scale = smse_scale  # of the axis, as the paper has it
+    @property
+    def task(self) -> str:
+        """Name of the only task."""
+        return self.tasks[0]
 
     def thresholds(self, plan: Plan) -> tuple[float, ...]:
         """Error thresholds, in the unit of the target."""
-        return self.sweeps[Setting.trained].thresholds[:: QUICK_STEP if plan.quick else 1]
+        return self.sweeps[Setting.trained][0][:: QUICK_STEP if plan.quick else 1]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Outcomes of every setting at its thresholds and variants."""
         streams = streams_of(unit.task, unit.seed, plan, STREAM_STUDIES)
         rows = [
             {"criterion": criterion, "variant": variant} | row_of(run, outcome)
-            for setting, sweep in self.sweeps.items()
-            for threshold in sorted({*sweep.thresholds} & {*self.thresholds(plan)})
+            for setting, (thresholds, variants) in self.sweeps.items()
+            for threshold in sorted({*thresholds} & {*self.thresholds(plan)})
             for criterion in paper.CRITERIA
             for variant, (run, outcome) in streams.offer_variants(
-                setting, criterion, "error", threshold, sweep.variants
+                setting, criterion, "error", threshold, variants
             ).items()
         ]
         return part_of(rows)
@@ -205,28 +195,27 @@ def read_baseline(plan: Plan, task: str, model: str) -> float:
 
 VAN_DER_POL = tuple(np.round(0.0005 * np.arange(1, 31), 4).tolist())  # m
 BUILDING = tuple(np.round(0.025 * np.arange(2, 11), 3).tolist())  # K
-SWEEPS = (
-    ThresholdSweep(
-        "van_der_pol",
-        {
-            Setting.trained: Sweep(VAN_DER_POL),
-            Setting.published: Sweep(VAN_DER_POL),
-            Setting.adaptive: Sweep(VAN_DER_POL[1::4], DISTINCT[:2]),
-        },
-        printed=(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015),
-        baseline=("full_gp", "Full GP", paper.FULL_GP_VAN_DER_POL),
-        smse_scale="log",
-        weight=11.0,
-    ),
-    ThresholdSweep(
-        "building",
-        {
-            Setting.trained: Sweep(BUILDING),
-            Setting.adaptive: Sweep(BUILDING[:7:2], DISTINCT[:2]),  # above 0.2 K it takes minutes
-        },
-        printed=BUILDING,
-        baseline=("vfe", "VFE, 100 inducing inputs", paper.VFE_BUILDING),
-        smse_scale="linear",
-        weight=0.7,
-    ),
-)
+
+
+class VanDerPolSweep(ThresholdSweep):
+    """Van der Pol at 0.0005 to 0.015 m."""
+
+    name, title = "figure_van_der_pol", "Van der Pol: the error threshold"
+    tasks, weight, smse_scale = ("van_der_pol",), 11.0, "log"
+    sweeps: ClassVar = {
+        Setting.trained: (VAN_DER_POL, DISTINCT),
+        Setting.published: (VAN_DER_POL, DISTINCT),
+        Setting.adaptive: (VAN_DER_POL[1::4], DISTINCT[:2]),
+    }
+    printed = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015)
+    model, model_title, model_published = "full_gp", "Full GP", paper.FULL_GP_VAN_DER_POL
+
+
+class BuildingSweep(ThresholdSweep):
+    """Building at 0.05 to 0.25 K; following the stream above 0.2 K takes minutes."""
+
+    name, title = "figure_building", "Building: the error threshold"
+    tasks, weight, smse_scale = ("building",), 0.7, "linear"
+    sweeps: ClassVar = {Setting.trained: (BUILDING, DISTINCT), Setting.adaptive: (BUILDING[:7:2], DISTINCT[:2])}
+    printed = BUILDING
+    model, model_title, model_published = "vfe", "VFE, 100 inducing inputs", paper.VFE_BUILDING

@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 import pytest
-import xarray as xr
 from reproducing import make_plan
 
-from experiments.benchmarks.left_out import PUBLISHED_SCORES, left_out, solve
+from experiments.benchmarks.left_out import PUBLISHED_SCORES
 from experiments.benchmarks.score_cost import COMPILED, CRITERIA, PUBLISHED, WAYS, exponent, rounds_for, scored
 from experiments.plots.style import LABELS
 from experiments.studies import paper
@@ -77,22 +76,8 @@ def test_every_published_criterion_is_measured():
     assert set(PUBLISHED_SCORES) == set(CRITERIA) == set(paper.read_table("table_1").index)
 
 
-def test_a_left_out_point_is_not_in_the_set():
-    covariance = np.array([[2.0, 0.5, 0.1], [0.5, 2.0, 0.7], [0.1, 0.7, 2.0]])
-    point = left_out(covariance, np.array([1.0, 2.0, 3.0]), 1.5, 1)
-    np.testing.assert_array_equal(point.covariance, [[2.0, 0.1], [0.1, 2.0]])
-    np.testing.assert_array_equal(point.cross, [0.5, 0.7])
-    np.testing.assert_array_equal(point.targets, [1.0, 3.0])
-    assert (point.prior, point.target) == (0.5, 2.0)
-    np.testing.assert_allclose(solve(covariance, point.targets.repeat(2)[:3]), np.linalg.solve(covariance, [1, 1, 3]))
-
-
-def test_rounds_become_fewer_and_never_none():
+def test_exponent_looks_at_large_sizes_and_rounds_become_fewer():
     assert [rounds_for(n, 1000) for n in (20, 100, 200, 1000, 2000)] == [1000, 1000, 250, 10, 5]
-    assert rounds_for(2000, 3) == 3
-
-
-def test_exponent_looks_at_large_sizes():
     sizes = np.array([20, 100, 200, 400, 800])
     seconds = 1e-9 * sizes**3.0
     seconds[:2] += 1.0
@@ -147,11 +132,3 @@ def test_figure_has_both_ways_and_the_published_times(kept):
     hollow = [line for line in one_score.lines if line.get_linestyle() == "None"]
     assert len({line.get_marker() for line in hollow}) == len(CRITERIA)
     np.testing.assert_allclose(sorted(line.get_ydata()[0] for line in hollow), [0.054, 0.068, 0.076, 0.083, 0.096])
-
-
-def test_a_load_that_is_unknown_is_stored(monkeypatch, tmp_path):
-    monkeypatch.setattr("experiments.studies.complexity.machine", lambda: {"load": None})
-    monkeypatch.setattr("experiments.studies.complexity.describe", lambda facts: "a machine")
-    part = ComplexityStudy().compute(Unit("table_1", ""), make_plan(tmp_path, table_sizes=(20,), repetitions=1))
-    assert isinstance(part, xr.Dataset)
-    assert math.isnan(part.attrs["load_before"])

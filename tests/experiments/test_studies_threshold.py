@@ -56,10 +56,10 @@ def made_up(tmp_path_factory):
     plan = make_plan(tmp_path_factory.mktemp("made_up"), "building", seeds=3, quick=False)
     for seed in (2, 0, 1):
         rows = []
-        for setting, sweep in STUDY.sweeps.items():
-            for threshold in STUDY.sweeps["trained"].thresholds:
+        for setting, (thresholds, _) in STUDY.sweeps.items():
+            for threshold in STUDY.sweeps["trained"][0]:
                 for factor, criterion in zip((3.0, 1.0, 2.0), paper.CRITERIA, strict=True):
-                    for variant in VARIANTS if threshold in sweep.thresholds else ():
+                    for variant in VARIANTS if threshold in thresholds else ():
                         smse = threshold * factor * (seed + 1)
                         outcome = Outcome(smse, *[smse] * 4, 1, 1, 100 / threshold, 0, 0.0)
                         key = {"criterion": criterion, "variant": variant}
