@@ -119,7 +119,7 @@ class Table(Study):
         sections = [
             f"## Setting `{setting}`\n\n{section}"
             for setting in store["setting"].values.tolist()
-            if (section := _section(setting, cells, floors))
+            if (section := _section(cells[cells["setting"] == setting], floors))
         ]
         lengths = [[name, significant(ours), fixed(theirs, DIGITS)] for name, (ours, theirs) in missed.items()]
         notes = {
@@ -208,15 +208,13 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
     return cells[(cells["threshold_choice"] == "published") | is_common].reset_index(drop=True)
 
 
-def _section(setting: str, everywhere: pd.DataFrame, floors: Mapping[str, float]) -> str:
+def _section(cells: pd.DataFrame, floors: Mapping[str, float]) -> str:
     """One setting: the table, own thresholds, counts, cells that stay worse."""
-    cells = everywhere[everywhere["setting"] == setting]
-    own = cells[cells["threshold_choice"] == "own"]
     parts = {
         "": _compare(cells[cells["threshold_choice"] == "published"]),
-        "At own thresholds:": _compare(own),
+        "At own thresholds:": _compare(cells[cells["threshold_choice"] == "own"]),
         "Datasets at or below the published SMSE:": _count(cells[cells["n_seeds"] > 0]),
-        "Cells that stay above the published SMSE:": _list_worse(cells, everywhere, floors),
+        "Cells that stay above the published SMSE:": _list_worse(cells, floors),
     }
     return "\n\n".join(f"{title}\n\n{to_markdown(table)}".strip() for title, table in parts.items() if len(table))
 
@@ -278,17 +276,15 @@ def count(cells: pd.DataFrame) -> str:
     return f"{(cells['smse'] <= cells['smse_published']).sum()} of {len(cells)}"
 
 
-def _list_worse(cells: pd.DataFrame, everywhere: pd.DataFrame, floors: Mapping[str, float]) -> pd.DataFrame:
+def _list_worse(cells: pd.DataFrame, floors: Mapping[str, float]) -> pd.DataFrame:
     """Cells of one setting above the published SMSE at every threshold, with what may explain it."""
+    keys = ["dataset", "criterion", "variant"]
+    own = cells[cells["threshold_choice"] == "own"].set_index(keys)["smse"].to_dict()
     known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(list(PANELS))]
-    least = known.groupby(["dataset", "criterion", "variant"])["smse"].transform("min")
+    least = known.groupby(keys)["smse"].transform("min")
     worse = known[(least > known["smse_published"]) & (known["threshold_choice"] == "published")]
     rows = []
     for cell in worse.to_dict("records"):
-        same = everywhere[everywhere["dataset"] == cell["dataset"]]
-        alike = same[(same["criterion"] == cell["criterion"]) & (same["variant"] == cell["variant"])]
-        own = alike[(alike["threshold_choice"] == "own") & (alike["setting"] == cell["setting"])]["smse"]
-        others = alike[(alike["threshold_choice"] == "published") & (alike["setting"] != cell["setting"])]
         rows.append(
             {
                 "dataset": cell["dataset"],
@@ -299,11 +295,7 @@ def _list_worse(cells: pd.DataFrame, everywhere: pd.DataFrame, floors: Mapping[s
                 "initial SMSE": significant(cell["smse_initial"]),
                 "points that pass": f"{cell['n_inserted']:.0f} of {cell['n_offered']:.0f}",
                 "revised ours / published": f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f}",
-                "at an own threshold": "".join(map(significant, own)),
-                "best of this setting": significant(same.loc[same["setting"] == cell["setting"], "smse"].min()),
-                "other settings": ", ".join(
-                    f"{s}: {significant(x)}" for s, x in zip(others["setting"], others["smse"], strict=True)
-                ),
+                "at an own threshold": significant(own.get(tuple(cell[key] for key in keys), float("nan"))),
                 "floor": significant(floors.get(cell["dataset"], float("nan"))),
             }
         )
