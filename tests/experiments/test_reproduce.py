@@ -288,3 +288,10 @@ def test_a_damaged_part_says_what_to_do(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(store.StoreError, match="or delete it, and the same command computes it again"):
         read_part(unit, plan)
+
+
+def test_a_kept_part_is_not_computed_again(tmp_path):
+    plan, unit = make_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
+    write_part(xr.Dataset({"x": 1.0}), unit, plan)
+    compute_job((unit,), plan)
+    assert read_part(unit, plan)["x"] == 1.0
