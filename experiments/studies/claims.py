@@ -158,15 +158,11 @@ def find_places(claim: Claim, results: Results) -> dict[str, list[Comparison]]:
             found[name] = [Comparison(r["label"], np.empty(0), _region(r), is_tested) for r in ratios]
             continue
         try:
-            here = store.sel(dataset=place["dataset"]) if task and claim.study.startswith("table") else store
-            applies = _applies(claim, here)
-            if applies is not None and not applies.any():
-                continue
-            here = _choose_thresholds(claim, here, ratios)
-            if applies is not None:
-                here = here.isel(seed=np.flatnonzero(applies))
-            own_place = {} if "dataset" not in here.dims and task else place
-            found[name] = [_compare(here, own_place, ratio, is_random=is_tested) for ratio in ratios]
+            here: xr.Dataset | None = store
+            if claim.study.startswith("table"):
+                here, place = _select_seeds(claim, store.sel(place), ratios), {}
+            if here is not None:
+                found[name] = [_compare(here, place, ratio, is_random=is_tested) for ratio in ratios]
         except KeyError as error:
             reason = str(error.args[0]).split(". ")[0]
             raise NeedsError(f"{claim.study}.nc with all that it compares ({reason})") from error
@@ -183,35 +179,30 @@ def _list_places(claim: Claim) -> list[tuple[str, dict[str, str], Sequence[Mappi
     return [(TASKS[name].title, {"dataset": TASKS[name].title}, claim.ratios) for name in names]
 
 
-def _applies(claim: Claim, rows: xr.Dataset) -> np.ndarray | None:
-    """Mask (seed,) of the seeds of a task that a claim about a table speaks of; None without any data."""
-    if not claim.study.startswith("table"):
-        return None
-    has_data = np.isfinite(_take(rows, "smse", claim.ratios[0]["above"][0], "published"))
-    if not has_data.any():
-        return None
-    for condition in claim.where:
-        values = _take(rows, condition["quantity"], condition["cell"], "published")
-        if "share_of" in condition:
-            values = values / _take(rows, condition["share_of"], condition["cell"], "published")
-        has_data = has_data & (condition["low"] < values) & (values < condition["high"])
-    return has_data
+def _select_seeds(claim: Claim, rows: xr.Dataset, ratios: Sequence[Mapping[str, Any]]) -> xr.Dataset | None:
+    """Seeds of a task that a claim about a table speaks of; None if all that have data miss its conditions.
+
+    They are judged at the published thresholds, and where all compared cells have an own threshold at those.
+    """
+    applies = np.isfinite(_take(rows, "smse", ratios[0]["above"][0], "published"))
+    if applies.any():
+        for condition in claim.where:
+            values = _take(rows, condition["quantity"], condition["cell"], "published")
+            if "share_of" in condition:
+                values = values / _take(rows, condition["share_of"], condition["cell"], "published")
+            applies &= (condition["low"] < values) & (values < condition["high"])
+        if not applies.any():
+            return None
+    sides = [ratio[side] for ratio in ratios for side in ("above", "below") if isinstance(ratio[side], list)]
+    own = [np.isfinite(_take(rows, "smse", cell, "own")) for side in sides for cell in side]
+    has_own = xr.DataArray(claim.own & np.all(own, axis=0), dims="seed")
+    chosen, published = (rows.sel(threshold_choice=name, drop=True) for name in ("own", "published"))
+    return chosen.where(has_own, published).isel(seed=np.flatnonzero(applies))
 
 
 def _take(rows: xr.Dataset, quantity: str, cell: Mapping[str, str], choice: str) -> np.ndarray:
     """A quantity of a cell of a table, at one choice of the threshold (seed,)."""
     return np.asarray(rows[quantity].sel({**cell, "threshold_choice": choice}).values)
-
-
-def _choose_thresholds(claim: Claim, rows: xr.Dataset, ratios: Sequence[Mapping[str, Any]]) -> xr.Dataset:
-    """Table at the published thresholds; seeds where all compared cells have an own threshold are judged at those."""
-    if "threshold_choice" not in rows.dims:
-        return rows
-    sides = [ratio[side] for ratio in ratios for side in ("above", "below") if isinstance(ratio[side], list)]
-    own = [np.isfinite(_take(rows, "smse", cell, "own")) for side in sides for cell in side]
-    has_own = xr.DataArray(claim.own & np.all(own, axis=0), dims="seed")
-    chosen, published = (rows.sel(threshold_choice=name, drop=True) for name in ("own", "published"))
-    return chosen.where(has_own, published)
 
 
 def _compare(store: xr.Dataset, place: Mapping[str, str], ratio: Mapping[str, Any], *, is_random: bool) -> Comparison:
