@@ -52,7 +52,8 @@ def run(config: DictConfig, folder: Path) -> None:
     ]
     jobs = [job for wave in waves for job in wave]
     try:
-        with tqdm(total=sum(map(weigh, jobs)), disable=None, desc="studies", mininterval=0.5) as bar:
+        form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+        with tqdm(total=sum(map(weigh, jobs)), disable=None, desc="studies", bar_format=form) as bar:
             for wave in waves:
                 missing = [job for job in wave if not all(map(plan.is_kept, job))]
                 bar.update(sum(weigh(job) for job in wave if job not in missing))
@@ -64,7 +65,7 @@ def run(config: DictConfig, folder: Path) -> None:
         raise Stopped(f"A worker process died (killed, or out of memory?). {_count_kept(jobs, plan)}", 1) from None
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True)}
     for name in names:
-        whole_plan = add_kept_tasks(name, plan, gaps)
+        whole_plan = add_kept_tasks(name, plan)
         if STUDIES[name].units(whole_plan) or STUDIES[name].needs:
             write_study(STUDIES[name], whole_plan, gaps, attributes, figures=config.figures)
             log.info("%s: %s", STUDIES[name].title, plan.folder / f"{name}.md")
@@ -154,7 +155,7 @@ def weigh(job: Job) -> float:
     )
 
 
-def add_kept_tasks(study: str, plan: Plan, gaps: dict[str, str]) -> Plan:
+def add_kept_tasks(study: str, plan: Plan) -> Plan:
     """The plan with the tasks that earlier runs in the same folder computed: they stay in the tables of the study."""
     found = dict.fromkeys(plan.tasks, "")
     for task in (name for name in TASKS if name in STUDIES[study].tasks and name not in found):

@@ -264,8 +264,8 @@ def test_stores_of_another_version_are_in_no_report_and_no_verdict(edited):
 
 def test_tasks_of_earlier_runs_stay_in_the_tables(edited):
     _, plan, _ = edited
-    assert reproduction.add_kept_tasks("table_4", plan.select(["himmelblau"]), {}).tasks == ("rastrigin", "himmelblau")
-    assert reproduction.add_kept_tasks("table_3", plan.select(["himmelblau"]), {}).tasks == ("himmelblau",)
+    assert reproduction.add_kept_tasks("table_4", plan.select(["himmelblau"])).tasks == ("rastrigin", "himmelblau")
+    assert reproduction.add_kept_tasks("table_3", plan.select(["himmelblau"])).tasks == ("himmelblau",)
 
 
 def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):

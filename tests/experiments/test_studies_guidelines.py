@@ -127,6 +127,16 @@ def test_pairs_are_formed_within_a_seed(true_world):
     assert place.decisive.n == SEEDS
 
 
+def test_the_full_size_of_a_reduction_does_not_count(true_world):
+    store = true_world["figure_reduction"].copy(deep=True)
+    store["smse"].loc[{"criterion": LIKELIHOOD, "n_points": 100}] *= 1e6
+    found = [
+        of_task("lowest_smse_reduction", {"figure_reduction": each}).judgement.places["Rastrigin"].decisive.median
+        for each in (true_world["figure_reduction"], store)
+    ]
+    assert found[0] == found[1] < 0
+
+
 def test_records_have_no_test(true_world):
     found = of_task("lowest_smse_table_2", true_world).judgement
     untested = {name for name, place in found.places.items() if np.isnan(place.p_value)}
