@@ -124,7 +124,10 @@ def test_calibration_meets_the_published_initial_error(plan):
     errors = []
     for seed in range(2):
         data, found = data_of("himmelblau", seed, plan), hyperparameters_of("himmelblau", seed, "published", plan)
-        assert found.kernel.parameters()[0] == pytest.approx(np.mean(data.initial_targets**2))
+        variance = np.mean(data.initial_targets**2)
+        assert found.kernel.parameters()[0] == pytest.approx(variance)
+        trained = hyperparameters_of("himmelblau", seed, "trained", plan).noise_variance
+        assert found.noise_variance == pytest.approx(np.clip(trained, 1e-4 * variance, variance))
         covariance = found.kernel(data.initial_inputs, data.initial_inputs) + found.noise_variance * np.eye(60)
         weights = np.linalg.solve(covariance, data.initial_targets)
         error = data.test_targets - found.kernel(data.test_inputs, data.initial_inputs) @ weights
