@@ -1,135 +1,148 @@
 """Table 1: what one evaluation of a criterion costs as published, and all N scores our way."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from experiments.benchmark_folder.markdown import table
 from experiments.benchmarks.harness import describe, machine
 from experiments.benchmarks.scores import (
     COMPILED,
     CRITERIA,
+    NUMPY,
     PUBLISHED,
     WAYS,
     exponent,
     rounds_for,
     score_seconds,
 )
-from experiments.studies.label import LABELS
-from experiments.studies.plan import Plan
-from experiments.studies.published_table import published_rows
-from experiments.studies.significant import significant
-from experiments.studies.study import Study, Unit
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from experiments.plots.frames import significant, to_markdown
+from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, page
+from experiments.studies import paper
+from experiments.studies.study import Plan, Study, Unit
 
 SHOWN = (20, 100)  # points, of the published table
-TIMES_HEAD = (
-    "criterion",
-    "N",
-    "one point, published",
-    "one point",
-    "all points, NumPy",
-    "all points, compiled",
-    "gain",
-)
-TIMES_NOTE = """Median times of one evaluation in milliseconds. *One point* factorises the set of N points without
-it, as the paper does (the covariances are given; LAPACK by SciPy); the published milliseconds are from another
-machine. *All points* gives the scores of all N points with the candidate from the cached factor: in NumPy, and
-compiled as the online GP does it. Both ways give the same numbers. *Gain*: time of N evaluations for one point each
-over that of all scores, compiled."""
-GROWTH_NOTE = """Exponents of growth: slope of log time over log N from 200 points on. *One point* is a single
-evaluation: for the scores of all N points add one."""
+HEADINGS = {PUBLISHED: "one point", NUMPY: "all points, NumPy", COMPILED: "all points, compiled"}
+LINES: dict[str, Any] = {
+    PUBLISHED: ("-", "factorisations, as published"),
+    NUMPY: (":", "cached factor, NumPy"),
+    COMPILED: ("--", "cached factor, compiled"),
+}
+HOLLOW: dict[str, Any] = {"markersize": 4.5, "markerfacecolor": "none", "markeredgewidth": 0.8}
+ROOM = 30.0  # factor above the curves, for the legend
 
 
 class ComplexityStudy(Study):
-    """Time of the five criteria over the number of points, the published way and ours."""
+    """Time of the five criteria over the number of points, the published way and ours, in turns in one process."""
 
     name, title, tasks = "table_1", "Table 1: cost of the criteria", ()
     weight = 30.0
 
     def units(self, plan: Plan) -> list[Unit]:
-        """One: all ways take turns in one process."""
+        """One."""
         return [Unit(self.name, "")]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Quartiles of the seconds of one call (quartile, way, criterion, points), and the machine they are from."""
         before = machine()["load"]
-        shape = (3, len(WAYS), len(CRITERIA), len(plan.table_sizes))
-        coords = {"quartile": [0.25, 0.5, 0.75], "way": list(WAYS), "criterion": list(CRITERIA)}
-        seconds = xr.DataArray(np.empty(shape), {**coords, "points": list(plan.table_sizes)}, (*coords, "points"))
+        coords: dict[str, list[Any]] = {"quartile": [0.25, 0.5, 0.75], "way": list(WAYS), "criterion": list(CRITERIA)}
+        coords["points"] = list(plan.table_sizes)
+        seconds = xr.DataArray(np.empty([len(x) for x in coords.values()]), coords, [*coords], attrs={"units": "s"})
         for size in plan.table_sizes:
             for (way, name), values in score_seconds(size, rounds_for(size, plan.repetitions), unit.seed).items():
                 seconds.loc[:, way, name, size] = np.quantile(values, seconds["quartile"])
         facts = machine()
-        attributes = {
-            "machine": describe(facts),
-            "load_before": before or np.nan,
-            "load_after": facts["load"] or np.nan,
-        }
-        return xr.Dataset({"seconds": seconds.assign_attrs(units="s")}, attrs=attributes)
+        loads = {"load_before": before or np.nan, "load_after": facts["load"] or np.nan}
+        return xr.Dataset({"seconds": seconds}, attrs={"machine": describe(facts), **loads})
 
-    def combine(self, parts: Mapping[Unit, xr.Dataset], plan: Plan) -> xr.Dataset:
+    def combine(self, plan: Plan) -> xr.Dataset:
         """The one part, with the published seconds and the exponents of growth."""
-        (store,) = parts.values()
+        (store,) = self.kept(plan).values()
         published = store["seconds"].isel(quartile=0, way=0, drop=True) * np.nan
-        for name, row in published_rows("table_1").items():
+        for name, row in paper.read_table("table_1").iterrows():
             for size in set(SHOWN) & set(plan.table_sizes):
                 published.loc[name, size] = 1e-3 * row[f"median_ms_n{size}"]
-        slopes = xr.apply_ufunc(
-            lambda values: exponent(store["points"].values, values),
-            store["seconds"].sel(quartile=0.5, drop=True),
-            input_core_dims=[["points"]],
-            vectorize=True,
+        middle = store["seconds"].sel(quartile=0.5, drop=True)
+        slopes = middle.isel(points=0, drop=True).copy(
+            data=np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
         )
         return store.assign(seconds_published=published.assign_attrs(units="s"), exponent=slopes)
 
-    def rows(self, store: xr.Dataset) -> list[dict[str, object]]:
+    def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per criterion and number of points, times in milliseconds."""
-        return [_row(store.sel(criterion=name, points=size)) for name in CRITERIA for size in store["points"].values]
+        middle = 1e3 * store["seconds"].sel(quartile=0.5, drop=True)
+        columns = {"published_ms": 1e3 * store["seconds_published"]}
+        columns |= {f"{way}_ms": middle.sel(way=way, drop=True) for way in WAYS}
+        columns["gain"] = store["points"] * middle.sel(way=PUBLISHED, drop=True) / middle.sel(way=COMPILED, drop=True)
+        return xr.Dataset(columns).to_dataframe(["criterion", "points"]).reset_index()
 
-    def markdown(self, store: xr.Dataset) -> str:
-        """Published sizes, then exponents."""
-        times = table(TIMES_HEAD, [_cells(row) for row in self.rows(store) if row["points"] in SHOWN])
-        exponents = store["exponent"]
-        growth = table(
-            ["criterion", "one point", "all points, NumPy", "all points, compiled"],
-            [
-                [LABELS[name], *(f"{float(exponents.sel(criterion=name, way=way)):.2f}" for way in WAYS)]
-                for name in CRITERIA
-            ],
-        )
-        load = f"Load of the machine before and after: {store.attrs['load_before']}, {store.attrs['load_after']}."
-        machine_line = f"Machine: {store.attrs['machine']}. {load}"
-        return "\n\n".join([TIMES_NOTE, times, GROWTH_NOTE, growth, machine_line])
+    def tables(self, store: xr.Dataset) -> dict[str, str]:
+        """Published sizes, exponents, the machine."""
+        rows = self.rows(store)
+        rows = rows[rows["points"].isin(SHOWN)]
+        times = rows[["criterion"]].apply(lambda names: names.map(LABELS)).assign(N=rows["points"])
+        headings = {"published_ms": "one point, published", **{f"{way}_ms": HEADINGS[way] for way in WAYS}}
+        for name, heading in {**headings, "gain": "gain"}.items():
+            times[heading] = rows[name].map(significant)
+        slopes = store["exponent"].to_pandas().T.map("{:.2f}".format).rename(index=LABELS, columns=HEADINGS)
+        load = f"{store.attrs['load_before']}, {store.attrs['load_after']}"
+        growth = to_markdown(slopes.reset_index(names="criterion"))
+        return {"times": to_markdown(times), "growth": growth, "machine": store.attrs["machine"], "load": load}
 
-    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], "Figure"]]:
+    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Time over number of points."""
-
-        def draw() -> "Figure":
-            from experiments.studies.complexity_figure import cost_figure
-
-            return cost_figure(store)
-
-        return {"table_1": draw}
+        return {"table_1": partial(draw_costs, store)}
 
 
-def _row(cell: xr.Dataset) -> dict[str, object]:
-    """Times [ms] of one criterion and number of points."""
-    median = {way: 1e3 * float(cell["seconds"].sel(quartile=0.5, way=way)) for way in WAYS}
-    points = int(cell["points"])
-    return {
-        "criterion": str(cell["criterion"].values),
-        "points": points,
-        "published_ms": 1e3 * float(cell["seconds_published"]),
-        **{f"{way}_ms": value for way, value in median.items()},
-        "gain": points * median[PUBLISHED] / median[COMPILED],
-    }
+@rc_context(PAGE)
+def draw_costs(store: xr.Dataset) -> Figure:
+    """Left: all N scores of every criterion, both ways; right: one evaluation beside the published times."""
+    figure, axes = page(1, 2, 3.1)
+    _draw_all_scores(axes[0, 0], store)
+    _draw_one_score(axes[0, 1], store)
+    handles = [
+        Line2D([], [], color=COLORS[name], marker=MARKERS[name], markersize=4, label=label)
+        for name, label in LABELS.items()
+    ]
+    handles.append(Line2D([], [], color="0.3", linestyle="none", marker="o", label="published (hollow)", **HOLLOW))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
 
 
-def _cells(row: Mapping[str, object]) -> list[str]:
-    values = (float(row[name]) for name in ("published_ms", *(f"{way}_ms" for way in WAYS), "gain"))  # type: ignore[arg-type]
-    return [LABELS[str(row["criterion"])], str(row["points"]), *map(significant, values)]
+def _draw_all_scores(ax: Axes, store: xr.Dataset) -> None:
+    """Medians with quartiles, and the exponents of growth."""
+    sizes = store["points"].values
+    for way, (line, _) in LINES.items():
+        factor = sizes if way == PUBLISHED else 1.0
+        for name in CRITERIA:
+            low, middle, high = factor * store["seconds"].sel(way=way, criterion=name).values * 1e3
+            ax.loglog(sizes, middle, line, color=COLORS[name])
+            ax.fill_between(sizes, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
+    for way, shift, place in ((PUBLISHED, 1.0, (-14, 0)), (COMPILED, 0.0, (0, -12))):
+        slope = float(store["exponent"].sel(way=way).median())
+        last = 1e3 * float(store["seconds"].sel(way=way, criterion="mean_relevance", quartile=0.5)[-1])
+        at = (sizes[-1], last * (sizes[-1] if way == PUBLISHED else 1.0))
+        text = f"$N^{{{slope + shift:.1f}}}$"
+        ax.annotate(text, at, xytext=place, textcoords="offset points", ha="right", va="center")
+    ax.set(xlabel="Points N [1]", ylabel="Time of all N scores [ms]", title="All scores")
+    ax.set_ylim(top=ax.get_ylim()[1] * ROOM)
+    ways = [Line2D([], [], color="0.3", linestyle=line, label=label) for line, label in LINES.values()]
+    ax.legend(handles=ways, loc="upper left")
+
+
+def _draw_one_score(ax: Axes, store: xr.Dataset) -> None:
+    """Medians with a marker per criterion; published times hollow."""
+    for name in CRITERIA:
+        here = store["seconds"].sel(way=PUBLISHED, criterion=name, quartile=0.5)
+        style: dict[str, Any] = {"color": COLORS[name], "marker": MARKERS[name]}
+        ax.loglog(store["points"], 1e3 * here, markersize=3, markeredgewidth=0, **style)
+        there = store["seconds_published"].sel(criterion=name).dropna("points")
+        ax.plot(there["points"], 1e3 * there, linestyle="none", **style, **HOLLOW)
+    ax.set(xlabel="Points N [1]", ylabel="Time of one score [ms]", title="One score by a factorisation")

@@ -1,102 +1,51 @@
-"""Units of work on several processes: what is on disk already is not computed again, what fails is told."""
+"""Jobs on several processes: what is on disk already is not computed again."""
 
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
-from typing import NamedTuple
 
-from tqdm import tqdm
-
-from experiments.studies.part import part_path, read_part, write_part
-from experiments.studies.plan import Plan
-from experiments.studies.study import Unit
-from sysid import DataError
+from experiments.studies.study import Plan, Unit, write_part
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-
-class Gap(NamedTuple):
-    """A task that cannot be computed, and why."""
-
-    task: str
-    reason: str
+#: units that one process computes, because they share streams of the same task and seed
+Job = tuple[Unit, ...]
 
 
-def compute_and_keep(unit: Unit, plan: Plan) -> Gap | None:
-    """Compute a unit and keep its result; a task without data is a gap. Runs in a worker."""
-    from experiments.studies.catalogue import WORK
+def execute(jobs: Sequence[Job], plan: Plan, workers: int) -> Iterator[Job]:
+    """Compute what is not kept yet, each job in one process of one thread; yield each job when it is done.
 
-    try:
-        dataset = WORK[unit.study].compute(unit, plan)
-    except DataError as error:
-        return Gap(unit.task, str(error).partition(" The download: ")[0])
-    write_part(dataset, unit, plan)
-    return None
+    Left early, by Ctrl-C say, the processes are ended: the unit that each was at is computed again next time.
 
-
-class Execution:
-    """Waves of units on a pool of processes, one BLAS thread each, under one progress bar."""
-
-    def __init__(self, plan: Plan, workers: int) -> None:
-        self.plan = plan
-        self.workers = workers
-        self.gaps: dict[str, str] = {}  # task to reason
-        self.n_kept = 0  # units whose result is on disk
-
-    def run(self, waves: Sequence[Sequence[Unit]]) -> None:
-        """Compute what is not kept yet, wave after wave.
-
-        Raises
-        ------
-        sysid.StoreError
-            A kept result that does not fit the plan, before anything is computed; a file that cannot be written.
-        """
-        from experiments.studies.catalogue import WORK
-
-        units = [unit for wave in waves for unit in wave]
-        seconds = {unit: WORK[unit.study].expected_seconds(unit, self.plan) for unit in units}
-        kept = {unit for unit in units if self._is_kept(unit)}
-        self.n_kept, total = len(kept), sum(seconds.values())
-        form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-        with tqdm(total=total, disable=None, bar_format=form, desc="studies", mininterval=0.5) as bar:
-            bar.n = bar.initial = bar.last_print_n = sum(seconds[unit] for unit in kept)  # says nothing about the speed
-            bar.refresh()
-            for wave in waves:
-                todo = [unit for unit in wave if unit not in kept and unit.task not in self.gaps]
-                bar.total -= sum(seconds[unit] for unit in wave if unit not in kept and unit.task in self.gaps)
-                for unit in self._wave(sorted(todo, key=lambda unit: -seconds[unit])):
-                    bar.update(seconds[unit])
-                    bar.set_postfix_str(f"{unit.study} {unit.task}".strip(), refresh=False)
-
-    def _is_kept(self, unit: Unit) -> bool:
-        """Whether a result is there; one of another plan is an error."""
-        if not part_path(unit, self.plan).is_file():
-            return False
-        read_part(unit, self.plan)
-        return True
-
-    def _wave(self, units: Sequence[Unit]) -> Iterator[Unit]:
-        """Compute units in parallel; each when it is done."""
-        if not units:
-            return
-        with _pool(min(self.workers, len(units))) as pool:
-            futures: dict[Future[Gap | None], Unit] = {
-                pool.submit(compute_and_keep, unit, self.plan): unit for unit in units
-            }
+    Raises
+    ------
+    concurrent.futures.process.BrokenProcessPool
+        A process died.
+    sysid.StoreError
+        A result that cannot be written.
+    """
+    if jobs:
+        with _pool(min(workers, len(jobs))) as pool:
+            futures = {pool.submit(compute_job, job, plan): job for job in jobs}
             for future in as_completed(futures):
-                if (gap := future.result()) is not None:
-                    self.gaps.setdefault(gap.task, gap.reason)
-                else:
-                    self.n_kept += 1
+                future.result()
                 yield futures[future]
+
+
+def compute_job(job: Job, plan: Plan) -> None:
+    """Compute the units of a job, one after the other, and keep each."""
+    from experiments.studies.report import compute_unit
+
+    for unit in job:
+        if not plan.is_kept(unit):
+            write_part(compute_unit(unit, plan), unit, plan)
 
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes with one thread each; left early, they are ended: what they were at is computed again."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     others = set(active_children())

@@ -1,54 +1,59 @@
-"""Files of a study: store, CSV, Markdown, figures; and all of them in one report."""
+"""All studies, in the order of the report; the files of a study, and all of them in one report."""
 
-import csv
-import io
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
 
-from experiments.studies.baselines.floor import floors_of
-from experiments.studies.calibration import Calibration
-from experiments.studies.caption import caption
-from experiments.studies.headline import headline
-from experiments.studies.part import part_path, read_part
-from experiments.studies.plan import Plan
-from experiments.studies.study import Study
-from experiments.studies.table_summary import SETTING_TEXT
-from experiments.studies.tasks.catalogue import TASKS
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from experiments.plots.frames import significant, to_markdown
+from experiments.plots.style import to_bytes
+from experiments.studies.baselines import BaselinesStudy, list_floors
+from experiments.studies.claims import GUIDELINES
+from experiments.studies.complexity import ComplexityStudy
+from experiments.studies.grid import Grid
+from experiments.studies.guidelines import COLUMNS, Guidelines
+from experiments.studies.points import RastriginMaps, Reduction
+from experiments.studies.stream import DISTINCT, Setting, calibrate, prepare
+from experiments.studies.study import Plan, Study, Unit, read_part
+from experiments.studies.tables import Table, summarise_cells
+from experiments.studies.tasks import TASKS
+from experiments.studies.threshold import BuildingSweep, VanDerPolSweep
 from sysid import store
 
+TEXT = Path(__file__).parent / "text"
+TABLES = (
+    Table("table_2", "Table 2: all new points offered"),
+    Table("table_3", "Table 3: insertion by the variance threshold"),
+    Table("table_4", "Table 4: insertion by the error threshold"),
+)
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        ComplexityStudy(),
+        BaselinesStudy(),
+        Reduction(),
+        TABLES[0],
+        RastriginMaps(),
+        *TABLES[1:],
+        VanDerPolSweep(),
+        BuildingSweep(),
+        Grid(),
+        Guidelines(),
+    )
+}
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
-HEAD = """# Comparison of data reduction criteria for online Gaussian processes, computed anew
-
-Tables and figures of Wietzke and Graichen beside the published numbers, written by `sysid-reproduce`. Medians over
-{seeds} seeds for random tasks; the stores keep all seeds.
-
-SMSE: mean squared prediction error on the test rows over the variance of their targets. NLPD: mean negative log
-predictive density there. Revised: an offered point that is stored in the place of another one. Settings of the
-hyper-parameters:
-
-{settings}
-"""
 
 
-def check_folder(plan: Plan, names: Iterable[str]) -> None:
-    """Refuse a folder whose stores of these studies are of another version or of other settings.
-
-    Raises
-    ------
-    sysid.StoreError
-        Says which file, and what to do.
-    """
-    for path in (plan.folder / f"{name}.nc" for name in names):
-        if not path.is_file():
-            continue
-        found = store.read(path, kind="study").attrs.get("fingerprint")
-        if found != plan.fingerprint:
-            raise store.StoreError(
-                f"{path} was computed with other settings (seeds, quick) or by another version (fingerprint {found}, "
-                f"expected {plan.fingerprint}): choose another folder (output=...), or move {plan.folder} away"
-            )
+def compute_unit(unit: Unit, plan: Plan) -> xr.Dataset:
+    """Compute the result of a unit: of a study, or what all of them share."""
+    if unit.study == "preparation":
+        return prepare(unit.task, unit.seed, plan)
+    return calibrate(unit.task, plan) if unit.study == "calibration" else STUDIES[unit.study].compute(unit, plan)
 
 
 def write_study(
@@ -59,40 +64,49 @@ def write_study(
     Raises
     ------
     sysid.StoreError
-        A part that is missing though its task has data, or a file that cannot be written.
+        A damaged part, or a file that cannot be written.
     """
-    units = [unit for unit in study.units(plan) if part_path(unit, plan).is_file() or unit.task not in gaps]
-    combined = study.combine({unit: read_part(unit, plan) for unit in units}, plan)
-    told = json.dumps({TASKS[task].title: reason for task, reason in gaps.items()})
-    notes = {"gaps": told, "floors": json.dumps(_floors(plan)), "missed": json.dumps(_missed(plan))}
-    combined = combined.assign_attrs(title=study.title, quick=int(plan.quick), **notes)
-    folder = plan.folder
-    store.write(combined, folder / f"{study.name}.nc", kind="study", attributes=attributes)
-    store.write_bytes(csv_text(study.rows(combined)).encode(), folder / f"{study.name}.csv")
+    notes = {
+        "gaps": {TASKS[task].title: reason for task, reason in gaps.items()},
+        "floors": {
+            name: floor
+            for each in plan.read_stores(["baselines"]).values()
+            for name, floor in list_floors(each).items()
+        },
+        "missed": _list_missed(plan),
+    }
+    combined = study.combine(plan).assign_attrs(title=study.title, quick=int(plan.quick))
+    combined.attrs |= {name: json.dumps(note) for name, note in notes.items()}
+    own = {"fingerprint": plan.fingerprint, "records": json.dumps(dict(plan.records))}
+    store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes={**attributes, **own})
+    rows = study.rows(combined)
+    store.write_bytes(to_short_csv(rows).encode(), plan.folder / f"{study.name}.csv")
     drawings = study.figures(combined) if figures else {}
-    shown = "\n\n".join(_shown(study, name, plan.seeds) for name in drawings)
-    warning = f"{QUICK_WARNING}\n\n" if plan.quick else ""
-    text = f"# {study.title}\n\n{warning}{study.markdown(combined)}\n\n{shown}".rstrip()
-    store.write_bytes(f"{text}\n".encode(), folder / f"{study.name}.md")
+    pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
+    head = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}"
+    body = fill_template(study.template or study.name, n_seeds=str(plan.seeds), **study.tables(combined))
+    text = f"{head}\n\n{body}\n\n{pictures}"
+    store.write_bytes(f"{_squeeze(text)}\n".encode(), plan.folder / f"{study.name}.md")
     for name, draw in drawings.items():
-        _write_figure(draw, name, plan)
+        figure = draw()
+        for form in ("pdf", "png"):
+            store.write_bytes(to_bytes(figure, form), plan.folder / f"{name}.{form}")
 
 
-def _shown(study: Study, name: str, n_seeds: int) -> str:
-    """A figure and its caption."""
-    return f"![{study.title}]({name}.png)\n\n*{caption(study.name, name, n_seeds)}*"
+def fill_template(name: str, **places: str) -> str:
+    """Text written by hand, with tables in its places."""
+    return Template((TEXT / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
 
 
-def _floors(plan: Plan) -> dict[str, float]:
-    """What the baselines of the same folder showed to be reachable, if they are there."""
-    path = plan.folder / "baselines.nc"
-    return floors_of(store.read(path, kind="study")) if path.is_file() else {}
+def _squeeze(text: str) -> str:
+    """Leave one empty line where an empty place left several."""
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-def _missed(plan: Plan) -> dict[str, list[float]]:
+def _list_missed(plan: Plan) -> dict[str, list[float]]:
     """Tasks whose initial SMSE in the setting `published` is not the published one: title to [reached, published]."""
-    units = [unit for unit in Calibration().units(plan) if part_path(unit, plan).is_file()]
-    parts = {unit.task: read_part(unit, plan) for unit in units}
+    units = [Unit("calibration", task) for task in plan.tasks]
+    parts = {unit.task: read_part(unit, plan) for unit in units if plan.is_kept(unit)}
     return {
         TASKS[task].title: [float(part["initial_smse"]), float(part["initial_smse_published"])]
         for task, part in parts.items()
@@ -100,36 +114,49 @@ def _missed(plan: Plan) -> dict[str, list[float]]:
     }
 
 
-def _write_figure(draw, name, plan):  # type: ignore[no-untyped-def]
-    """One figure, as vectors and as pixels."""
-    from experiments.studies.style import saved
-
-    figure = draw()
-    for form in ("pdf", "png"):
-        store.write_bytes(saved(figure, form), plan.folder / f"{name}.{form}")
-
-
-def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
+def to_short_csv(frame: pd.DataFrame) -> str:
     """CSV with a header line; numbers with six digits, nan empty."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
-    return buffer.getvalue()
+    return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
-def _cell(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return value
-
-
-def write_report(studies: Sequence[Study], plan: Plan) -> None:
-    """All tables of the folder in one file, what they show on top."""
-    stores = {study.name: store.read(plan.folder / f"{study.name}.nc", kind="study") for study in studies}
-    parts = [(plan.folder / f"{study.name}.md").read_text(encoding="utf-8") for study in studies]
+def write_report(names: Sequence[str], plan: Plan) -> None:
+    """Write all tables of the folder into one file, what they show on top."""
+    stores = plan.read_stores(names)
+    parts = [(plan.folder / f"{name}.md").read_text(encoding="utf-8") for name in stores]
     sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
-    settings = "\n".join(f"- `{name}`: {text}." for name, text in SETTING_TEXT.items())
-    head = HEAD.format(seeds=plan.seeds, settings=settings)
-    short = f"{QUICK_WARNING}\n\n{headline(stores)}" if plan.quick else headline(stores)
-    store.write_bytes(f"{head}\n## In short\n\n{short}\n\n{sections}".encode(), plan.folder / "report.md")
+    warning = QUICK_WARNING if plan.quick else ""
+    head = fill_template("report", n_seeds=str(plan.seeds), warning=warning, short=summarise_stores(stores))
+    store.write_bytes(f"{_squeeze(head)}\n\n{sections}".encode(), plan.folder / "report.md")
+
+
+def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
+    """Counts of the tables, what the baselines reach, verdicts on the guidelines: of the stores that are there."""
+    counts = [
+        {"": name.replace("_", " ").capitalize()}
+        | {f"at or below the published SMSE, {s}": _count_range(stores[name], name, s) for s in Setting}
+        for name in ("table_2", "table_3", "table_4")
+        if name in stores
+    ]
+    tables = [pd.DataFrame(counts)]
+    if "baselines" in stores:
+        rows = STUDIES["baselines"].rows(stores["baselines"])
+        rows = rows[rows["dataset"].isin(["Van der Pol", "Building"])]
+        shown = rows[["smse", "smse_published", "floor_whole_past"]].map(significant)
+        tables.append(rows[["dataset", "model"]].join(shown))
+    if "guidelines" in stores:
+        verdicts = stores["guidelines"]["guideline_verdict"].to_pandas()[list(COLUMNS)].replace("", "-")
+        names = [f"{number}. {text}" for number, text in GUIDELINES.items()]
+        tables.append(verdicts.assign(guideline=names)[["guideline", *COLUMNS]])
+    return "\n\n".join(to_markdown(table) for table in tables if len(table))
+
+
+def _count_range(study: xr.Dataset, name: str, setting: str) -> str:
+    """``8 to 9 of 10``: datasets, the fewest to the most over criteria and variants, at the published thresholds."""
+    cells = summarise_cells(study, name)
+    is_chosen = (cells["setting"] == setting) & (cells["threshold_choice"] == "published") & (cells["n_seeds"] > 0)
+    cells = cells[is_chosen & cells["variant"].isin(DISTINCT)]
+    if cells.empty:
+        return "no data"
+    is_below = (cells["smse"] <= cells["smse_published"]).groupby([cells["criterion"], cells["variant"]])
+    low, high = int(is_below.sum().min()), int(is_below.sum().max())
+    return f"{low if low == high else f'{low} to {high}'} of {int(np.max(is_below.size()))}"

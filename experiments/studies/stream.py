@@ -1,44 +1,148 @@
-"""A stream of rows offered to an online GP, and how good the model is afterwards."""
+"""A stream of rows offered to an online GP: hyper-parameters before, rules during, errors after."""
 
 import time
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
+from scipy.optimize import brentq
 
-from experiments.studies.tasks.task import TaskData
-from sysid import (
-    AcceptAll,
-    Acceptance,
-    Criterion,
-    ExceedsMinimum,
-    Hyperparameters,
-    Identification,
-    Insertion,
-    MarginalLogLikelihood,
-    MaximumAPosteriori,
-    MeanRelevance,
-    Narx,
-    OnlineGP,
-    PriorEntropy,
-    Reference,
-    Scaling,
-    Settings,
-    Start,
-    Target,
-    Training,
-    ZeroMean,
-    standardised_mean_squared_error,
-    validate,
-)
+import sysid
+from experiments.studies import paper
+from experiments.studies.study import Plan, Unit, read_part
+from experiments.studies.tasks import TASKS, TaskData, load_task
 
-#: the three criteria of the tables; the other two select the same points (section 3.2 of the paper)
-CRITERIA: dict[str, Criterion] = {
-    "prior_entropy": PriorEntropy(),
-    "mean_relevance": MeanRelevance(),
-    "marginal_log_likelihood": MarginalLogLikelihood(),
+#: the five criteria of section 3.2
+CRITERIA: dict[str, sysid.Criterion] = {
+    "prior_entropy": sysid.PriorEntropy(),
+    "predictive_entropy": sysid.PredictiveEntropy(),
+    "mean_relevance": sysid.MeanRelevance(),
+    "marginal_log_likelihood": sysid.MarginalLogLikelihood(),
+    "log_predictive_density": sysid.LogPredictiveDensity(),
 }
-#: variants of a table: without acceptance, and with the matched criterion under each reference
-VARIANTS = ("none", Reference.leave_one_out.value, Reference.in_sample.value, Reference.published.value)
+#: without acceptance, and with the matched criterion under each reference; the published one repeats one of the others
+DISTINCT = ("none", sysid.Reference.leave_one_out.value, sysid.Reference.in_sample.value)
+VARIANTS = (*DISTINCT, sysid.Reference.published.value)
+LENGTHS = np.geomspace(0.02, 20.0, 31)  # of the calibration, in standard deviations of the features
+LEAST_NOISE_RATIO = 1e-4  # of the calibration: noise over signal variance
+
+
+class Setting(StrEnum):
+    """Where hyper-parameters come from."""
+
+    trained = "trained"  # maximum a posteriori on the initial rows, then fixed
+    published = "published"  # one isotropic length scale that reproduces the published initial SMSE, fixed
+    adaptive = "adaptive"  # trained, then following the stream
+
+    def training(self, n_initial: int) -> sysid.Training:
+        """What happens to the hyper-parameters during the stream."""
+        return (
+            sysid.Adaptive(n_initial=n_initial)
+            if self is Setting.adaptive
+            else sysid.MaximumAPosteriori(n_initial=n_initial)
+        )
+
+
+# --- before the stream: rows and hyper-parameters -------------------------------------------------
+
+
+def prepare(task: str, seed: int, plan: Plan) -> xr.Dataset:
+    """Rows (`TaskData.to_dataset`) and trained ``variance``, ``length_scale`` (feature), ``noise_variance``."""
+    data = load_task(
+        task, seed, n_initial=plan.n_initial, most_rows=plan.most_rows, building_samples=plan.building_samples
+    )
+    training = sysid.MaximumAPosteriori(n_initial=plan.n_initial)
+    found = training.train(data.initial_inputs, data.initial_targets, seed)
+    variance, *length_scales = found.kernel.parameters().tolist()
+    return data.to_dataset().assign(
+        variance=variance, length_scale=("feature", length_scales), noise_variance=found.noise_variance
+    )
+
+
+def calibrate(task: str, plan: Plan) -> xr.Dataset:
+    """Hyper-parameters (seed, feature) of the setting `published`, the initial SMSE they give, whether it is reached.
+
+    One isotropic length scale, by which the median initial SMSE over seeds is the published one. The signal variance
+    is the mean square of the initial targets; the noise variance that of the trained hyper-parameters, at least 1e-4
+    and at most all of the signal variance. Of several lengths that fit, the shortest: the published values come out
+    where it is too short. Where none fits, that of the closest SMSE.
+    """
+    seeds = TASKS[task].seeds(plan.seeds)
+    rows = [data_of(task, seed, plan) for seed in seeds]
+    variance = [float(np.mean(data.initial_targets**2)) for data in rows]
+    trained = [hyperparameters_of(task, seed, Setting.trained, plan).noise_variance for seed in seeds]
+    noise = [float(np.clip(n, LEAST_NOISE_RATIO * v, v)) for n, v in zip(trained, variance, strict=True)]
+    published = float(paper.read_table("table_2").loc[TASKS[task].title, "initial_smse"])
+    p = rows[0].inputs.shape[1]
+
+    def median(logarithm: float) -> float:
+        length = float(np.exp(logarithm))
+        starts = [
+            sysid.Hyperparameters(sysid.SquaredExponential(v, [length] * p), n, float("nan"))
+            for v, n in zip(variance, noise, strict=True)
+        ]
+        return float(np.median([predict_initially(*pair) for pair in zip(rows, starts, strict=True)]))
+
+    logarithms = np.log(LENGTHS)
+    excess = np.array([median(x) for x in logarithms]) - published
+    crossings = np.flatnonzero(np.signbit(excess[:-1]) != np.signbit(excess[1:]))
+    length = float(LENGTHS[np.argmin(np.abs(excess))])
+    if len(crossings):
+        low, high = logarithms[crossings[0]], logarithms[crossings[0] + 1]
+        length = float(np.exp(brentq(lambda x: median(x) - published, low, high, xtol=1e-3)))
+    return xr.Dataset(
+        {
+            "variance": ("seed", variance),
+            "noise_variance": ("seed", noise),
+            "length_scale": (("seed", "feature"), np.full((len(seeds), p), length)),
+            "initial_smse": median(np.log(length)),
+            "initial_smse_published": published,
+            "is_reached": bool(len(crossings)),
+        },
+        coords={"seed": list(seeds)},
+    )
+
+
+@lru_cache(maxsize=2)
+def data_of(task: str, seed: int, plan: Plan) -> TaskData:
+    """Rows of a task, as they were prepared; a record has those of seed 0 only."""
+    return TaskData.from_dataset(read_part(Unit("preparation", task, seed if TASKS[task].is_random else 0), plan))
+
+
+def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.Hyperparameters:
+    """Hyper-parameters at the start of the stream, as they were prepared or calibrated."""
+    seed = seed if TASKS[task].is_random else 0
+    if setting == Setting.published:
+        part = read_part(Unit("calibration", task), plan).sel(seed=seed)
+    else:
+        part = read_part(Unit("preparation", task, seed), plan)
+    kernel = sysid.SquaredExponential(float(part["variance"]), part["length_scale"].values)
+    return sysid.Hyperparameters(kernel, float(part["noise_variance"]), float("nan"))
+
+
+def predict_initially(data: TaskData, hyperparameters: sysid.Hyperparameters) -> float:
+    """SMSE on the test rows of the model of all initial rows."""
+    n = len(data.initial_targets)
+    gp = sysid.OnlineGP(hyperparameters.kernel, noise_variance=hyperparameters.noise_variance, budget=n)
+    mean, _ = gp.fit(data.initial_inputs, data.initial_targets).predict(data.test_inputs)
+    return sysid.standardised_mean_squared_error(data.test_targets, mean)
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """The rules of one online GP to which the stream of a task and seed is offered."""
+
+    setting: str
+    reduction: str
+    acceptance: str = "none"  # or a criterion
+    reference: str = ""  # of the acceptance
+    rule: str = "always"  # of insertion: always, variance, error
+    threshold: float = 0.0  # of the rule, target unit, squared for the variance
 
 
 class Outcome(NamedTuple):
@@ -55,65 +159,28 @@ class Outcome(NamedTuple):
     n_estimates: int  # of hyper-parameters during the stream
     seconds: float
 
-    @property
-    def accepted_percent(self) -> float:
-        """Share of the inserted points that entered; nan if none was inserted."""
-        return 100.0 * self.n_revised / self.n_inserted if self.n_inserted else float("nan")
+
+#: variables of a store of outcomes, and the unit of those that are no counts and no shares
+QUANTITIES = (*Outcome._fields, "accepted_percent")
 
 
-def offer(identification: Identification, data: TaskData, *, smse_initial: float | None = None) -> Outcome:
-    """Offer the stream to an identification that has seen the initial rows, score on the test rows.
-
-    `smse_initial` spares the prediction by the initial model, which is the same under all rules, if it is known.
-    """
-    start = identification.hyperparameters
-    assert start is not None
-    begin = time.perf_counter()
-    record = identification.observe_many(data.inputs, data.targets)
-    seconds = time.perf_counter() - begin
-    model, adaptation = identification.model, identification.adaptation
-    assert model is not None
-    mean, variance = model.predict(data.test_inputs)
-    final = validate(data.test_targets, mean, variance, model.gp.noise_variance)
-    return Outcome(
-        smse=final.smse,
-        smse_initial=initial_smse(data, start) if smse_initial is None else smse_initial,
-        mean_variance=float(np.mean(variance)),
-        coverage_95=final.coverage_95,
-        nlpd=final.nlpd,
-        n_offered=len(data.targets),
-        n_inserted=int(record["inserted"].sum()),
-        n_revised=int(record["accepted"].sum()),
-        n_estimates=0 if adaptation is None else len(adaptation.estimates),
-        seconds=seconds,
-    )
-
-
-def initial_smse(data: TaskData, hyperparameters: Hyperparameters) -> float:
-    """SMSE on the test rows of the model of all initial rows."""
-    n = len(data.initial_targets)
-    gp = OnlineGP(hyperparameters.kernel, noise_variance=hyperparameters.noise_variance, budget=n)
-    mean, _ = gp.fit(data.initial_inputs, data.initial_targets).predict(data.test_inputs)
-    return standardised_mean_squared_error(data.test_targets, mean)
-
-
-def identification_of(
+def identify(
     data: TaskData,
-    hyperparameters: Hyperparameters,
-    insertion: Insertion,
-    acceptance: Acceptance,
-    reduction: Criterion,
+    hyperparameters: sysid.Hyperparameters,
+    insertion: sysid.Insertion,
+    acceptance: sysid.Acceptance,
+    reduction: sysid.Criterion,
     *,
     budget: int,
     seed: int,
-    training: Training | None = None,
-) -> Identification:
-    """Identification that has seen the initial rows and nothing else; inputs and targets stay as they are scaled.
+    training: sysid.Training | None = None,
+) -> sysid.Identification:
+    """Start an identification that has seen the initial rows; inputs and targets stay as they are scaled.
 
     `training` follows the stream, if it can (`sysid.Adaptive`); by default the hyper-parameters stay.
     """
-    settings = Settings(
-        training=MaximumAPosteriori(n_initial=len(data.initial_targets)) if training is None else training,
+    settings = sysid.Settings(
+        training=sysid.MaximumAPosteriori(n_initial=len(data.initial_targets)) if training is None else training,
         insertion=insertion,
         acceptance=acceptance,
         reduction=reduction,
@@ -121,29 +188,125 @@ def identification_of(
         seed=seed,
     )
     p = data.inputs.shape[1]
-    start = Start(scaling=Scaling.identity(p), mean=ZeroMean(), hyperparameters=hyperparameters)
-    identification = Identification(rows_without_lags(p), settings, start=start)
+    start = sysid.Start(scaling=sysid.Scaling.identity(p), mean=sysid.ZeroMean(), hyperparameters=hyperparameters)
+    identification = sysid.Identification(narx_without_lags(p), settings, start=start)
     identification.observe_many(data.initial_inputs, data.initial_targets)
     return identification
 
 
-def rows_without_lags(n_features: int) -> Narx:
+def narx_without_lags(n_features: int) -> sysid.Narx:
     """Features as they are: `z1` to `zp` of the same row, the target is `y`."""
-    return Narx({"y": []}, {f"z{d + 1}": [0] for d in range(n_features)}, predict=Target.value)
+    return sysid.Narx({"y": []}, {f"z{d + 1}": [0] for d in range(n_features)}, predict=sysid.Target.value)
 
 
-def acceptance_of(criterion: Criterion, variant: str) -> Acceptance:
-    """Acceptance of one of the `VARIANTS`."""
-    return AcceptAll() if variant == "none" else ExceedsMinimum(criterion, reference=variant)
+class Streams:
+    """The streams of one task and seed: each run is computed once, whatever study asks for it."""
+
+    def __init__(self, task: str, seed: int, plan: Plan) -> None:
+        self.task, self.seed, self.plan = task, seed, plan
+        self.data = data_of(task, seed, plan)
+        self.outcomes: dict[Run, Outcome] = {}
+
+    def start(self, run: Run) -> sysid.Identification:
+        """Start the identification of a run: it has seen the initial rows."""
+        rules: dict[str, sysid.Insertion] = {
+            "always": sysid.Always(),
+            "variance": sysid.VarianceThreshold(run.threshold),
+            "error": sysid.ErrorThreshold(run.threshold),
+        }
+        accept = (
+            None
+            if run.acceptance == "none"
+            else sysid.ExceedsMinimum(CRITERIA[run.acceptance], reference=run.reference)
+        )
+        return identify(
+            self.data,
+            hyperparameters_of(self.task, self.seed, run.setting, self.plan),
+            rules[run.rule],
+            accept or sysid.AcceptAll(),
+            CRITERIA[run.reduction],
+            budget=self.plan.budget,
+            seed=self.seed,
+            training=Setting(run.setting).training(self.plan.n_initial),
+        )
+
+    def offer(self, run: Run) -> Outcome:
+        """Offer the stream, and score the model on the test rows."""
+        if run in self.outcomes:
+            return self.outcomes[run]
+        identification = self.start(run)
+        begin = time.perf_counter()
+        record = identification.observe_many(self.data.inputs, self.data.targets)
+        seconds = time.perf_counter() - begin
+        model, adaptation = identification.model, identification.adaptation
+        assert model is not None
+        mean, variance = model.predict(self.data.test_inputs)
+        final = sysid.validate(self.data.test_targets, mean, variance, model.gp.noise_variance)
+        self.outcomes[run] = Outcome(
+            smse=final.smse,
+            smse_initial=self._smse_initial(run.setting),
+            mean_variance=float(np.mean(variance)),
+            coverage_95=final.coverage_95,
+            nlpd=final.nlpd,
+            n_offered=len(self.data.targets),
+            n_inserted=int(record["inserted"].sum()),
+            n_revised=int(record["accepted"].sum()),
+            n_estimates=0 if adaptation is None else len(adaptation.estimates),
+            seconds=seconds,
+        )
+        return self.outcomes[run]
+
+    def _smse_initial(self, setting: str) -> float:
+        known = next((outcome for run, outcome in self.outcomes.items() if run.setting == setting), None)
+        if known:
+            return known.smse_initial
+        return predict_initially(self.data, hyperparameters_of(self.task, self.seed, setting, self.plan))
+
+    def offer_variants(
+        self, setting: str, criterion: str, rule: str, threshold: float, variants: Sequence[str] = DISTINCT
+    ) -> dict[str, tuple[Run, Outcome]]:
+        """Offer the stream without and with the matched acceptance, without computing what must come out the same.
+
+        The in-sample score of a stored point never exceeds its leave-one-out score: with ``u = noise_variance q`` in
+        (0, 1] the latent variances are ``s (1 - u)`` against ``s (1 - u) / u``, the squared residuals ``s^2 a^2``
+        against ``s^2 a^2 / u^2``, the noisy variances ``s (2 - u)`` against ``s / u``. So where the leave-one-out
+        reference, the strictest, accepts every point that is inserted, all variants make the same decisions.
+
+        Returns
+        -------
+        dict
+            By variant; the published reference is there if the one that it repeats is among the `variants`.
+        """
+        runs = {variant: run_of(setting, criterion, variant, rule, threshold) for variant in VARIANTS}
+        strictest = self.offer(runs["leave_one_out"])
+        if strictest.n_revised == strictest.n_inserted:
+            self.outcomes |= {runs[variant]: strictest for variant in variants}
+        found = {variant: self.offer(runs[variant]) for variant in variants}
+        repeated = {run: found[variant] for variant, run in runs.items() if variant in found}
+        return {variant: (run, repeated[run]) for variant, run in runs.items() if run in repeated}
 
 
-def distinct_variants(criterion: Criterion) -> dict[str, str]:
-    """Each variant to one that makes the same decisions: the published reference is one of the other two."""
-    published: Reference = criterion.published_reference
-    return {variant: published.value if variant == Reference.published.value else variant for variant in VARIANTS}
+def run_of(setting: str, criterion: str, variant: str, rule: str = "always", threshold: float = 0.0) -> Run:
+    """Run without acceptance, or with the one that the paper matches to the criterion, under one of its references."""
+    if variant == "none":
+        return Run(setting, criterion, rule=rule, threshold=threshold)
+    reference = CRITERIA[criterion].published_reference.value if variant == sysid.Reference.published.value else variant
+    return Run(setting, criterion, criterion, reference, rule, threshold)
 
 
-def spread(values: np.ndarray) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile, without nan."""
-    low, middle, high = np.nanquantile(values, [0.25, 0.5, 0.75])
-    return float(low), float(middle), float(high)
+@lru_cache(maxsize=1)
+def streams_of(task: str, seed: int, plan: Plan, studies: tuple[str, ...]) -> Streams:
+    """Streams of a task and seed with all outcomes that these studies have kept."""
+    found = Streams(task, seed, plan)
+    for unit in (Unit(study, task, seed) for study in studies):
+        if plan.is_kept(unit):
+            for row in read_part(unit, plan).to_dataframe().itertuples():
+                run = Run(*(getattr(row, name) for name in Run._fields))
+                found.outcomes[run] = Outcome(*(getattr(row, name) for name in Outcome._fields))
+    return found
+
+
+def row_of(run: Run, outcome: Outcome) -> dict[str, object]:
+    """One row of a frame of outcomes: rules, quantities, and the share of the inserted points that entered."""
+    percent = 100.0 * outcome.n_revised / outcome.n_inserted if outcome.n_inserted else float("nan")
+    return {**run._asdict(), **outcome._asdict(), "accepted_percent": percent}

@@ -3,9 +3,10 @@
 import numpy as np
 import xarray as xr
 
-from experiments.studies.cells import CHOICES
-from experiments.studies.stream import CRITERIA, VARIANTS
-from experiments.studies.tasks.catalogue import TASKS
+from experiments.studies.paper import CRITERIA
+from experiments.studies.stream import VARIANTS
+from experiments.studies.tables import CHOICES
+from experiments.studies.tasks import TASKS
 
 TITLES = [task.title for task in TASKS.values()]
 SEEDS, NOISE = 10, 0.01

@@ -3,48 +3,50 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from experiments.studies.plan import Plan
+from experiments.studies.execution import compute_job
+from experiments.studies.study import Plan, Unit
+from experiments.studies.tasks import TASKS
 
-CONF = Path(__file__).parents[2] / "conf"
-COMMAND = (sys.executable, "-m", "experiments.reproduce")
 ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-m", "experiments.reproduce", "output=results", "quick=true", "figures=false")
 
 
-def configured(*overrides):
+def configure(*overrides):
     """Configuration as the command composes it."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return compose("reproduce", overrides=list(overrides))
 
 
-def quick_plan(folder, *tasks, **changes):
-    """Plan of a quick run."""
-    from dataclasses import replace
-
-    return replace(Plan(Path(folder), tasks).quickened(), **changes)
+def make_plan(folder, *tasks, **changes):
+    """Plan of a quick run, of any version of the code."""
+    return replace(Plan(Path(folder), tasks, code="some").shorten(), **changes)
 
 
-def command(folder, *overrides, **options):
-    """Run the command in a process of its own, from another working directory."""
-    return subprocess.run(
-        [*COMMAND, "output=results", "quick=true", "figures=false", *overrides],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **options,
-    )
+def prepare(plan):
+    """Keep the rows and the hyper-parameters of all tasks and seeds."""
+    for task in plan.tasks:
+        units = [Unit("preparation", task, seed) for seed in TASKS[task].seeds(plan.seeds)]
+        compute_job((*units, Unit("calibration", task)), plan)
+    return plan
 
 
-def environment(**changes):
-    """Environment in which the packages of the checkout are found."""
-    return os.environ | {"PYTHONPATH": str(ROOT)} | changes
+def start(folder, *overrides, **changes):
+    """The command in a process of its own, from another working directory."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | changes
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([*COMMAND, *overrides], cwd=folder, env=environment, **streams)
 
 
-def said(process):
-    """Everything a person sees."""
-    return process.stdout + process.stderr
+def command(folder, *overrides, **changes):
+    """Run the command to its end: exit code, and everything a person sees."""
+    process = start(folder, *overrides, **changes)
+    try:
+        text, _ = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    return process.returncode, text

@@ -1,28 +1,25 @@
-"""`sysid-reproduce` from outside: files, gaps, interruption, resuming, bad input."""
+"""`sysid-reproduce` from outside: files, gaps, interruption, resuming, other versions, bad input."""
 
 import csv
 import os
 import signal
-import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xarray as xr
 from numba import config
+from reproducing import ROOT, command, configure, make_plan, prepare, start
 
-from experiments.studies.calibration import Calibration
-from experiments.studies.execution import Execution, compute_and_keep
-from experiments.studies.part import part_path, read_part, write_part
-from experiments.studies.report import check_folder, csv_text
-from experiments.studies.setting import Setting, data_of, hyperparameters_of
-from experiments.studies.study import Unit
-from sysid import DataError, log_marginal_likelihood, store
-from tests.experiments.reproducing import COMMAND, command, configured, environment, quick_plan, said
+from experiments import reproduction
+from experiments.studies import report, study
+from experiments.studies.execution import compute_job
+from experiments.studies.study import Unit, digest_code, read_part, write_part
+from experiments.studies.tasks import TASKS
+from sysid import store
 
-ALIKE = "processes start, end and go on alike without the compiler"
-processes = pytest.mark.skipif(config.DISABLE_JIT, reason=ALIKE)
+processes = pytest.mark.skipif(config.DISABLE_JIT, reason="processes start, end and go on alike without the compiler")
 TABLE_COLUMNS = (
     "dataset,setting,criterion,acceptance,reference,threshold,smse,smse_published,n_revised,n_revised_published,"
     "accepted_percent,accepted_percent_published,n_seeds"
@@ -30,28 +27,28 @@ TABLE_COLUMNS = (
 TWO_TABLES = ("study=[table_2,table_4]", "tasks=[rastrigin,himmelblau]")
 
 
+def read_rows(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def list_parts(folder):
+    """Kept parts by their place under the folder of their version: when they were written."""
+    found = (folder / "parts").glob("*/**/*.nc")
+    return {"/".join(path.parts[-2:]): path.stat().st_mtime_ns for path in found}
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """Folder of a quick run of two tables on two tasks."""
+    """Folder of a quick run of two tables on two tasks, and what it said."""
     if config.DISABLE_JIT:
-        pytest.skip(ALIKE)
+        pytest.skip("processes")
     folder = tmp_path_factory.mktemp("undisturbed")
-    process = command(folder, *TWO_TABLES)
-    assert process.returncode == 0, said(process)
-    return folder / "results", said(process)
+    code, text = command(folder, *TWO_TABLES)
+    assert code == 0, text
+    return folder / "results", text
 
 
-def parts(folder):
-    return {path.relative_to(folder).as_posix(): path for path in (Path(folder) / "parts").rglob("*.nc")}
-
-
-def same(first, second):
-    """Whether two stores hold the same numbers; times are measured, not computed."""
-    one, other = (store.read(path, kind="study").drop_vars("seconds", errors="ignore") for path in (first, second))
-    return one.equals(other)
-
-
-def test_every_table_has_its_files(undisturbed):
+def test_every_table_has_its_files_with_ours_and_the_published_numbers(undisturbed):
     folder, text = undisturbed
     for name in ("table_2", "table_4"):
         assert (folder / f"{name}.csv").read_text().splitlines()[0] == TABLE_COLUMNS
@@ -59,58 +56,35 @@ def test_every_table_has_its_files(undisturbed):
         assert (folder / f"{name}.md").read_text().startswith("# Table")
     assert "Took" in text
     assert "quick=true" in text
-    report = (folder / "report.md").read_text()
-    assert report.index("Table 2") < report.index("Table 4")
+    told = (folder / "report.md").read_text()
+    assert 0 < told.index("\n## Table 2") < told.index("\n## Table 4")
+    key = {"dataset": "Rastrigin", "setting": "trained", "criterion": "mean_relevance", "threshold": "2.5"}
+    rows = [row for row in read_rows(folder / "table_4.csv") if key.items() <= row.items()]
+    references = [("none", ""), *(("matched", name) for name in ("leave_one_out", "in_sample", "published"))]
+    assert [(row["acceptance"], row["reference"]) for row in rows] == references
+    assert {(row["smse_published"], row["n_revised_published"]) for row in rows} == {("0.0232", "68")}
+    assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in rows)
 
 
-def test_rows_of_the_tables_carry_ours_and_the_published_numbers(undisturbed):
-    rows = list(csv.DictReader((undisturbed[0] / "table_4.csv").read_text().splitlines()))
-    mine = [
-        row
-        for row in rows
-        if (row["dataset"], row["setting"], row["criterion"]) == ("Rastrigin", "trained", "mean_relevance")
-        and row["threshold"] == "2.5"
-    ]
-    assert [(row["acceptance"], row["reference"]) for row in mine] == [
-        ("none", ""),
-        ("matched", "leave_one_out"),
-        ("matched", "in_sample"),
-        ("matched", "published"),
-    ]
-    assert {row["smse_published"] for row in mine} == {"0.0232"}
-    assert {row["n_revised_published"] for row in mine} == {"68"}
-    assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in mine)
-
-
-def test_a_second_run_computes_nothing_again(undisturbed):
+def test_a_second_run_computes_what_is_missing_and_nothing_else(undisturbed):
     folder, _ = undisturbed
-    before = {name: path.stat().st_mtime_ns for name, path in parts(folder).items()}
-    victim = folder / "parts" / "table_4" / "himmelblau-1.nc"
+    before, text = list_parts(folder), (folder / "table_4.csv").read_text()
+    (victim,) = (folder / "parts").glob("*/table_4/himmelblau-1.nc")
     victim.unlink()
-    process = command(folder.parent, *TWO_TABLES)
-    assert process.returncode == 0, said(process)
-    after = {name: path.stat().st_mtime_ns for name, path in parts(folder).items()}
+    code, told = command(folder.parent, *TWO_TABLES)
+    assert code == 0, told
+    after = list_parts(folder)
     assert after.keys() == before.keys()
-    assert {name for name in after if after[name] != before[name]} == {"parts/table_4/himmelblau-1.nc"}
+    assert {name for name in after if after[name] != before[name]} == {"table_4/himmelblau-1.nc"}
+    assert (folder / "table_4.csv").read_text() == text
 
 
-def started(folder):
-    """A run of both tables with one worker, in the background."""
-    return subprocess.Popen(
-        [*COMMAND, "output=results", "quick=true", "figures=false", "workers=1", *TWO_TABLES],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
+@processes
 def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
-    process = started(tmp_path)
+    process = start(tmp_path, "workers=1", *TWO_TABLES)
     try:
         deadline = time.monotonic() + 200
-        while not list(tmp_path.glob("results/parts/table_*/*.nc")) and time.monotonic() < deadline:
+        while not list(tmp_path.glob("results/parts/*/table_*/*.nc")) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=60)
@@ -120,23 +94,23 @@ def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
     assert "Run interrupted" in text
     assert "the same command goes on" in text
     assert "Traceback" not in text
-    kept = {name: path.stat().st_mtime_ns for name, path in parts(tmp_path / "results").items()}
-    assert 0 < len(kept) < len(parts(undisturbed[0]))
-    process = command(tmp_path, *TWO_TABLES)
-    assert process.returncode == 0, said(process)
-    assert all(
-        path.stat().st_mtime_ns == kept[name] for name, path in parts(tmp_path / "results").items() if name in kept
-    )
-    for name in ("table_2.nc", "table_4.nc"):
-        assert same(undisturbed[0] / name, tmp_path / "results" / name)
+    kept = list_parts(tmp_path / "results")
+    assert 0 < len(kept) < len(list_parts(undisturbed[0]))
+    code, text = command(tmp_path, *TWO_TABLES)
+    assert code == 0, text
+    assert kept.items() <= list_parts(tmp_path / "results").items()
+    for name in ("table_2.nc", "table_4.nc"):  # times are measured, not computed
+        one, other = (
+            store.read(f / name, kind="study").drop_vars("seconds") for f in (undisturbed[0], tmp_path / "results")
+        )
+        assert one.equals(other)
 
 
 @processes
-def test_a_killed_worker_is_told_and_nothing_is_lost(tmp_path):
-    process = started(tmp_path)
+def test_a_killed_worker_is_told(tmp_path):
+    process = start(tmp_path, "workers=1", *TWO_TABLES)
     try:
-        worker = child_of(process.pid)
-        os.kill(worker, signal.SIGKILL)
+        os.kill(find_worker(process.pid), signal.SIGKILL)
         text, _ = process.communicate(timeout=120)
     finally:
         process.kill()
@@ -145,43 +119,27 @@ def test_a_killed_worker_is_told_and_nothing_is_lost(tmp_path):
     assert "Traceback" not in text
 
 
-def child_of(pid):
-    """Process id of a worker, once there is one that computes."""
+def find_worker(pid):
+    """Process id of a worker, once there is one."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 number, parent = int(path.parent.name), int(path.read_text().rpartition(")")[2].split()[1])
-                words = (path.parent / "cmdline").read_text()
+                if parent == pid and "spawn_main" in (path.parent / "cmdline").read_text():
+                    return number
             except (OSError, ValueError):
                 continue
-            if parent == pid and "spawn_main" in words:
-                return number
         time.sleep(0.05)
     raise AssertionError("no worker was started")
 
 
 @processes
-def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path):
-    (tmp_path / "empty").mkdir()
-    unreachable = dict.fromkeys(("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
-    places = {"SYSID_DATA": str(tmp_path / "empty"), "SYSID_CACHE": str(tmp_path / "cache")}
-    process = subprocess.run(
-        [*COMMAND, "output=results", "quick=true", "figures=false", "study=table_4", "tasks=[rastrigin,concrete]"],
-        cwd=tmp_path,
-        env=environment(**unreachable, **places),
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert process.returncode == 0, said(process)
-    assert "No data for Concrete, marked as a gap" in said(process)
-    assert "SYSID_DATA" in said(process)
-    rows = list(csv.DictReader((tmp_path / "results" / "table_4.csv").read_text().splitlines()))
-    assert {row["smse"] for row in rows if row["dataset"] == "Concrete"} == {""}
-    assert {row["n_seeds"] for row in rows if row["dataset"] == "Concrete"} == {"0"}
-    assert all(row["smse"] for row in rows if row["dataset"] == "Rastrigin")
-    assert "Concrete" in (tmp_path / "results" / "table_4.md").read_text()
+def test_a_folder_that_cannot_be_made_names_the_key(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    code, text = command(tmp_path, "output=taken")
+    assert code == 1
+    assert "set output to another" in text
 
 
 @pytest.mark.parametrize(
@@ -195,134 +153,145 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path):
         (["figures=maybe"], "figures must be true or false, got 'maybe'"),
         (["output=null"], "output must be the name of a folder, got None"),
     ],
+    ids=["study", "no_study", "task", "seeds", "workers", "figures", "output"],
 )
 def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, monkeypatch, overrides, expected):
-    from experiments.reproduction import run
-
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=expected):
-        run(configured(*overrides), tmp_path)
+        reproduction.run(configure(*overrides), tmp_path)
     assert not list(tmp_path.rglob("*.nc"))
 
 
-def test_another_study_on_other_tasks_in_the_same_folder_keeps_what_is_there(undisturbed):
-    from experiments.reproduction import combined_plan
-
-    plan = quick_plan(undisturbed[0], "himmelblau")
-    assert combined_plan("table_2", plan).tasks == ("rastrigin", "himmelblau")
-    assert combined_plan("table_3", plan).tasks == ("himmelblau",)
-
-
 def test_quick_runs_take_two_seeds_at_most():
-    from experiments.reproduction import plan_of
+    plans = [reproduction.make_plan(configure("quick=true", f"seeds={n}")) for n in (1, 2, 10)]
+    assert [plan.seeds for plan in plans] == [1, 2, 2]
 
-    assert [plan_of(configured("quick=true", f"seeds={n}")).seeds for n in (1, 2, 10)] == [1, 2, 2]
+
+def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    unreachable = dict.fromkeys(("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
+    for name, value in {**unreachable, "SYSID_DATA": tmp_path / "empty", "SYSID_CACHE": tmp_path / "cache"}.items():
+        monkeypatch.setenv(name, str(value))
+    plan, gaps = reproduction.read_records(make_plan(tmp_path, "rastrigin", "concrete", seeds=1))
+    assert list(gaps) == ["concrete"]
+    assert "SYSID_DATA" in gaps["concrete"]
+    prepare(plan.select(["rastrigin"]))
+    compute_job((Unit("table_4", "rastrigin"),), plan)
+    report.write_study(report.STUDIES["table_4"], plan, gaps, {}, figures=False)
+    rows = read_rows(tmp_path / "table_4.csv")
+    missing = [row for row in rows if row["dataset"] == "Concrete"]
+    assert len(missing) == 36
+    assert {(row["smse"], row["n_revised"], row["n_seeds"]) for row in missing} == {("", "", "0")}
+    assert all(row["smse"] for row in rows if row["dataset"] == "Rastrigin")
+    assert gaps["concrete"].split("|")[0].strip()[:40] in (tmp_path / "table_4.md").read_text()
 
 
-@processes
-def test_a_folder_that_cannot_be_made_names_the_key(tmp_path):
-    (tmp_path / "taken").write_text("a file")
-    process = command(tmp_path, "output=taken")
-    assert process.returncode == 1
-    assert "set output to another" in said(process)
+# --- what identifies a result ---------------------------------------------------------------------
+
+
+def copy_code(folder):
+    """A toolbox of two files."""
+    for name in ("sysid/gp.py", "experiments/studies/tasks.py", "experiments/studies/report.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(
+            '"""A module."""\n\nN = 600  # rows\n\n\ndef f(x):\n    """Double."""\n    return 2 * x\n'
+        )
+    (folder / "experiments/studies/published").mkdir()
+    (folder / "experiments/studies/published/table_2.csv").write_text("a,b\n1,2\n")
+    return digest_code.__wrapped__(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "is_same"),
+    [
+        ("experiments/studies/tasks.py", "N = 600", "N = 601", False),
+        ("sysid/gp.py", "2 * x", "x * 2", False),
+        ("experiments/studies/published/table_2.csv", "2", "3", False),
+        ("experiments/studies/tasks.py", "# rows", "# of training", True),
+        ("sysid/gp.py", "Double.", "Twice x.", True),
+        ("experiments/studies/report.py", "N = 600", "N = 601", True),
+    ],
+    ids=["task", "numerics", "published", "comment", "docstring", "report"],
+)
+def test_the_code_that_computes_is_part_of_the_fingerprint(tmp_path, name, old, new, is_same):
+    before, path = copy_code(tmp_path), tmp_path / name
+    path.write_text(path.read_text().replace(old, new))
+    assert (digest_code.__wrapped__(tmp_path) == before) is is_same
+
+
+def test_packages_and_settings_are_part_of_the_fingerprint_and_tasks_are_not(tmp_path, monkeypatch):
+    plan = make_plan(tmp_path, "rastrigin")
+    assert plan.fingerprint == make_plan(tmp_path / "other", "tanks").fingerprint
+    changes = ({"seeds": 7}, {"budget": 13}, {"code": "other"}, {"quick": False})
+    assert len({plan.fingerprint, *(replace(plan, **change).fingerprint for change in changes)}) == 5
+    before = digest_code.__wrapped__(ROOT)
+    monkeypatch.setattr(study.store, "package_versions", lambda: {"numpy": "0"})
+    assert digest_code.__wrapped__(ROOT) != before
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory):
+    """Folder with table 4 of Rastrigin and Himmelblau; then the tasks are edited, and Rastrigin runs again."""
+    folder = tmp_path_factory.mktemp("edited")
+    plan = make_plan(folder, "rastrigin", "himmelblau", seeds=1)
+    config_of = configure(f"output={folder}", "quick=true", "figures=false", "study=table_4", "seeds=1", "workers=1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduction, "execute", lambda jobs, plan, workers: (compute_job(j, plan) or j for j in jobs))
+        for code, tasks in (("some", ["rastrigin", "himmelblau"]), ("edited", ["rastrigin"])):
+            patch.setattr(reproduction, "make_plan", lambda config, c=code, t=tasks: replace(plan, code=c).select(t))
+            if code == "edited":
+                old = store.read(folder / "table_4.nc", kind="study")
+                patch.setitem(TASKS, "rastrigin", replace(TASKS["rastrigin"], draw=TASKS["himmelblau"].draw))
+            reproduction.run(config_of, folder)
+    return folder, plan, old
+
+
+def test_an_edit_of_the_tasks_never_mixes_old_results_into_new_tables(edited):
+    folder, plan, old = edited
+    new = store.read(folder / "table_4.nc", kind="study")
+    assert new["dataset"].values.tolist() == ["Rastrigin"]  # Himmelblau is of another version
+    assert not new["smse"].sel(dataset="Rastrigin").equals(old["smse"].sel(dataset="Rastrigin"))
+    assert new["smse"].sel(dataset="Rastrigin").notnull().any()
+    assert len(list((folder / "parts").iterdir())) == 2  # the results of the earlier version are still there
+    assert plan.is_kept(Unit("table_4", "himmelblau"))
+
+
+def test_stores_of_another_version_are_in_no_report_and_no_verdict(edited):
+    _, plan, _ = edited
+    assert set(replace(plan, code="edited").read_stores(["table_4", "table_2"])) == {"table_4"}
+    assert not plan.read_stores(["table_4"])
+
+
+def test_tasks_of_earlier_runs_stay_in_the_tables(edited):
+    _, plan, _ = edited
+    assert reproduction.add_kept_tasks("table_4", plan.select(["himmelblau"])).tasks == ("rastrigin", "himmelblau")
+    assert reproduction.add_kept_tasks("table_3", plan.select(["himmelblau"])).tasks == ("himmelblau",)
+
+
+def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):
+    monkeypatch.setenv("SYSID_DATA", str(shared_data))
+    plan, gaps = reproduction.read_records(make_plan(tmp_path, "tanks", "rastrigin"))
+    assert not gaps
+    assert [task for task, _ in plan.records] == ["tanks"]
+    other = replace(plan, records=(("tanks", "another"),))
+    assert plan.path_of(Unit("table_2", "tanks")) != other.path_of(Unit("table_2", "tanks"))
+    assert plan.path_of(Unit("table_2", "rastrigin")) == other.path_of(Unit("table_2", "rastrigin"))
+    attributes = {"fingerprint": plan.fingerprint, "records": '{"tanks": "another"}'}
+    assert other.is_mine(xr.Dataset(attrs=attributes))
+    assert not plan.is_mine(xr.Dataset(attrs=attributes))
 
 
 def test_a_damaged_part_says_what_to_do(tmp_path):
-    plan, unit = quick_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
+    plan, unit = make_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
     write_part(xr.Dataset({"x": 1.0}), unit, plan)
-    path = part_path(unit, plan)
+    path = plan.path_of(unit)
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(store.StoreError, match="or delete it, and the same command computes it again"):
         read_part(unit, plan)
 
 
-def test_foreign_files_in_the_folder_do_not_matter(tmp_path):
-    (tmp_path / "other.nc").write_bytes(b"something else")
-    check_folder(quick_plan(tmp_path, "rastrigin"), ["table_2"])
-
-
-@processes
-def test_an_unknown_study_ends_in_one_line(tmp_path):
-    process = command(tmp_path, "study=tabel_4")
-    assert process.returncode == 1
-    assert "Traceback" not in said(process)
-    assert "did you mean 'table_4'?" in said(process)
-
-
-def test_results_of_another_version_are_refused_and_left_alone(undisturbed, tmp_path):
-    plan = quick_plan(tmp_path, "rastrigin")
-    plan.folder.mkdir(exist_ok=True)
-    store.write(xr.Dataset({"x": 1.0}), tmp_path / "table_4.nc", kind="study", attributes={"fingerprint": "older"})
-    before = (tmp_path / "table_4.nc").read_bytes()
-    with pytest.raises(store.StoreError, match=r"table_4.nc was computed with other settings .*choose another folder"):
-        check_folder(plan, ["table_4"])
-    assert (tmp_path / "table_4.nc").read_bytes() == before
-
-
-def test_a_kept_part_of_another_version_is_refused(tmp_path):
-    plan = quick_plan(tmp_path, "rastrigin")
-    unit = Unit("preparation", "rastrigin", 0)
-    write_part(xr.Dataset({"x": 1.0}), unit, quick_plan(tmp_path, "rastrigin", seeds=7))
-    with pytest.raises(store.StoreError, match="other settings or another version"):
-        Execution(plan, 1).run([[unit]])
-    assert read_part(unit, quick_plan(tmp_path, "rastrigin", seeds=7))["x"] == 1.0
-
-
-def test_other_tasks_of_the_same_folder_do_not_change_what_identifies_a_part(tmp_path):
-    assert quick_plan(tmp_path, "rastrigin").fingerprint == quick_plan(tmp_path / "b", "tanks").fingerprint
-    assert quick_plan(tmp_path, "tanks").fingerprint != quick_plan(tmp_path, "tanks", budget=13).fingerprint
-
-
-def test_missing_data_of_a_unit_is_a_gap_and_other_errors_are_not(tmp_path, monkeypatch):
-    from experiments.studies.preparation import Preparation
-
-    plan, unit = quick_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
-
-    def without_data(self, unit, plan):
-        raise DataError("put the file there")
-
-    monkeypatch.setattr(Preparation, "compute", without_data)
-    gap = compute_and_keep(unit, plan)
-    assert gap == ("rastrigin", "put the file there")
-    assert not part_path(unit, plan).exists()
-
-
-def test_preparation_keeps_rows_and_trained_hyperparameters(tmp_path):
-    plan = quick_plan(tmp_path, "rastrigin")
-    compute_and_keep(Unit("preparation", "rastrigin", 1), plan)
-    data, found = data_of("rastrigin", 1, plan), hyperparameters_of("rastrigin", 1, Setting.adaptive, plan)
-    here = log_marginal_likelihood(found.kernel, found.noise_variance, data.initial_inputs, data.initial_targets).value
-    worse = log_marginal_likelihood(
-        found.kernel, 100 * found.noise_variance, data.initial_inputs, data.initial_targets
-    ).value
-    assert len(data.initial_targets) == 20
-    assert here > worse
-
-
-def test_calibration_meets_the_published_initial_error(tmp_path):
-    plan = quick_plan(tmp_path, "himmelblau", n_initial=60, most_rows=200, budget=60)
-    for seed in range(2):
-        compute_and_keep(Unit("preparation", "himmelblau", seed), plan)
-    part = Calibration().compute(Unit("calibration", "himmelblau"), plan)
-    assert bool(part["is_reached"])
-    assert float(part["initial_smse"]) == pytest.approx(0.2396, rel=0.02)
-    assert np.unique(part["length_scale"]).size == 1
-    errors = [naive_smse(data_of("himmelblau", seed, plan), part.sel(seed=seed)) for seed in range(2)]
-    assert np.median(errors) == pytest.approx(0.2396, rel=0.02)
-
-
-def naive_smse(data, part):
-    def kernel(a, b):
-        squared = (((a[:, None] - b) / part["length_scale"].values) ** 2).sum(axis=-1)
-        return float(part["variance"]) * np.exp(-0.5 * squared)
-
-    covariance = kernel(data.initial_inputs, data.initial_inputs)
-    weights = np.linalg.solve(
-        covariance + float(part["noise_variance"]) * np.eye(len(covariance)), data.initial_targets
-    )
-    error = data.test_targets - kernel(data.test_inputs, data.initial_inputs) @ weights
-    return np.mean(error**2) / np.var(data.test_targets)
-
-
-def test_csv_leaves_nan_empty_and_keeps_whole_numbers():
-    assert csv_text([{"a": 1, "b": float("nan"), "c": 0.123456789, "d": "x"}]) == "a,b,c,d\n1,,0.123457,x\n"
+def test_a_kept_part_is_not_computed_again(tmp_path):
+    plan, unit = make_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
+    write_part(xr.Dataset({"x": 1.0}), unit, plan)
+    compute_job((unit,), plan)
+    assert read_part(unit, plan)["x"] == 1.0

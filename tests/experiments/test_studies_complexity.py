@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-import xarray as xr
+from reproducing import make_plan
 
 from experiments.benchmarks.scores import (
     COMPILED,
@@ -13,17 +13,14 @@ from experiments.benchmarks.scores import (
     PUBLISHED_SCORES,
     WAYS,
     exponent,
-    left_out,
     rounds_for,
     scored,
-    solve,
 )
+from experiments.plots.style import LABELS
+from experiments.studies import paper
 from experiments.studies.complexity import ComplexityStudy
-from experiments.studies.label import LABELS
-from experiments.studies.plan import Plan
-from experiments.studies.published_table import published_rows
+from experiments.studies.execution import compute_job
 from experiments.studies.study import Unit
-from sysid import store
 
 SIZE = 12
 LOG_2PI = math.log(2 * math.pi)
@@ -84,25 +81,11 @@ def test_both_ways_give_the_same_numbers_up_to_what_all_points_share(name, case)
 
 
 def test_every_published_criterion_is_measured():
-    assert set(PUBLISHED_SCORES) == set(CRITERIA) == set(published_rows("table_1"))
+    assert set(PUBLISHED_SCORES) == set(CRITERIA) == set(paper.read_table("table_1").index)
 
 
-def test_a_left_out_point_is_not_in_the_set():
-    covariance = np.array([[2.0, 0.5, 0.1], [0.5, 2.0, 0.7], [0.1, 0.7, 2.0]])
-    point = left_out(covariance, np.array([1.0, 2.0, 3.0]), 1.5, 1)
-    np.testing.assert_array_equal(point.covariance, [[2.0, 0.1], [0.1, 2.0]])
-    np.testing.assert_array_equal(point.cross, [0.5, 0.7])
-    np.testing.assert_array_equal(point.targets, [1.0, 3.0])
-    assert (point.prior, point.target) == (0.5, 2.0)
-    np.testing.assert_allclose(solve(covariance, point.targets.repeat(2)[:3]), np.linalg.solve(covariance, [1, 1, 3]))
-
-
-def test_rounds_become_fewer_and_never_none():
+def test_exponent_looks_at_large_sizes_and_rounds_become_fewer():
     assert [rounds_for(n, 1000) for n in (20, 100, 200, 1000, 2000)] == [1000, 1000, 250, 10, 5]
-    assert rounds_for(2000, 3) == 3
-
-
-def test_exponent_looks_at_large_sizes():
     sizes = np.array([20, 100, 200, 400, 800])
     seconds = 1e-9 * sizes**3.0
     seconds[:2] += 1.0
@@ -112,12 +95,11 @@ def test_exponent_looks_at_large_sizes():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    plan = Plan(tmp_path_factory.mktemp("table_1"), tasks=("rastrigin",), table_sizes=(20, 30), repetitions=3)
+    plan = make_plan(tmp_path_factory.mktemp("table_1"), "rastrigin", table_sizes=(20, 30), repetitions=3)
     study = ComplexityStudy()
-    (unit,) = study.units(plan)
-    assert unit == Unit("table_1", "")
-    combined = study.combine({unit: study.compute(unit, plan)}, plan)
-    return store.read(store.write(combined, plan.folder / "table_1.nc", kind="study"), kind="study")
+    assert study.units(plan) == [Unit("table_1", "")]
+    compute_job((Unit("table_1", ""),), plan)
+    return study.combine(plan)
 
 
 def test_store_keeps_quartiles_beside_the_published_times(kept):
@@ -133,22 +115,20 @@ def test_store_keeps_quartiles_beside_the_published_times(kept):
     assert float(kept["exponent"].sel(way=PUBLISHED, criterion="prior_entropy")) == pytest.approx(slope)
 
 
-def test_rows_are_milliseconds_and_their_ratio(kept):
+def test_rows_and_tables_are_milliseconds_and_their_ratio(kept):
     rows = ComplexityStudy().rows(kept)
-    assert len(rows) == 10
-    for row in rows:
+    names = "criterion,points,published_ms,published_one_ms,numpy_all_ms,compiled_all_ms,gain"
+    assert (",".join(rows), len(rows)) == (names, 10)
+    for row in rows.to_dict("records"):
         cell = kept["seconds"].sel(quartile=0.5, criterion=row["criterion"], points=row["points"])
         assert row["published_one_ms"] == pytest.approx(1e3 * float(cell.sel(way=PUBLISHED)))
         assert row["gain"] == pytest.approx(row["points"] * float(cell.sel(way=PUBLISHED) / cell.sel(way=COMPILED)))
-
-
-def test_markdown_shows_every_criterion_and_the_machine(kept):
-    text = ComplexityStudy().markdown(kept)
-    for name in CRITERIA:
-        assert f"| {LABELS[name]} | 20 | " in text
-    assert "| Mean relevance | 20 | 0.0760 |" in text
-    assert kept.attrs["machine"] in text
-    assert "Load of the machine" in text
+    tables = ComplexityStudy().tables(kept)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in tables["times"].splitlines()]
+    assert [line[:2] for line in lines[2:]] == [[label, "20"] for label in LABELS.values()]
+    assert ["Mean relevance", "20", "0.0760"] in [line[:3] for line in lines]
+    assert tables["growth"].count("\n") == 6
+    assert tables["machine"] == kept.attrs["machine"]
 
 
 def test_figure_has_both_ways_and_the_published_times(kept):
@@ -160,15 +140,3 @@ def test_figure_has_both_ways_and_the_published_times(kept):
     hollow = [line for line in one_score.lines if line.get_linestyle() == "None"]
     assert len({line.get_marker() for line in hollow}) == len(CRITERIA)
     np.testing.assert_allclose(sorted(line.get_ydata()[0] for line in hollow), [0.054, 0.068, 0.076, 0.083, 0.096])
-    (legend,) = figure.legends
-    assert {text.get_text() for text in legend.get_texts()} == {*LABELS.values(), "published (hollow)"}
-
-
-def test_a_load_that_is_unknown_is_stored(monkeypatch, tmp_path):
-    study, facts = ComplexityStudy(), {"load": None}
-    monkeypatch.setattr("experiments.studies.complexity.machine", lambda: facts)
-    monkeypatch.setattr("experiments.studies.complexity.describe", lambda facts: "a machine")
-    plan = Plan(tmp_path, tasks=(), table_sizes=(20,), repetitions=1)
-    part = study.compute(Unit("table_1", ""), plan)
-    assert isinstance(part, xr.Dataset)
-    assert math.isnan(part.attrs["load_before"])

@@ -1,1 +1,0 @@
-"""Tables as printed in the paper."""

@@ -1,0 +1,220 @@
+"""The ten tasks of the paper: rows to learn from, in their order, and rows to judge by."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+import xarray as xr
+
+import simulators
+import sysid
+from sysid.store import digest
+
+N_TRAINING = 600  # rows of a static function: 100 initial and 500 new ones
+N_AXIS = 41  # places of its validation grid along each input
+
+VAN_DER_POL_NARX = sysid.Narx({"position": 2}, predict=sysid.Target.change)
+N_TRAJECTORIES, N_SAMPLES = 20, 52  # short trajectories from random initial states, 50 rows each
+
+BOUC_WEN_NARX = sysid.Narx({"displacement": 3}, {"force": 3}, predict=sysid.Target.change)
+FORCE = simulators.Multisine(rms=50.0, band=(5.0, 150.0))  # N, Hz: the official recipe
+PERIOD, N_KEPT = 8192, 1000  # samples of the multisine; of the record after one period of transient
+OUTPUT_NOISE = 8e-6  # m
+
+BUILDING_NARX = sysid.Narx(
+    {"zone_temperature": 3}, {"ambient_temperature": 3, "mass_flow": 3}, predict=sysid.Target.change
+)
+YEAR = 35041  # samples of 15 min
+
+
+class Rows(NamedTuple):
+    """Features and targets in their own units."""
+
+    inputs: np.ndarray  # (n, p)
+    targets: np.ndarray  # (n,)
+
+
+class TaskData(NamedTuple):
+    """Rows with inputs standardised and targets centred by the whole training part, as the paper does."""
+
+    initial_inputs: np.ndarray  # (n_initial, p), the first rows of the training part
+    initial_targets: np.ndarray  # (n_initial,) target unit
+    inputs: np.ndarray  # (n, p), the stream
+    targets: np.ndarray  # (n,)
+    test_inputs: np.ndarray  # (m, p)
+    test_targets: np.ndarray  # (m,)
+
+    @classmethod
+    def of(cls, training: Rows, test: Rows, n_initial: int) -> Self:
+        """Standardise by the training part: ``(x - mean) / std``, ``y - mean``; a constant column has scale 1."""
+        scaling, offset = sysid.Scaling.fit(training.inputs), training.targets.mean()
+        x, y = scaling.transform(training.inputs), training.targets - offset
+        first, stream = slice(n_initial), slice(n_initial, None)
+        return cls(x[first], y[first], x[stream], y[stream], scaling.transform(test.inputs), test.targets - offset)
+
+    @property
+    def training_inputs(self) -> np.ndarray:
+        """Initial rows and stream (n_initial + n, p)."""
+        return np.vstack([self.initial_inputs, self.inputs])
+
+    @property
+    def training_targets(self) -> np.ndarray:
+        """Initial rows and stream (n_initial + n,)."""
+        return np.concatenate([self.initial_targets, self.targets])
+
+    def to_dataset(self) -> xr.Dataset:
+        """All rows, with the dimensions ``feature`` and one for each part."""
+        variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        for name, values in self._asdict().items():
+            part = name.removesuffix("inputs").removesuffix("targets") or "stream_"
+            variables[name] = ((f"{part}row", "feature")[: values.ndim], values)
+        return xr.Dataset(variables)
+
+    @classmethod
+    def from_dataset(cls, dataset: xr.Dataset) -> Self:
+        """Inverse of `to_dataset`."""
+        return cls(*(dataset[name].values for name in cls._fields))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task; `title` is how the paper calls it."""
+
+    title: str
+    unit: str  # of the target
+    draw: Callable[[int], tuple[Rows, Rows]]  # seed -> training rows in their order, and test rows
+    source: sysid.DataSource | None = None  # of the measured records that it reads
+    is_random: bool = True  # whether another seed gives other rows
+    weight: float = 1.0  # about how many times longer than a static function it takes
+
+    def seeds(self, n: int) -> tuple[int, ...]:
+        """Seeds that give other rows: the first n, or 0 alone if nothing is random."""
+        return tuple(range(n)) if self.is_random else (0,)
+
+    def digest(self) -> str:
+        """Digest of the measured records; empty without.
+
+        Raises
+        ------
+        sysid.DataError
+            Data that is not there; it says which folder or command provides it.
+        """
+        return "-".join(digest(record)[:8] for record in self.source.load().records) if self.source else ""
+
+
+def sample_function(function: simulators.StaticFunction, seed: int) -> tuple[Rows, Rows]:
+    """Draw uniform samples of a static function without noise, and a grid over the same domain."""
+    box = (function.lower, function.upper)
+    training, grid = simulators.Uniform().sample(N_TRAINING, *box, seed=seed), simulators.Grid().sample(N_AXIS**2, *box)
+    return Rows(training, function(training)), Rows(grid, function(grid))
+
+
+def read_table(source: sysid.DataSource) -> tuple[Rows, Rows]:
+    """Read a table without time in file order: the first rows train, the rest validates."""
+    recordings = source.load()
+
+    def rows(record: xr.Dataset) -> Rows:
+        features = np.column_stack([record[name].values for name in recordings.inputs])
+        return Rows(features, record[recordings.outputs[0]].values)
+
+    return rows(recordings.estimation[0]), rows(recordings.test[0])
+
+
+def read_tanks(source: sysid.DataSource) -> tuple[Rows, Rows]:
+    """Read the measured cascaded tanks: two lags of the level and of the pump voltage."""
+    recordings = source.load()
+    narx = sysid.Narx({recordings.outputs[0]: 2}, {recordings.inputs[0]: 2}, predict=sysid.Target.change)
+    return make_rows(narx, recordings.estimation), make_rows(narx, recordings.test)
+
+
+def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
+    """Simulate an estimation record of the official recipe; the official multisine test judges."""
+    system = simulators.BoucWen()
+    force = FORCE.signal(PERIOD, system.dt, simulators.random_stream(seed, "excitation"))
+    record = simulators.simulate(
+        system,
+        [*force, *force],
+        interpolation=simulators.Interpolation.band_limited,
+        measurement=simulators.MeasurementNoise(std=OUTPUT_NOISE),
+        seed=seed,
+    ).to_dataset()
+    recordings = sysid.BoucWenData().load()
+    test = recordings.test[0].rename({recordings.inputs[0]: "force", recordings.outputs[0]: "displacement"})
+    training = record.isel(time=slice(PERIOD, PERIOD + N_KEPT))
+    return make_rows(BOUC_WEN_NARX, [training]), make_rows(BOUC_WEN_NARX, [test])
+
+
+def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
+    """Simulate two independent ensembles of short trajectories, initial states uniform in [-2, 2]^2."""
+
+    def rows(purpose: int) -> Rows:
+        states = np.random.default_rng([seed, purpose]).uniform(-2.0, 2.0, size=(N_TRAJECTORIES, 2))
+        many = simulators.simulate_many(
+            simulators.VanDerPol(), n_samples=N_SAMPLES, initial_states=states, seed=2 * seed + purpose
+        )
+        ensemble = many.to_dataset()
+        return make_rows(VAN_DER_POL_NARX, [ensemble.isel(trajectory=i) for i in range(N_TRAJECTORIES)])
+
+    return rows(0), rows(1)
+
+
+def simulate_building(seed: int, n_samples: int = YEAR) -> tuple[Rows, Rows]:
+    """Simulate the heated building in closed loop: the first half trains, the second, with its lags, validates."""
+    system = simulators.Building()
+    weather = simulators.SyntheticWeather().temperature(system.dt * np.arange(n_samples), seed=seed)
+    samples = simulators.closed_loop(
+        system,
+        simulators.PI(),
+        {"ambient_temperature": weather},
+        n_samples=n_samples,
+        interpolation=simulators.Interpolation.held,
+        seed=seed,
+        measurement=simulators.MeasurementNoise(),
+    )
+    record = simulators.collect(samples, system, seed=seed, interpolation=simulators.Interpolation.held).to_dataset()
+    half = (n_samples - 1) // 2 + 1
+    training, test = slice(half), slice(half - BUILDING_NARX.max_lag, None)
+    return make_rows(BUILDING_NARX, [record.isel(time=training)]), make_rows(BUILDING_NARX, [record.isel(time=test)])
+
+
+def make_rows(narx: sysid.Narx, records: Sequence[xr.Dataset]) -> Rows:
+    """Make rows of the lags of records; lags never reach from one record into another."""
+    dataset = narx.dataset(records)
+    return Rows(dataset["regressor"].values, dataset["target"].values)
+
+
+BOSTON, CONCRETE, TANKS = sysid.BostonData(), sysid.ConcreteData(), sysid.CascadedTanksData()
+#: static functions by the name of their task
+FUNCTIONS: dict[str, simulators.StaticFunction] = {
+    "rastrigin": simulators.Rastrigin(),
+    "rosenbrock": simulators.Rosenbrock(),
+    "himmelblau": simulators.Himmelblau(),
+    "six_hump_camel": simulators.SixHumpCamel(),  # the textbook function; the paper misprints its last term
+}
+#: all tasks by their name in the configuration, in the order of the paper's tables
+TASKS: dict[str, Task] = {
+    "rastrigin": Task("Rastrigin", "1", lambda seed: sample_function(FUNCTIONS["rastrigin"], seed)),
+    "rosenbrock": Task("Rosenbrock", "1", lambda seed: sample_function(FUNCTIONS["rosenbrock"], seed)),
+    "himmelblau": Task("Himmelblau", "1", lambda seed: sample_function(FUNCTIONS["himmelblau"], seed)),
+    "six_hump_camel": Task("Six Hump Camel", "1", lambda seed: sample_function(FUNCTIONS["six_hump_camel"], seed)),
+    "boston": Task("Boston", "1000 USD", lambda _: read_table(BOSTON), BOSTON, is_random=False),
+    "concrete": Task("Concrete", "MPa", lambda _: read_table(CONCRETE), CONCRETE, is_random=False),
+    "bouc_wen": Task("Bouc-Wen", "m", simulate_bouc_wen, sysid.BoucWenData()),
+    "tanks": Task("Tanks", "V", lambda _: read_tanks(TANKS), TANKS, is_random=False),
+    "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol),
+    "building": Task("Building", "K", simulate_building, weight=30.0),
+}
+
+
+def draw_rows(task: str, seed: int, building_samples: int = YEAR) -> tuple[Rows, Rows]:
+    """Draw training and test rows of a task; the Building may be shorter than a year."""
+    return simulate_building(seed, building_samples) if task == "building" else TASKS[task].draw(seed)
+
+
+def load_task(task: str, seed: int, *, n_initial: int, most_rows: int, building_samples: int = YEAR) -> TaskData:
+    """Draw and standardise rows; of a longer stream the first `most_rows`, of more test rows some that are spread."""
+    training, test = draw_rows(task, seed, building_samples)
+    first, spread = slice(n_initial + most_rows), slice(None, None, -(-len(test.targets) // most_rows))
+    training = Rows(training.inputs[first], training.targets[first])
+    return TaskData.of(training, Rows(test.inputs[spread], test.targets[spread]), n_initial)

@@ -1,1 +1,0 @@
-"""The ten tasks of the paper."""
