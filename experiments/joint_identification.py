@@ -8,11 +8,11 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments import finding, identification, job_file
-from experiments.cache.cache import cache_of
 from experiments.finding import Finding, content_of
 from experiments.interrupt import deferred_interrupt
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of
 from experiments.source import Source
+from experiments.sweeps.cache import cache_of
 from experiments.validation.identified import Trial, tell_free_run, trial_of
 from experiments.validation.report import write
 from sysid import JointModel, Model, Narx

@@ -79,7 +79,7 @@ def sweep_name(command: str, overrides: Sequence[str]) -> str:
     overrides : sequence of str
         Of the command line, those of Hydra left out; their order does not count, the version of the code does.
     """
-    from experiments.code_version import code_digest
+    from experiments.sweeps.identity import code_digest
 
     lines = [str(line) for line in _as_written(overrides)]
     named = [line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))]

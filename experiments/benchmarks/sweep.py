@@ -19,8 +19,8 @@ from experiments.benchmarks.row import Row, Target
 from experiments.benchmarks.startup import identify
 from experiments.benchmarks.timing import Job, interleave, time_once
 from experiments.joint_identification import run
-from experiments.sweep.conduct import Sweep
-from experiments.sweep.engines.in_process import InProcess
+from experiments.sweeps.engines import InProcess
+from experiments.sweeps.sweep import Sweep
 
 ROUNDS = 3
 MANY = (4, 16, 64)  # workers for which the gain is estimated

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.sweep.manifest import Entry
+from experiments.sweeps.store import Entry
 
 LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
 

@@ -15,8 +15,7 @@ from experiments.collection.job_result import DONE, FAILED, PARTIAL
 from experiments.collection.sweep_folder import Sweep
 from experiments.job_file import FILE
 from experiments.launch import CONF
-from experiments.sweep.manifest import Entry
-from experiments.sweep.outcome import kept
+from experiments.sweeps.store import Entry, read_outcome
 from sysid import store
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it is built
@@ -87,7 +86,7 @@ def _text(folder: Path, status: int) -> str | None:
     if status in (DONE, PARTIAL):
         found = store.header(folder / FILE).get("configuration")
     else:
-        found = (kept(folder) or {}).get("configuration") if status == FAILED else None
+        found = (read_outcome(folder) or {}).get("configuration") if status == FAILED else None
     return None if found is None else str(found)
 
 

@@ -8,8 +8,7 @@ from tqdm import tqdm
 
 from experiments.collection.sweep_folder import Sweep
 from experiments.job_file import FILE, read_summary
-from experiments.sweep.manifest import Entry
-from experiments.sweep.outcome import NAME, damage, kept
+from experiments.sweeps.store import OUTCOME, Entry, damage, read_outcome
 from sysid import StoreError
 
 MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
@@ -39,10 +38,10 @@ def results(sweep: Sweep) -> Iterator[JobResult]:
 
 def result_of(job: Entry, folder: Path) -> JobResult:
     """What became of one job."""
-    outcome = kept(folder)
+    outcome = read_outcome(folder)
     if outcome is None:
-        if (folder / NAME).exists():
-            return JobResult(job, DAMAGED, f"{NAME} is damaged")
+        if (folder / OUTCOME).exists():
+            return JobResult(job, DAMAGED, f"{OUTCOME} is damaged")
         return JobResult(job, MISSING, "not finished, or not started")
     if outcome.get("identity") != job.identity:
         return JobResult(job, MISSING, "not finished: its folder holds another configuration or version")
@@ -54,7 +53,7 @@ def result_of(job: Entry, folder: Path) -> JobResult:
     except StoreError as error:
         return JobResult(job, DAMAGED, _line(str(error)), seconds)
     except (OSError, KeyError, TypeError, AttributeError) as error:
-        return JobResult(job, DAMAGED, _line(f"{NAME} or a file of it cannot be read ({error!r})"), seconds)
+        return JobResult(job, DAMAGED, _line(f"{OUTCOME} or a file of it cannot be read ({error!r})"), seconds)
 
 
 def _finished(job: Entry, folder: Path, outcome: dict[str, Any], seconds: float) -> JobResult:

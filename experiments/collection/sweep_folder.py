@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.sweep.manifest import NAME, Entry, read_manifest
-from experiments.sweep.search.result import NAME as SEARCH
-from experiments.sweep.search.result import TABLE as TRIALS
+from experiments.sweeps.store import MANIFEST, SEARCH, TRIALS, Entry, read_manifest
 from sysid import StoreError
 
 SHOWN = 8  # names of files or sweeps in a message
@@ -41,14 +39,14 @@ def read_sweep(folder: Path) -> Sweep:
     """
     if not folder.is_dir():
         raise StoreError(f"no folder {folder}: expected that of a sweep, multirun/identify/... for example")
-    if not (folder / NAME).is_file():
-        raise StoreError(f"{folder} is no sweep folder, it has no {NAME}; {_held(folder)}")
+    if not (folder / MANIFEST).is_file():
+        raise StoreError(f"{folder} is no sweep folder, it has no {MANIFEST}; {_held(folder)}")
     content = read_manifest(folder)
     try:
         return _sweep(content, folder, _objectives(folder / SEARCH), _trials(folder / TRIALS))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
-        raise StoreError(f"{folder / NAME} is damaged ({problem}): {AGAIN}, in an empty folder") from error
+        raise StoreError(f"{folder / MANIFEST} is damaged ({problem}): {AGAIN}, in an empty folder") from error
 
 
 def _objectives(path: Path) -> dict[str, str]:
@@ -103,10 +101,10 @@ def _planned(job: Mapping[str, Any]) -> Entry:
 
 def _held(folder: Path) -> str:
     """What a folder holds that is no sweep: sweeps one or two levels below, or whatever there is."""
-    found = sorted([*folder.glob(f"*/{NAME}"), *folder.glob(f"*/*/{NAME}")])
+    found = sorted([*folder.glob(f"*/{MANIFEST}"), *folder.glob(f"*/*/{MANIFEST}")])
     if found:
         return f"it holds the sweeps {_listed([str(path.parent) for path in found])}: name one of them"
-    if (folder.parent / NAME).is_file():
+    if (folder.parent / MANIFEST).is_file():
         return f"it is a job of the sweep {folder.parent}: name that"
     names = sorted(path.name for path in folder.iterdir())
     return f"it holds {_listed(names)}" if names else "it is empty"

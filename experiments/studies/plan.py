@@ -9,7 +9,7 @@ from typing import Any
 
 import simulators
 import sysid
-from experiments.code_version import source_digest
+from experiments.sweeps.identity import source_digest
 
 REVISION = 1  # raised when the studies compute something else
 

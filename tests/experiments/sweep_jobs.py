@@ -20,7 +20,7 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.sweep.job import Job
+from experiments.sweeps.task import Job
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -10,9 +10,9 @@ from filelock import FileLock
 from numba import config as numba_config
 from omegaconf import OmegaConf
 
-from experiments.cache import cache as cache_module
-from experiments.cache import sealed
-from experiments.cache.cache import Cache, Kind, cache_of, counts_of
+from experiments.sweeps import cache as cache_module
+from experiments.sweeps import cache as sealed
+from experiments.sweeps.cache import Cache, Kind, cache_of, counts_of
 from sysid import store
 
 if numba_config.DISABLE_JIT:
@@ -96,10 +96,10 @@ def damage(path, how):
     elif how == "longer":
         content = content + b"\n"
     elif how == "of another key":
-        sealed.write(NUMBERS.to_dataset(-VALUES), path, key="another", title="")
+        sealed.write_sealed(NUMBERS.to_dataset(-VALUES), path, key="another", title="")
         return
     elif how == "of another kind":
-        sealed.write(xr.Dataset({"y": 1.0}), path, key=KEY, title="")
+        sealed.write_sealed(xr.Dataset({"y": 1.0}), path, key=KEY, title="")
         return
     elif how == "another file":
         store.write(NUMBERS.to_dataset(-VALUES), path, kind="narx", attributes={"key": KEY})
@@ -133,8 +133,8 @@ def test_no_flipped_bit_is_ever_read(kept):
         changed = bytearray(content)
         changed[place] ^= 1 << place % 8
         kept.write_bytes(changed)
-        with pytest.raises(sealed.Damaged):
-            sealed.read(kept, key=KEY)
+        with pytest.raises(ValueError, match="digest"):
+            sealed.read_sealed(kept, key=KEY)
 
 
 def full_disk(content, path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numba import config as numba_config
 
-from experiments.cache import sealed
+from experiments.sweeps import cache as sealed
 
 if numba_config.DISABLE_JIT:
     pytest.skip("nothing here is compiled", allow_module_level=True)
@@ -20,7 +20,7 @@ JOB = """
 import sys, time
 from pathlib import Path
 import numpy as np, xarray as xr
-from experiments.cache.cache import Cache, Kind
+from experiments.sweeps.cache import Cache, Kind
 folder, name, asking, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 kind = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lambda found: found["x"].values)
 
@@ -89,5 +89,5 @@ def test_a_killed_process_is_replaced_by_one_that_waits(tmp_path):
                 process.communicate()
     assert computed(tmp_path) == ["killed", "waiting"]
     assert "'misses': 1" in said
-    kept = sealed.read(tmp_path / "cache" / "numbers" / "key.nc", key="key")
+    kept = sealed.read_sealed(tmp_path / "cache" / "numbers" / "key.nc", key="key")
     assert (tmp_path / "waiting.has").read_bytes() == kept["x"].values.tobytes() == (np.arange(1000.0) / 3).tobytes()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from running import DAYS, PLAIN, SHORT, bits, configured, data_of, execute, summary_of
 
-from experiments.cache.cache import Cache
 from experiments.identification import prepare, run, source_of
 from experiments.job_file import read_summary
 from experiments.launch import Stopped
 from experiments.plant import Plant
+from experiments.sweeps.cache import Cache
 from sysid import MaximumAPosteriori, store
 
 LEAN = "outputs=lean"
@@ -146,7 +146,7 @@ def test_what_jobs_share(overrides, expected, shared, tmp_path, monkeypatch, cap
     assert (did["trajectory"], did["start"]) == does
     assert counted["simulations"] == (does[0] == "misses")
     assert counted["trainings"] == (does[1] == "misses")
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("experiments.cache")]
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("experiments.sweeps")]
     words = {"hits": "read", "misses": "computed and kept"}
     assert [line.partition(" (")[0] for line in told] == [
         f"Cache: {kind} {words[one]}" for kind, one in zip(("trajectory", "start"), does, strict=True)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numba import config as numba_config
 
-from experiments.cache.cache import Cache
-from experiments.cache.trained import CachedTraining
+from experiments.sweeps.cache import Cache, CachedTraining
 from sysid import Adaptive, ConstantMean, Fixed, InitialSamples, MaximumAPosteriori, Narx, Start, Training, ZeroMean
 
 if numba_config.DISABLE_JIT:

@@ -14,7 +14,7 @@ from experiments.collection.cells import dataset_of
 from experiments.collection.gathering import gather
 from experiments.collection.job_result import DAMAGED, DONE, FAILED, MISSING, PARTIAL, results
 from experiments.collection.sweep_folder import read_sweep
-from experiments.sweep.manifest import Entry
+from experiments.sweeps.store import Entry
 from sysid import store
 
 THRESHOLD = "insertion.error_threshold"

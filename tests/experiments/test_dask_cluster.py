@@ -14,9 +14,10 @@ import yaml
 from numba import config
 from sweep_jobs import ROOT, alive, attempts, descendants, driver, job, jobs, wait_until
 
-from experiments.sweep.engine import EngineStopped, Limits
-from experiments.sweep.engines.dask_cluster import DaskCluster
-from experiments.sweep.execution import DIED_TWICE
+from experiments.sweeps.dask_engine import DaskCluster
+from experiments.sweeps.engines import EngineStopped
+from experiments.sweeps.limits import Limits
+from experiments.sweeps.task import DIED_TWICE
 
 pytest.importorskip("distributed")
 psutil = pytest.importorskip("psutil")
@@ -34,7 +35,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from sweep_jobs import jobs
-from experiments.sweep.engines.dask_cluster import DaskCluster
+from experiments.sweeps.dask_engine import DaskCluster
 
 if __name__ == "__main__":
     folder, functions = Path(sys.argv[1]), sys.argv[2:]
@@ -286,7 +287,7 @@ def test_a_cluster_class_is_named_on_the_command_line(tmp_path):
     assert said.code == 0, said
     assert "2 jobs: 2 done" in said.out
     missing = ended(
-        started(tmp_path / "other", *QUICK, "seed=0,1", *options, "hydra.launcher.cluster={_target_: distributed.None}")
+        started(tmp_path / "other", *QUICK, "seed=2,3", *options, "hydra.launcher.cluster={_target_: distributed.None}")
     )
     assert missing.code == 1
     assert "hydra.launcher.cluster" in missing.err
@@ -344,7 +345,7 @@ def runs(number):
 
 
 def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.sweep.engines.dask_cluster.CONNECTING", 0.2)
+    monkeypatch.setattr("experiments.sweeps.dask_engine.CONNECTING", 0.2)
     with pytest.raises(
         EngineStopped, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"
     ) as said:

@@ -15,9 +15,8 @@ from numba import config as numba_config
 from sweep_jobs import alive, attempts, descendants, driven, folder_of_job, job, jobs, wait_until
 from tqdm import tqdm
 
-from experiments.sweep.engine import EngineStopped
-from experiments.sweep.engines.joblib_pool import JoblibPool
-from experiments.sweep.outcome import kept
+from experiments.sweeps.engines import EngineStopped, JoblibPool
+from experiments.sweeps.store import read_outcome
 
 processes = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="processes end alike without the compiler")
 
@@ -25,7 +24,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from sweep_jobs import job
-from experiments.sweep.engines.joblib_pool import JoblibPool
+from experiments.sweeps.engines import JoblibPool
 folder = Path(sys.argv[1])
 jobs = [job(folder, number, function, task="") for number, function in enumerate(sys.argv[2:])]
 if __name__ == "__main__":
@@ -76,7 +75,7 @@ def test_jobs_run_two_at_a_time_and_a_failure_costs_only_itself(tmp_path, capfd)
     assert {number for number, outcome in found.items() if not outcome.done} == {1, 3}
     assert found[1].error == "ValueError: job 1 cannot work"
     assert found[11].value == 11.0
-    assert kept(tmp_path / "1")["status"] == "failed"
+    assert read_outcome(tmp_path / "1")["status"] == "failed"
     facts = json.loads((tmp_path / "0" / "surroundings.json").read_text())
     assert facts["pid"] != os.getpid()
     assert facts["numba"] == 1
@@ -106,8 +105,8 @@ def test_a_killed_worker_stops_the_sweep_and_says_how_to_go_on(tmp_path, capfd):
     with pytest.raises(EngineStopped, match=said) as stop:
         found.extend(JoblibPool(tmp_path, 1).run(todo))  # a single worker is a process too
     assert "\n" not in str(stop.value)
-    assert kept(tmp_path / "0")["status"] == "done"
-    assert not [number for number in range(1, 11) if kept(tmp_path / str(number))]
+    assert read_outcome(tmp_path / "0")["status"] == "done"
+    assert not [number for number in range(1, 11) if read_outcome(tmp_path / str(number))]
     assert not workers_of(os.getpid())
     assert capfd.readouterr() == ("", "")
 

@@ -17,12 +17,9 @@ from omegaconf import OmegaConf
 from running import PLAIN
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
-from experiments.sweep.engines.in_process import InProcess
-from experiments.sweep.search.parameter import Interval
-from experiments.sweep.search.settings import Settings, settings_of
-from experiments.sweep.search.space import space_of
-from experiments.sweep.search.study import Study
-from experiments.sweep.search.trial import objective
+from experiments.sweeps.engines import InProcess
+from experiments.sweeps.search import Search, Settings, objective, settings_of
+from experiments.sweeps.space import Parameter, Space, space_of
 
 optuna = pytest.importorskip("optuna")
 RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
@@ -75,7 +72,7 @@ def test_notation_of_a_parameter(loader, line, distribution, values):
         assert parameter.value(chosen) == value
         assert type(parameter.value(chosen)) is type(value)
     key = line.partition("=")[0]
-    last = parameter.extremes()[-1]
+    last = parameter.extremes[-1]
     assert list(space.corners())[-1] == ["budget=50", f"{key}={last}"]
 
 
@@ -350,8 +347,8 @@ def test_measured_times_are_not_repeatable(monkeypatch, tmp_path):
 
 
 def test_sampler_that_is_left_to_itself_is_seeded():
-    space = [Interval("x", 0.0, 1.0)]
-    first = [Study(Settings(seed=seed), space).ask()[1]["x"] for seed in (0, 1, 0)]
+    space = Space((), (Parameter("x", low=0.0, high=1.0),), {})
+    first = [next(iter(Search(Settings(seed=seed), space, "")._ask(1))) for seed in (0, 1, 0)]
     assert first[0] == first[2] != first[1]
 
 

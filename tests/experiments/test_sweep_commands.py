@@ -24,7 +24,7 @@ def test_sweeps_of_validations_lose_only_what_fails(tmp_path):
     models = "model=a.nc,damaged.nc,missing.nc,b.nc"
     said = sweep(tmp_path / "sweep", models, *given, command="validate")
     assert said.code == 1
-    assert "4 jobs: 2 done, 2 failed" in said.out, said
+    assert "4 jobs: 2 done, 2 failed" in said.out, said.err
     assert done(tmp_path / "sweep") == {0, 3}
     assert "damaged.nc" in outcome(tmp_path / "sweep", 1)["error"]
     assert "missing.nc" in outcome(tmp_path / "sweep", 2)["error"]

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from running import CONF
 
-from experiments.sweep.composition import Composer, plain
+from experiments.sweeps.keys import Composer, resolve
 
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
 #: values, lists, texts with quotes, dicts, null, added and deleted keys, packages, options that bring more options
@@ -84,7 +84,7 @@ def resolved(loader, master, overrides):
     found = []
     for compose in (loader.load_sweep_config, lambda master, lines: Composer(loader, master).compose(lines)):
         try:
-            found.append(plain(compose(master, overrides)))
+            found.append(resolve(compose(master, overrides)))
         except REFUSALS as error:
             found.append(type(error))
     return found

@@ -11,15 +11,15 @@ import pytest
 from numba import config
 from sweep_jobs import attempts, driver, job
 
-from experiments.sweep.execution import DIED_TWICE, execute, hydra_config
-from experiments.sweep.guard import TRACE
-from experiments.sweep.outcome import damage, forget, kept
+from experiments.sweeps.limits import TRACE
+from experiments.sweeps.store import damage, forget, read_outcome
+from experiments.sweeps.task import DIED_TWICE, execute, hydra_config
 
 processes = pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end the same without the compiler")
 EXECUTE = """
 import sys
 import sweep_jobs
-from experiments.sweep.execution import execute
+from experiments.sweeps.task import execute
 
 limits = {"time_limit": float(sys.argv[3])} if sys.argv[3] != "0" else {}
 limits |= {"memory_limit": int(sys.argv[4])} if sys.argv[4] != "0" else {}
@@ -39,14 +39,14 @@ def executed(folder, function, time_limit=0, memory_limit=0):
     """Exit code of a process that executes a job, and what it has stored."""
     process = driver(EXECUTE, folder, function, time_limit, memory_limit)
     code = process.wait(timeout=120)
-    return code, kept(folder / "0")
+    return code, read_outcome(folder / "0")
 
 
 def test_what_a_job_returns_is_stored_with_the_digests_of_its_files(tmp_path):
     one = job(tmp_path, 7, "written")
     outcome = execute(one)
     assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (7, True, 7.0, True)
-    content = kept(Path(one.folder))
+    content = read_outcome(Path(one.folder))
     assert (content["status"], content["identity"], content["value"]) == ("done", "identity-7", 7.0)
     assert list(content["files"]) == ["result.txt"]
     assert damage(content, Path(one.folder)) == ""
@@ -63,7 +63,7 @@ def test_a_value_that_is_no_number_leaves_json_that_every_reader_takes(tmp_path)
 
 def test_what_a_job_raises_is_stored_with_traceback_and_configuration(tmp_path):
     outcome = execute(job(tmp_path, 0, "raising"))
-    content = kept(tmp_path / "0")
+    content = read_outcome(tmp_path / "0")
     assert (outcome.done, content["status"]) == (False, "failed")
     assert outcome.error == content["error"] == "ValueError: job 0 cannot work"
     assert "in raising" in content["traceback"]

@@ -25,7 +25,7 @@ from sweep_command import (
     wait_for,
 )
 
-from experiments.sweep.interruption import interruptible
+from experiments.interrupt import interruptible
 
 if PLAIN:
     pytest.skip("processes end alike without the compiler", allow_module_level=True)
@@ -100,7 +100,7 @@ def check_whole(folder, undisturbed, environment):
 
 def killed_and_resumed(folder, undisturbed, n_kills, seed, *launcher):
     """Kill the main process of a sweep again and again, at random moments."""
-    random_, hits, kept = random.Random(seed), 0, set()
+    random_, hits, read_outcome = random.Random(seed), 0, set()
     for _ in range(n_kills):
         own = marked()
         process = started(folder, *JOBS, *launcher, env=own)
@@ -114,8 +114,8 @@ def killed_and_resumed(folder, undisturbed, n_kills, seed, *launcher):
         said = ended(process)
         assert "Traceback" not in said.err
         assert wait_for(lambda own=own: not living(own[MARK])), "processes outlive their sweep"
-        assert kept <= done(folder), "a finished job was lost"
-        kept = done(folder)
+        assert read_outcome <= done(folder), "a finished job was lost"
+        read_outcome = done(folder)
     assert hits >= 0.7 * n_kills, "too many kills came after the last job: the test did too little"
     check_whole(folder, undisturbed, marked())
 

@@ -12,8 +12,8 @@ from running import PLAIN
 from sweep_command import QUICK, ended, manifest, outcome, results, started, sweep, wait_for
 
 from experiments.launch import sweep_name
-from experiments.sweep.identity import identity_of
-from experiments.sweep.manifest import Manifest, read_manifest
+from experiments.sweeps.identity import identity_of
+from experiments.sweeps.store import Manifest, read_manifest
 
 if PLAIN:
     pytest.skip("sweeps are told apart alike without the compiler", allow_module_level=True)
@@ -255,7 +255,7 @@ def test_how_a_job_is_run_makes_no_other_job(change):
 
 def test_the_code_makes_another_job(monkeypatch):
     before = identity_of("a:b", SETTINGS)
-    monkeypatch.setattr("experiments.code_version._own_digest", lambda: "other")
+    monkeypatch.setattr("experiments.sweeps.identity._own_digest", lambda: "other")
     assert identity_of("a:b", SETTINGS) != before
 
 

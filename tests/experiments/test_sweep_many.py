@@ -98,7 +98,7 @@ def test_two_thousand_jobs(command):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_jobs(command):
-    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
+    """Beside the plan of a job, some kilobytes, nothing of it is read_outcome."""
     used = {}
     for n in (100, 600):
         process = run(command, f"number=range(0,{n})", "refused=[]", f"hydra.sweep.dir=sweep{n}")

@@ -31,7 +31,7 @@ from sweep_command import (
 )
 from validating import csv_file
 
-from experiments.sweep.outcome import forget
+from experiments.sweeps.store import forget
 
 if PLAIN:
     pytest.skip("trouble ends alike without the compiler", allow_module_level=True)
@@ -243,10 +243,10 @@ def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
     assert half_written(tmp_path / "after1") == []
     for path in (tmp_path / "after1").rglob("*.json"):
         json.loads(path.read_text())
-    kept = {number: outcome(tmp_path / "after1", number) for number in done(tmp_path / "after1")}
+    read_outcome = {number: outcome(tmp_path / "after1", number) for number in done(tmp_path / "after1")}
     assert (tmp_path / "code2").read_text() == "0\n", (tmp_path / "err2").read_text()
     assert f"{n_done} finished already, {N - n_done} to run" in (tmp_path / "out2").read_text()
-    assert kept == {number: outcome(tmp_path / "after2", number) for number in kept}
+    assert read_outcome == {number: outcome(tmp_path / "after2", number) for number in read_outcome}
     assert results(tmp_path / "after2") == results(undisturbed)
     assert half_written(tmp_path / "after2") == []
 
