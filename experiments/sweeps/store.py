@@ -197,10 +197,10 @@ def fetch(identity: str, results: Path, folder: Path, changed: dict[str, Any]) -
         Number and overrides of the job in this sweep.
     """
     kept = results / identity
-    content = read_outcome(kept)
-    if content is None or content["identity"] != identity or content["status"] != "done":
+    if not kept.exists():
         return False
-    if damage(content, kept):
+    content = read_outcome(kept)
+    if content is None or content["identity"] != identity or content["status"] != "done" or damage(content, kept):
         shutil.rmtree(kept, ignore_errors=True)
         return False
     try:
@@ -402,10 +402,12 @@ def hold(folder: Path) -> Iterator[None]:
 def _lock(folder: Path) -> int:
     """Descriptor of the lock file of a folder, which no other process has locked."""
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # another sweep has left the folder as it was
+        except (FileNotFoundError, FileExistsError):  # another sweep has removed the folder that it had made
+            if folder.is_file():
+                raise
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

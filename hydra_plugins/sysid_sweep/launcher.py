@@ -102,8 +102,9 @@ def check_launcher(launcher: Launcher, config: DictConfig) -> None:
         In one line.
     """
     name = config.hydra.runtime.choices.get("hydra/launcher")
-    if name in NAMES and not isinstance(launcher, SweepLauncher):
-        theirs = f"{type(launcher).__module__}.{type(launcher).__qualname__}"
+    module = type(launcher).__module__
+    if name in NAMES and module != SweepLauncher.__module__:
+        theirs = f"{module}.{type(launcher).__qualname__}"
         ours = f"{SweepLauncher.__module__}.{name.title().replace('_', '')}Launcher"
         end_with_error(
             f"hydra/launcher={name} is {theirs} of another package, which neither resumes a sweep nor keeps its jobs "

@@ -40,13 +40,13 @@ class Said(NamedTuple):
     err: str
 
 
-def sweep(folder, *overrides, command="identify"):
-    """Run a sweep in this process, from the folder above its own."""
+def sweep(folder, *overrides, command="identify", cwd=None):
+    """Run a sweep in this process, from the folder above its own; without a folder in that of its name."""
     out, err = io.StringIO(), io.StringIO()
-    arguments = [f"sysid-{command}", "-m", *overrides, f"hydra.sweep.dir={folder}"]
+    arguments = [f"sysid-{command}", "-m", *overrides, *([f"hydra.sweep.dir={folder}"] if folder else [])]
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
-        contextlib.chdir(Path(folder).parent),
+        contextlib.chdir(cwd or Path(folder).parent),
         mock.patch.object(sys, "argv", arguments),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

@@ -222,6 +222,13 @@ def alive(process):
     return False
 
 
+def hears_ctrl_c(process):
+    """Whether Ctrl-C is not blocked in a process."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    blocked = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
+    return not int(blocked, 16) >> (signal.SIGINT - 1) & 1
+
+
 @contextlib.contextmanager
 def driven(script, *arguments, **options):
     """A script in a process of its own, which ends with the block even if a test fails in it."""

@@ -128,19 +128,6 @@ def test_random_overrides_are_what_hydra_composes(number, loader):
     assert composed >= 4
 
 
-def test_one_composer_gives_each_job_its_own_configuration(loader):
-    """Jobs share what was composed, and must not see each other's values."""
-    master = master_of(loader)
-    composer = Composer(loader, master)
-    first = composer.compose(["seed=1", "+system.own=1", "excited=[a]"])
-    second = composer.compose(["budget=3"])
-    again = composer.compose(["seed=1", "+system.own=1", "excited=[a]"])
-    assert OmegaConf.to_container(second) == OmegaConf.to_container(loader.load_sweep_config(master, ["budget=3"]))
-    assert OmegaConf.to_container(first) == OmegaConf.to_container(again)
-    first.system.dt = 77
-    assert composer.compose(["budget=3"]).system.dt == second.system.dt != 77
-
-
 def test_what_is_named_several_ways_is_looked_up_in_the_job_and_not_in_the_sweep(loader):
     composer = Composer(loader, master_of(loader))
     found = composer.job(["seed=5", "budget=${seed}", "weather_input=${hydra:job.num}"], 7)
