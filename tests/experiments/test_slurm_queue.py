@@ -15,7 +15,7 @@ import pytest
 import yaml
 from fake_slurm import __file__ as FAKE
 from numba import config as numba_config
-from sweep_jobs import alive, attempts, descendants, driven, job, jobs, wait_until
+from sweep_jobs import attempts, descendants, driven, job, jobs, wait_until
 
 from experiments.sweeps import slurm_engine as submissions
 from experiments.sweeps.engines import EngineStopped
@@ -180,13 +180,6 @@ def test_refused_tasks_wait_for_those_that_are_there(tmp_path):
     assert place.sent == [[[0], [1]], [[2], [3]]]
 
 
-def test_tasks_that_are_refused_when_none_is_there_stop_the_sweep(tmp_path):
-    place = Imagined(tmp_path / ".slurm")
-    place.closed = True
-    with pytest.raises(EngineStopped, match=r"could not be submitted: sbatch: error: too many$"):
-        outcomes_of(place, jobs(tmp_path, ["number"]))
-
-
 def test_a_queue_that_stays_silent_stops_the_sweep_and_leaves_its_tasks(tmp_path, monkeypatch):
     place = Imagined(tmp_path / ".slurm")
     place.silent = True
@@ -227,14 +220,6 @@ def test_tasks_of_other_jobs_are_cancelled(tmp_path):
     assert place.cancelled == [["1", "unknown"]]
     assert place.sent[1:] == [[[1]]]
     assert sorted(found) == [0, 1, 2]
-
-
-def test_a_task_with_one_job_that_has_changed_is_cancelled(tmp_path):
-    todo = jobs(tmp_path, ["number"] * 2)
-    place = left(tmp_path, todo, jobs_per_task=2)
-    outcomes_of(place, [todo[0], replace(todo[1], identity="new")], jobs_per_task=2)
-    assert place.cancelled == [["0"]]
-    assert place.sent[1:] == [[[0, 1]]]
 
 
 def test_what_a_task_has_stored_meanwhile_counts_if_it_is_what_was_asked_for(tmp_path):
@@ -299,12 +284,6 @@ def test_without_slurm_one_line_says_where_to_start(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineStopped, match="needs Slurm's sbatch, srun, squeue, scancel, not found on PATH"):
         next(SlurmQueue(tmp_path).run([job(tmp_path, 0, "number")]))
-
-
-def test_nothing_to_do_needs_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(SlurmQueue(tmp_path).run([])) == []
-    assert not list(tmp_path.iterdir())
 
 
 # --- Slurm's commands
@@ -385,16 +364,6 @@ def test_the_script_asks_for_what_was_set(slurm, tmp_path):
     assert sys.executable in lines[command]
 
 
-def test_without_limits_those_of_the_partition_hold(slurm, tmp_path):
-    options = submitted(slurm, tmp_path / "sweep", additional_parameters={"requeue": True})[3]
-    assert not {"time", "mem", "partition", "account", "qos", "constraint"} & set(options)
-
-
-def test_time_of_a_task_is_that_of_all_its_jobs(slurm, tmp_path):
-    options = submitted(slurm, tmp_path / "sweep", time_limit="10min", jobs_per_task=6)[3]
-    assert 60 < int(options["time"]) <= 64
-
-
 def test_tasks_are_seen_and_cancelled_by_the_name_of_the_sweep(slurm, tmp_path):
     place, names, _, _ = submitted(slurm, tmp_path / "sweep")
     other = SlurmQueue(tmp_path / "another").submission()
@@ -407,19 +376,6 @@ def test_tasks_are_seen_and_cancelled_by_the_name_of_the_sweep(slurm, tmp_path):
     place.cancel(None)
     assert place.there(()) == {}
     assert place.fate("100_1") == "Slurm says CANCELLED by 0"
-
-
-def test_another_array_comes_when_the_last_tasks_of_one_run(slurm, tmp_path):
-    place = SlurmQueue(tmp_path).submission()
-    assert place.room(0, 8, 1000) == 1000
-    assert place.room(2, 8, 1000) == 1000
-    assert place.room(3, 8, 1000) == 0
-    assert place.room(1, 1, 1000) == 0
-
-
-def test_a_controller_that_does_not_answer_is_not_taken_for_an_empty_queue(slurm, tmp_path):
-    (slurm / "silent").touch()
-    assert SlurmQueue(tmp_path).submission().there(()) is None
 
 
 def test_what_sbatch_says_is_told_in_one_line(slurm, tmp_path, capfd):
@@ -499,20 +455,6 @@ folder = Path(sys.argv[1])
 for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.argv[2], seconds=2) for n in range(2)]):
     print(outcome.number, flush=True)
 """
-
-
-@processes
-def test_ctrl_c_ends_local_tasks_quietly(tmp_path):
-    with driven(DRIVER, tmp_path, "sleeping", stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert wait_until(lambda: attempts(job(tmp_path, 0, "sleeping")))
-        children = descendants(process.pid)
-        os.killpg(process.pid, signal.SIGINT)
-        errors = process.communicate(timeout=30)[1]
-    assert errors.count("Traceback") == 1  # that of the driver, which does not catch it
-    assert errors.rstrip().endswith("KeyboardInterrupt")
-    assert len(children) >= 2
-    assert not [child for child in children if alive(child)]
-    assert not (tmp_path / ".slurm").exists()
 
 
 @processes

@@ -128,15 +128,6 @@ def test_random_overrides_are_what_hydra_composes(number, loader):
     assert composed >= 4
 
 
-def test_what_is_named_several_ways_is_looked_up_in_the_job_and_not_in_the_sweep(loader):
-    composer = Composer(loader, master_of(loader))
-    found = composer.job(["seed=5", "budget=${seed}", "weather_input=${hydra:job.num}"], 7)
-    assert found.configuration["budget"] == 5
-    assert found.configuration["weather_input"] == 7
-    assert found.numbered
-    assert not composer.job(["seed=5", "budget=${seed}"], 7).numbered
-
-
 def test_a_job_may_ask_for_its_folder(loader, tmp_path):
     composer = Composer(loader, master_of(loader, f"hydra.sweep.dir={tmp_path}/sweep"))
     found = composer.job(["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12).configuration

@@ -106,6 +106,19 @@ def test_a_job_beyond_its_limit_ends_alone(limit, told, tmp_path):
     assert done(tmp_path / "sweep") == {1}
 
 
+def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path):
+    pytest.importorskip("dask_jobqueue")
+    cluster = (
+        "{_target_: dask_jobqueue.SLURMCluster, cores: 1, processes: 1, memory: 500MB, interface: lo, "
+        f"local_directory: {tmp_path}, log_directory: {tmp_path}, scheduler_options: {{dashboard: false}}}}"
+    )
+    lines = (*JOBS, "hydra/launcher=dask", "hydra.launcher.workers=2", f"hydra.launcher.cluster={cluster}")
+    said = ended(started(tmp_path / "sweep", *lines), 300)
+    assert said.code == 0, said
+    assert done(tmp_path / "sweep") == set(range(N))
+    assert wait_for(lambda: queue() == [])
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(number, tmp_path):
     folder, own = tmp_path / "sweep", marked()
