@@ -160,7 +160,7 @@ class Session:
             if numbered and number:
                 configuration = self.composer.job(overrides, number).configuration
                 files = file_digests(configuration)
-            elif not numbered and configuration.get("output") is None and configuration.get("cache"):
+            elif not numbered and configuration.get("output") is None and isinstance(configuration.get("cache"), str):
                 self.stores[number] = Path(configuration["cache"], RESULTS).absolute()
             _place(configuration["hydra"], number)
             if configuration.get("outputs", "full") != "full":  # the one file of the job says its configuration

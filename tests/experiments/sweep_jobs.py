@@ -175,13 +175,6 @@ def killing_once(config):
     return float(config.number)
 
 
-def talking(config):
-    """Write to the terminal."""
-    print("words of a job")
-    print("errors of a job", file=sys.stderr)
-    return 0.0
-
-
 def folder_of_job():
     from hydra.core.hydra_config import HydraConfig
 

@@ -335,6 +335,7 @@ RUNS = {
     "building": SHORT,
     "noise": ("system=van_der_pol", "noise.std=0.02", *FEW),
     "band-limited": ("system=bouc_wen", "interpolation=band_limited", *FEW),
+    "tanks that run over": ("system=cascaded_tanks", "operating_point.offset=6", *FEW),
     "adaptive": ("training=adaptive", *SHORT, "training.interval=10", "training.significance=0.2"),
 }
 
@@ -459,32 +460,3 @@ def test_a_record_shares_its_training_and_has_no_trajectory(tmp_path):
     assert (miss[2]["cache"], hit[2]["cache"]) == ({"start": {"misses": 1}}, {"start": {"hits": 1}})
     config = configured(*SHORT)
     assert type(prepare(config, source_of(config)).settings.training) is MaximumAPosteriori
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [RUNS["noise"], ("system=cascaded_tanks", "duration=100samples", "operating_point.offset=6")],
-    ids=["noise", "tanks that run over"],
-)
-def test_replayed_samples_are_the_live_ones(overrides, tmp_path):
-    config = configured(*overrides)
-    sources = [source_of(config), *(source_of(config, Cache(tmp_path)) for _ in range(2))]
-    assert [source.n_seen for source in sources] == [0, 0, 0]
-    delivered = [list(next(source.segments()).samples) for source in sources]
-    live, *replayed = (
-        [np.concatenate([np.atleast_2d(getattr(sample, name)) for sample in samples]) for name in ("output", "input")]
-        for samples in delivered
-    )
-    for blocks in replayed:
-        assert [block.tobytes() for block in blocks] == [block.tobytes() for block in live]
-    assert len({source.n_seen for source in sources}) == 1
-    part, *others = (source.simulation.record() for source in sources)
-    for record in others:
-        for name in ("time", "input", "state", "output", "noise_free_output", "noise"):
-            ours, theirs = getattr(record, name), getattr(part, name)
-            assert (ours.shape, ours.dtype, ours.tobytes()) == (theirs.shape, theirs.dtype, theirs.tobytes())
-        assert (record.n_clipped, record.seed, record.interpolation) == (part.n_clipped, part.seed, part.interpolation)
-        assert record.to_dataset().identical(part.to_dataset())
-    assert (part.n_clipped > 0) == ("system=cascaded_tanks" in overrides)
-    left = [sum(len(np.atleast_2d(sample.output)) for sample in source.finish()) for source in sources]
-    assert len({n + source.n_identified for n, source in zip(left, sources, strict=True)}) == 1

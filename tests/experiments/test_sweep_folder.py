@@ -199,6 +199,7 @@ def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
     made_by = {"identity": "one", "overrides": []}
     store.write_outcome(store.Outcome(0, False, error="no"), job, made_by, "{}")
     store.share("one", job, results)
+    assert not results.exists()
     assert not store.fetch("one", results, tmp_path / "1", {"number": 1})
     (job / "more").mkdir()
     (job / "more" / "a.txt").write_text("1")
