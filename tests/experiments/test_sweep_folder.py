@@ -20,7 +20,9 @@ from validating import QUICK as QUICK_VALIDATION
 from validating import csv_file, saved
 
 from experiments.launch import sweep_name
-from experiments.sweeps import store
+from experiments.sweeps import engines, store
+from experiments.sweeps import sweep as sweep_module
+from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest, read_manifest
 
 if PLAIN:
@@ -179,6 +181,8 @@ def test_another_sweep_with_common_jobs_computes_nothing_twice(tmp_path):
     assert results(second)["3"] == results(first)["0"]
     assert numbers(sweep(second, *QUICK, "seed=0,3,2,1")) == (4, 4, 0)
     assert numbers(sweep(tmp_path / "third", *QUICK, "seed=1", "cache=null")) == (1, 0, 1)
+    for name in ("numbered", "again"):  # what a job may call by its number is its own
+        assert numbers(sweep(tmp_path / name, *QUICK, "seed=1,2", "weather_input='a${hydra:job.num}'")) == (2, 0, 2)
 
 
 def test_a_damaged_result_is_not_shared_and_replaced(tmp_path):
@@ -214,6 +218,23 @@ def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
     assert (tmp_path / "1" / "more" / "a.txt").read_text() == "1"
     assert not list(results.glob(".*"))
     assert store.count_attempts(tmp_path / "1") == 0
+
+
+class Forgetful(InProcess):
+    """An engine on a machine that sees another folder."""
+
+    def run(self, jobs):
+        for ended_one in super().run(jobs):
+            (self.folder / str(ended_one.number) / "outcome.json").unlink()
+            yield ended_one
+
+
+def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(engines, "InProcess", Forgetful)
+    said = sweep(tmp_path / "sweep", *QUICK, "seed=1,2")
+    assert said.code == 1
+    assert said.err.count("all machines need to see the folder of the sweep") == 2
 
 
 # --- other commands
