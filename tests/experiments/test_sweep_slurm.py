@@ -12,10 +12,11 @@ import pytest
 from running import PLAIN
 from sweep_command import QUICK, at_work, check_whole, done, ended, living, marked, outcome, started, wait_for
 
+answers = shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(PLAIN, reason="tasks end alike without the compiler"),
-    pytest.mark.skipif(shutil.which("sbatch") is None, reason="there is no Slurm here (no sbatch on PATH)"),
+    pytest.mark.skipif(not answers, reason="there is no Slurm here (sbatch on PATH, and sinfo answers)"),
 ]
 N = 6
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
