@@ -14,10 +14,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
-from experiments.cache.cache import Cache, cache_of, counts_of
-from experiments.cache.key import learning_code
-from experiments.cache.replay import replayed_source
-from experiments.cache.trained import CachedTraining
 from experiments.interrupt import deferred_interrupt
 from experiments.job_file import Outputs, attributes_of, is_multirun, outputs_of
 from experiments.launch import Stopped
@@ -26,6 +22,8 @@ from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
 from experiments.summary import summarise, tell
+from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_source, counts_of
+from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test
 from experiments.validation.report import write as write_report
 from sysid import Identification, JointModel, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
@@ -216,7 +214,7 @@ def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
     """Source of the samples: the configured records, or without any the simulation, which a cache may know."""
     if "_target_" in config.data:
         return recorded_source(config)
-    return live_source(config) if cache is None else replayed_source(config, cache)
+    return live_source(config) if cache is None else cached_source(config, cache)
 
 
 def check_values(config: DictConfig) -> None:
@@ -233,7 +231,7 @@ def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> I
     """Instantiate what learns; a cache may know what the training finds."""
     training = build(config, "training")
     settings = Settings(
-        training=training if cache is None else CachedTraining(training, cache, learning_code(config)),
+        training=training if cache is None else CachedTraining(training, cache, code_digest(config)),
         mean=build(config, "mean"),
         insertion=build(config, "insertion"),
         acceptance=build(config, "acceptance"),

@@ -1,15 +1,32 @@
-"""Ctrl-C while files are written: finish them first."""
+"""Ctrl-C and SIGTERM: while files are written they wait, and a sweep ends by both the same way."""
 
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def end_quietly() -> None:
+    """Have a command that is interrupted while it starts or ends say so in one line, with exit code 130."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            return before(kind, error, trace)
+        print("Interrupted", file=sys.stderr)
+        raise SystemExit(130)
+
+    sys.excepthook = hook
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[None]:
-    """Hold back Ctrl-C until the block is done, then raise KeyboardInterrupt."""
+    """Hold back Ctrl-C, and SIGTERM where it is handled, until the block is done; then handle it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -18,10 +35,48 @@ def deferred_interrupt() -> Iterator[None]:
     def remember(number: int, frame: FrameType | None) -> None:
         arrived.append(number)
 
-    before = signal.signal(signal.SIGINT, remember)
+    handlers = {one: signal.getsignal(one) for one in SIGNALS}
+    before = {one: signal.signal(one, remember) for one, handler in handlers.items() if callable(handler)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if arrived:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        if arrived:  # also after an error, which it may have caused
+            handle: Any = before[signal.Signals(arrived[0])]
+            handle(arrived[0], None)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Raise KeyboardInterrupt at either signal; what is yielded raises it again, if it was lost.
+
+    Python cannot raise anything inside a finaliser or a callback of the interpreter: it prints the exception there and
+    goes on. A signal that the process ignores, as background jobs of a shell ignore Ctrl-C, is still ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    arrived: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
         raise KeyboardInterrupt
+
+    def check() -> None:
+        if arrived:
+            raise KeyboardInterrupt
+
+    def unraisable(event: Any) -> None:
+        if not (arrived and issubclass(event.exc_type, KeyboardInterrupt)):
+            hook(event)
+
+    numbers = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    before, hook = {one: signal.signal(one, interrupt) for one in numbers}, sys.unraisablehook
+    sys.unraisablehook = unraisable
+    try:
+        yield check
+    finally:
+        sys.unraisablehook = hook
+        for one, handler in before.items():
+            signal.signal(one, handler)

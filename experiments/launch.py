@@ -22,7 +22,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.mistake import is_mistake
-from experiments.sweep.keys import check_added, explain
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 log = logging.getLogger(__name__)
@@ -59,6 +58,8 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
+    from experiments.sweeps.keys import explain
+
     try:
         parsed = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
         overrides = [one for one in parsed if not one.key_or_group.startswith("hydra")]
@@ -92,6 +93,8 @@ def launch(module: str, config: DictConfig) -> float | None:
     try:
         check_keys(config, str(hydra.job.config_name))
         if single and (added := [text for text in hydra.overrides.task if text.startswith("+")]):
+            from experiments.sweeps.keys import check_added
+
             check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, Path(hydra.runtime.output_dir))
     except Stopped as stop:
@@ -129,7 +132,7 @@ def sweep_name(command: str, overrides: Sequence[str]) -> str:
     overrides : sequence of str
         Of the command line, those of Hydra left out; their order does not count, the version of the code does.
     """
-    from experiments.code_version import code_digest
+    from experiments.sweeps.identity import code_digest
 
     lines = [str(line) for line in _as_written(overrides)]
     named = [line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))]

@@ -33,12 +33,12 @@ EXTRAS = {
     "sklearn": "sysid/estimators/",
     "nonlinear_benchmarks": "sysid/data/",
     "xlrd": "sysid/data/",
-    "joblib": "experiments/sweep/engines/",
-    "dask": "experiments/sweep/engines/",
-    "distributed": "experiments/sweep/engines/",
-    "dask_jobqueue": "experiments/sweep/engines/",
-    "submitit": "experiments/sweep/engines/",
-    "optuna": "experiments/sweep/search",
+    "joblib": "experiments/sweeps/",
+    "dask": "experiments/sweeps/",
+    "distributed": "experiments/sweeps/",
+    "dask_jobqueue": "experiments/sweeps/",
+    "submitit": "experiments/sweeps/",
+    "optuna": "experiments/sweeps/",
 }
 LIBRARIES = {"numpy", "scipy", "xarray", "pandas", "numba", "netCDF4", "lazy_loader"}
 APPLICATION = {"hydra", "omegaconf", "matplotlib", "tqdm", "yaml", "filelock", "threadpoolctl", "tabulate"}

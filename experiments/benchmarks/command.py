@@ -22,8 +22,8 @@ from omegaconf import DictConfig
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, row, time_once, timed
 from experiments.identification import prepare, run, source_of, stream
 from experiments.launch import CONF
-from experiments.sweep.conduct import Sweep
-from experiments.sweep.engines.in_process import InProcess
+from experiments.sweeps.engines import InProcess
+from experiments.sweeps.sweep import Sweep
 from sysid import LagWindow
 
 ROUNDS = 3

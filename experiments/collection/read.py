@@ -13,10 +13,7 @@ import yaml
 from tqdm import tqdm
 
 from experiments.job_file import FILE, read_summary
-from experiments.sweep.manifest import NAME as MANIFEST
-from experiments.sweep.manifest import Entry, read_manifest
-from experiments.sweep.outcome import NAME as OUTCOME
-from experiments.sweep.outcome import damage, kept
+from experiments.sweeps.store import MANIFEST, OUTCOME, Entry, damage, read_manifest, read_outcome
 from sysid import StoreError, store
 
 STATUSES = ("missing", "done", "failed", "damaged", "partial")  # the place is the flag in the data set
@@ -164,7 +161,7 @@ def read_job(job: Entry, folder: Path) -> tuple[str, str, dict[str, Any], Mappin
     A job is done if its outcome says so, is that of the job in the manifest, and all its files have the size and the
     digest that the outcome states.
     """
-    outcome = kept(folder)
+    outcome = read_outcome(folder)
     if outcome is None and (folder / OUTCOME).exists():
         return "damaged", f"{OUTCOME} is damaged", {}, {}
     if outcome is None:

@@ -4,8 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -13,7 +12,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 if TYPE_CHECKING:
-    from experiments.sweep.conduct import Sweep
+    from experiments.sweeps.sweep import Sweep
 
 
 class SweepLauncher(Launcher):
@@ -28,75 +27,104 @@ class SweepLauncher(Launcher):
     engine: ClassVar[str] = ""  # dotted name of its class
 
     def __init__(self, **settings: Any) -> None:
-        self._settings = {
-            name: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-            for name, value in settings.items()
-        }
+        self._settings = plain(settings)
         self.swept: Sequence[str] = ()  # keys that the sweeper sweeps
         self.failed = False  # whether a job of the last launch has
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Take what Hydra knows."""
         self._context, self._task, self._config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run jobs; those that fail come back as failed."""
         sweep = self.sweep()
-        with told():
+        with in_one_line():
             outcomes = sweep.conduct(job_overrides)
         self.failed = not all(outcome.done for outcome in outcomes)
-        return [
-            _returned(overrides, outcome, sweep.folder)
-            for overrides, outcome in zip(job_overrides, outcomes, strict=True)
-        ]
+        returned = []
+        for overrides, outcome in zip(job_overrides, outcomes, strict=True):
+            one = JobReturn(overrides=overrides, working_dir=str(sweep.folder / str(outcome.number)))
+            one.status = JobStatus.COMPLETED if outcome.done else JobStatus.FAILED
+            one.return_value = outcome.value if outcome.done else RuntimeError(outcome.error)
+            returned.append(one)
+        return returned
 
     def sweep(self) -> "Sweep":
         """What is to be run, and where."""
-        from experiments.sweep.conduct import Sweep
+        with in_one_line():
+            from experiments.sweeps.sweep import Sweep
 
-        return Sweep(self._context.config_loader, self._config, self._name(), self._engine, self.swept)
+            module = self._task.__module__
+            if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
+                module = spec.name  # where a worker finds the function of the command
+            task = f"{module}:{self._task.__qualname__}"
+            file, _, name = self.engine.rpartition(".")
 
-    def _engine(self, folder: Path) -> Any:
-        module, _, name = self.engine.rpartition(".")
-        return getattr(importlib.import_module(module), name)(folder, **self._settings)
+            def engine(folder: Any) -> Any:
+                return getattr(importlib.import_module(file), name)(folder, **self._settings)
 
-    def _name(self) -> str:
-        """Where a worker finds the function of the command."""
-        module = self._task.__module__
-        if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
-            module = spec.name
-        return f"{module}:{self._task.__qualname__}"
+            return Sweep(self._context.config_loader, self._config, task, engine, self.swept)
 
 
 class InProcessLauncher(SweepLauncher):
     """One job after the other, in this process."""
 
-    engine = "experiments.sweep.engines.in_process.InProcess"
+    engine = "experiments.sweeps.engines.InProcess"
 
 
 class JoblibLauncher(SweepLauncher):
     """Processes of this machine."""
 
-    engine = "experiments.sweep.engines.joblib_pool.JoblibPool"
+    engine = "experiments.sweeps.engines.JoblibPool"
 
 
 class DaskLauncher(SweepLauncher):
     """A Dask cluster: one that is started, or one that runs."""
 
-    engine = "experiments.sweep.engines.dask_cluster.DaskCluster"
+    engine = "experiments.sweeps.dask_engine.DaskCluster"
 
 
 class SlurmLauncher(SweepLauncher):
     """Slurm, through submitit."""
 
-    engine = "experiments.sweep.engines.slurm_queue.SlurmQueue"
+    engine = "experiments.sweeps.slurm_engine.SlurmQueue"
+
+
+#: names under which these launchers are chosen; the plugin of another package may take one of them
+NAMES = ("in_process", "joblib", "dask", "slurm")
+
+
+def check_launcher(launcher: Launcher, config: DictConfig) -> None:
+    """Refuse the launcher of another package that was taken for one of ours.
+
+    Raises
+    ------
+    SystemExit
+        In one line.
+    """
+    name = config.hydra.runtime.choices.get("hydra/launcher")
+    module = type(launcher).__module__
+    if name in NAMES and module != SweepLauncher.__module__:
+        theirs = f"{module}.{type(launcher).__qualname__}"
+        ours = f"{SweepLauncher.__module__}.{name.title().replace('_', '')}Launcher"
+        end_with_error(
+            f"hydra/launcher={name} is {theirs} of another package, which neither resumes a sweep nor keeps its jobs "
+            f"apart: uninstall that package, or give hydra.launcher._target_={ours}"
+        )
+
+
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without objects of OmegaConf."""
+    return {
+        name: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for name, value in settings.items()
+    }
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def in_one_line() -> Iterator[None]:
     """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
     from experiments.mistake import is_mistake
-    from experiments.sweep.conduct import Ended
+    from experiments.sweeps.sweep import Ended
 
     try:
         yield
@@ -105,12 +133,10 @@ def told() -> Iterator[None]:
     except Exception as error:
         if not (is_mistake(error) or isinstance(error, ImportError)):
             raise
-        print(f"Error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        end_with_error(str(error))
 
 
-def _returned(overrides: Sequence[str], outcome: Any, folder: Path) -> JobReturn:
-    returned = JobReturn(overrides=overrides, working_dir=str(folder / str(outcome.number)))
-    returned.status = JobStatus.COMPLETED if outcome.done else JobStatus.FAILED
-    returned.return_value = outcome.value if outcome.done else RuntimeError(outcome.error)
-    return returned
+def end_with_error(message: str) -> NoReturn:
+    """End the command with exit code 1."""
+    print(f"Error: {message}", file=sys.stderr)
+    raise SystemExit(1) from None

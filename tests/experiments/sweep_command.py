@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
 import netCDF4
+import psutil
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -23,6 +25,7 @@ from experiments.collection.run import run
 
 ROOT = Path(__file__).parents[2]
 
+MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
 #: jobs of a tenth of a second
 QUICK = (
     *("system=van_der_pol", "duration=120samples", "budget=8", "training=fixed", "training.n_initial=10"),
@@ -40,13 +43,13 @@ class Said(NamedTuple):
     err: str
 
 
-def sweep(folder, *overrides, command="identify"):
-    """Run a sweep in this process, from the folder above its own."""
+def sweep(folder, *overrides, command="identify", cwd=None):
+    """Run a sweep in this process, from the folder above its own; without a folder in that of its name."""
     out, err = io.StringIO(), io.StringIO()
-    arguments = [f"sysid-{command}", "-m", *overrides, f"hydra.sweep.dir={folder}"]
+    arguments = [f"sysid-{command}", "-m", *overrides, *([f"hydra.sweep.dir={folder}"] if folder else [])]
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
-        contextlib.chdir(Path(folder).parent),
+        contextlib.chdir(cwd or Path(folder).parent),
         mock.patch.object(sys, "argv", arguments),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
@@ -165,3 +168,41 @@ def _contents(group, path):
         yield f"{path}/{name}", (str(variable.dtype), values.shape, bits, facts)
     for name, inner in group.groups.items():
         yield from _contents(inner, f"{path}/{name}")
+
+
+def marked():
+    """Environment of a sweep whose processes can be found again."""
+    return environment() | {MARK: uuid.uuid4().hex}
+
+
+def living(own):
+    """Processes of the sweep with this environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == own[MARK] and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def at_work(folder):
+    """Processes that run a job now, by its number."""
+    found = {}
+    for path in folder.glob("*/attempts"):
+        if not (path.parent / "outcome.json").exists() and (lines := path.read_text().split()):
+            found[int(path.parent.name)] = int(lines[-1])
+    return found
+
+
+def check_whole(folder, n, jobs, *launcher, expected=None):
+    """The sweep can be resumed, and then it is as if nothing had happened."""
+    said = ended(started(folder, *jobs, *launcher), 400)
+    assert said.code == 0, said
+    assert "Traceback" not in said.out + said.err
+    assert done(folder) == set(range(n))
+    assert half_written(folder) == []
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".job")]
+    if expected is not None:
+        found = results(folder)
+        assert found.keys() == expected.keys()
+        assert not [number for number in found if found[number] != expected[number]]

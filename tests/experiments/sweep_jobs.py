@@ -20,7 +20,7 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.sweep.job import Job
+from experiments.sweeps.task import Job
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -175,13 +175,6 @@ def killing_once(config):
     return float(config.number)
 
 
-def talking(config):
-    """Write to the terminal."""
-    print("words of a job")
-    print("errors of a job", file=sys.stderr)
-    return 0.0
-
-
 def folder_of_job():
     from hydra.core.hydra_config import HydraConfig
 
@@ -220,6 +213,13 @@ def alive(process):
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def hears_ctrl_c(process):
+    """Whether Ctrl-C is not blocked in a process."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    blocked = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
+    return not int(blocked, 16) >> (signal.SIGINT - 1) & 1
 
 
 @contextlib.contextmanager

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 from numba import config
-from sweep_jobs import ROOT, alive, attempts, descendants, driver, job, jobs, wait_until
+from sweep_jobs import ROOT, alive, attempts, descendants, driver, hears_ctrl_c, job, jobs, wait_until
 
-from experiments.sweep.engine import EngineStopped, Limits
-from experiments.sweep.engines.dask_cluster import DaskCluster
-from experiments.sweep.execution import DIED_TWICE
+from experiments.sweeps.dask_engine import DaskCluster
+from experiments.sweeps.engines import EngineStopped
+from experiments.sweeps.task import DIED_TWICE
 
 pytest.importorskip("distributed")
 psutil = pytest.importorskip("psutil")
@@ -34,7 +34,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from sweep_jobs import jobs
-from experiments.sweep.engines.dask_cluster import DaskCluster
+from experiments.sweeps.dask_engine import DaskCluster
 
 if __name__ == "__main__":
     folder, functions = Path(sys.argv[1]), sys.argv[2:]
@@ -119,16 +119,6 @@ def test_a_job_over_its_time_limit_is_ended_and_not_tried_again(mixed):
 
 
 @processes
-@pytest.mark.slow
-def test_jobs_that_hang_in_python_are_ended_as_well(tmp_path):
-    todo = jobs(tmp_path, ["sleeping", "busy", "number", "sleeping", "number"], time_limit=TIME_LIMIT)
-    outcomes = run(DaskCluster(tmp_path, workers=2), todo)
-    assert [number for number in outcomes if outcomes[number].done] == [2, 4]
-    assert {outcomes[number].error for number in (0, 1, 3)} == {"time limit of 1 s exceeded"}
-    assert {attempts(one) for one in todo} == {1}
-
-
-@processes
 def test_a_job_over_its_memory_limit_is_ended_and_not_tried_again(mixed):
     one, outcome = mixed["by_name"]["greedy"]
     assert outcome.error.startswith("memory limit of 600 MB exceeded")
@@ -168,29 +158,22 @@ def test_a_generator_that_is_closed_ends_its_workers(tmp_path):
 
 
 @processes
-def test_ctrl_c_ends_everything_at_once_and_in_silence(tmp_path):
-    process = driver(
-        DRIVER, tmp_path, "number", "spinning", "spinning", stdout=-1, stderr=-1, text=True, start_new_session=True
-    )
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_workers_end_with_a_driver_that_is_interrupted_or_killed(tmp_path, number):
+    streams = {"stdout": -1, "stderr": -1, "text": True, "start_new_session": True}
+    process = driver(DRIVER, tmp_path, "number", "sleeping", "spinning", **streams)
     assert process.stdout.readline() == "0 True\n"
     assert wait_until(lambda: (tmp_path / "2" / ".spinning").exists(), seconds=60.0)
     below = descendants(process.pid)
     assert len(below) >= 2
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "")
-    assert wait_until(lambda: not any(map(alive, below)))
-
-
-@processes
-def test_workers_do_not_outlive_a_driver_that_is_killed(tmp_path):
-    process = driver(DRIVER, tmp_path, "number", "sleeping", "spinning", stdout=-1, stderr=-1, text=True)
-    assert process.stdout.readline() == "0 True\n"
-    assert wait_until(lambda: (tmp_path / "2" / ".spinning").exists(), seconds=60.0)
-    below = descendants(process.pid)
-    assert len(below) >= 2
-    process.kill()
-    process.communicate(timeout=60)
+    assert not any(map(hears_ctrl_c, workers_below(process.pid)))
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (130, "", "")
+    else:
+        process.kill()
+        process.communicate(timeout=60)
     assert wait_until(lambda: not any(map(alive, below)))
 
 
@@ -286,74 +269,20 @@ def test_a_cluster_class_is_named_on_the_command_line(tmp_path):
     assert said.code == 0, said
     assert "2 jobs: 2 done" in said.out
     missing = ended(
-        started(tmp_path / "other", *QUICK, "seed=0,1", *options, "hydra.launcher.cluster={_target_: distributed.None}")
+        started(tmp_path / "other", *QUICK, "seed=2,3", *options, "hydra.launcher.cluster={_target_: distributed.None}")
     )
     assert missing.code == 1
     assert "hydra.launcher.cluster" in missing.err
     assert "Traceback" not in missing.err
 
 
-SBATCH = """#!/bin/sh
-setsid sh "$1" > /dev/null 2>&1 < /dev/null &
-echo $! >> {folder}/submitted
-echo "Submitted batch job $!"
-"""
-SCANCEL = """#!/bin/sh
-for job in "$@"; do kill -TERM -- -$job; done
-"""
-
-
-@pytest.fixture
-def batch_system(tmp_path, monkeypatch):
-    """Commands of Slurm that start and end batch jobs on this machine; the numbers of the jobs that were started."""
-    (tmp_path / "bin").mkdir()
-    for name, text in (("sbatch", SBATCH.format(folder=tmp_path)), ("scancel", SCANCEL)):
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(Path(__file__).parent))))
-    submitted = tmp_path / "submitted"
-    yield lambda: [int(line) for line in submitted.read_text().split()] if submitted.exists() else []
-    for number in [int(line) for line in submitted.read_text().split()]:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(number, signal.SIGKILL)
-
-
-@processes
-@pytest.mark.slow
-def test_a_cluster_of_a_batch_system_runs_the_jobs_and_is_ended(batch_system, tmp_path):
-    """A job that kills its workers costs only itself there, too."""
-    pytest.importorskip("dask_jobqueue")
-    cluster = {"_target_": "dask_jobqueue.SLURMCluster", "cores": 1, "processes": 1, "memory": "1GB", "interface": "lo"}
-    cluster |= {"local_directory": str(tmp_path), "log_directory": str(tmp_path), "queue": "somewhere"}
-    cluster |= {"scheduler_options": {"dashboard": False}}
-    outcomes = run(DaskCluster(tmp_path, 2, None, cluster), jobs(tmp_path, ["number"] * 5 + ["killing", "number"]))
-    assert sorted(outcomes) == list(range(7))
-    assert [number for number, outcome in outcomes.items() if not outcome.done] == [5]
-    assert outcomes[5].error.startswith(DIED_TWICE)
-    assert len(batch_system()) >= 2
-    assert wait_until(lambda: not any(runs(number) for number in batch_system()))
-
-
-def runs(number):
-    """Whether a process of a batch job, which is a group of processes, still runs."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(number, 0)
-        return True
-    return False
-
-
 def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.sweep.engines.dask_cluster.CONNECTING", 0.2)
+    monkeypatch.setattr("experiments.sweeps.dask_engine.CONNECTING", 0.2)
     with pytest.raises(
         EngineStopped, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"
     ) as said:
         run(DaskCluster(tmp_path, address="tcp://127.0.0.1:9"), jobs(tmp_path, ["number"]))
     assert "\n" not in str(said.value)
-
-
-def test_no_jobs_need_no_cluster(tmp_path):
-    assert run(DaskCluster(tmp_path), []) == {}
 
 
 @pytest.mark.parametrize(
@@ -373,10 +302,6 @@ def test_no_jobs_need_no_cluster(tmp_path):
 def test_settings_that_cannot_be_are_refused(tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         DaskCluster(tmp_path, **settings)
-
-
-def test_limits_are_those_of_the_settings(tmp_path):
-    assert DaskCluster(tmp_path, time_limit="10min", memory_limit="2GB").limits == Limits(600.0, 2_000_000_000)
 
 
 def test_the_defaults_are_those_of_the_configuration():

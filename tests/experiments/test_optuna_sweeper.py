@@ -1,28 +1,21 @@
 """Searches: what they ask for, what they make of the results, that nothing is lost or asked twice, what they refuse."""
 
 import json
-import os
 import shlex
 import statistics
-import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import searching
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
-from running import PLAIN
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
-from experiments.sweep.engines.in_process import InProcess
-from experiments.sweep.search.parameter import Interval
-from experiments.sweep.search.settings import Settings, settings_of
-from experiments.sweep.search.space import space_of
-from experiments.sweep.search.study import Study
-from experiments.sweep.search.trial import objective
+from experiments.sweeps.engines import InProcess
+from experiments.sweeps.search import Settings, objective, settings_of
+from experiments.sweeps.space import space_of
 
 optuna = pytest.importorskip("optuna")
 RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
@@ -75,7 +68,7 @@ def test_notation_of_a_parameter(loader, line, distribution, values):
         assert parameter.value(chosen) == value
         assert type(parameter.value(chosen)) is type(value)
     key = line.partition("=")[0]
-    last = parameter.extremes()[-1]
+    last = parameter.extremes[-1]
     assert list(space.corners())[-1] == ["budget=50", f"{key}={last}"]
 
 
@@ -113,11 +106,6 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
 def test_refused_spaces(loader, line, told):
     with pytest.raises(ValueError, match=told):
         space_of([line], ["seed"], loader)
-
-
-def test_averaging_over_a_key_that_is_not_swept(loader):
-    with pytest.raises(ValueError, match=r"'noise\.seed' is not swept"):
-        space_of(["budget=1,2"], ["seed", "noise.seed"], loader)
 
 
 # --- settings
@@ -192,19 +180,14 @@ def test_finds_the_best_and_says_how_to_repeat_it(monkeypatch, tmp_path, capfd):
     assert not told.err
 
 
-def test_same_search_same_trials_another_seed_others(monkeypatch, tmp_path, undisturbed):
+def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(monkeypatch, tmp_path, undisturbed):
     again, other = tmp_path / "again", tmp_path / "other"
+    run = InProcess.run
+    monkeypatch.setattr(InProcess, "run", lambda self, jobs: run(self, list(reversed(jobs))))
     assert search(monkeypatch, again, *FIVE, n_trials=5) == 0
     assert files_of(again) == files_of(undisturbed)
     assert search(monkeypatch, other, *FIVE, "hydra.sweeper.seed=1", n_trials=5) == 0
     assert rows_of(other) != rows_of(undisturbed)
-
-
-def test_order_in_which_jobs_end_does_not_matter(monkeypatch, tmp_path, undisturbed):
-    run = InProcess.run
-    monkeypatch.setattr(InProcess, "run", lambda self, jobs: run(self, list(reversed(jobs))))
-    assert search(monkeypatch, tmp_path / "search", *FIVE, n_trials=5) == 0
-    assert files_of(tmp_path / "search") == files_of(undisturbed)
 
 
 @pytest.mark.parametrize("after", [1, 4])
@@ -218,27 +201,6 @@ def test_interrupted_search_goes_on(monkeypatch, tmp_path, undisturbed, capfd, a
     assert len(searching.runs) == 5 - (after - 1)
     assert files_of(folder) == files_of(undisturbed)
     assert f"5 jobs: 5 done ({after - 1} before)".replace(" (0 before)", "") in capfd.readouterr().out
-
-
-@pytest.mark.skipif(PLAIN, reason="a process is killed the same without the compiler")
-def test_killed_search_goes_on(monkeypatch, tmp_path, undisturbed):
-    folder = tmp_path / "search"
-    arguments = [f"hydra.sweep.dir={folder}", "hydra.sweeper.n_trials=5", *FIVE]
-    here = Path(searching.__file__).parent
-    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(here), str(here.parents[1])])
-    environment = os.environ | {"SEARCH_ENDS_AFTER": "4", "SEARCH_ENDS_BY": "kill", "PYTHONPATH": path}
-    killed = subprocess.run(
-        [sys.executable, "-m", "searching", "-m", *arguments],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=120,
-    )
-    assert killed.returncode == -searching.END["kill"]
-    assert len(rows_of(folder)) == 2
-    assert search(monkeypatch, folder, *FIVE, n_trials=5) == 0
-    assert len(searching.runs) == 2
-    assert files_of(folder) == files_of(undisturbed)
 
 
 def test_more_trials_go_further(monkeypatch, tmp_path):
@@ -280,12 +242,6 @@ def test_pareto_set_of_two_objectives(monkeypatch, tmp_path, capfd):
     assert f"{len(unbeaten)}, none of which is beaten" in capfd.readouterr().out
 
 
-def test_direction(monkeypatch, tmp_path):
-    folder = tmp_path / "search"
-    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.direction=maximize") == 0
-    assert found_in(folder)["best"][0]["objectives"]["smse"] == max(float(row["smse"]) for row in rows_of(folder))
-
-
 def test_no_trial_is_run_twice_and_a_small_space_is_run_through(monkeypatch, tmp_path, capfd):
     folder = tmp_path / "search"
     assert search(monkeypatch, folder, "budget=range(1,13,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8) == 1
@@ -295,14 +251,6 @@ def test_no_trial_is_run_twice_and_a_small_space_is_run_through(monkeypatch, tmp
     assert "3 jobs: 0 done, 3 failed" in told
     assert "All 3 combinations were tried" in told
     assert "No trial has a result" in told
-
-
-def test_two_names_of_the_same_job_are_one_job(monkeypatch, tmp_path, capfd):
-    folder = tmp_path / "search"
-    assert search(monkeypatch, folder, "reduction=mean_relevance,'mean_relevance'", n_trials=2) == 0
-    assert len(searching.runs) == 1
-    assert [row["jobs"] for row in rows_of(folder)] == ["0", "0"]
-    assert ": 1 done, in" in capfd.readouterr().out
 
 
 def test_sampler_that_repeats_itself_ends(monkeypatch, tmp_path, capfd):
@@ -331,28 +279,6 @@ def test_failed_trial_costs_only_itself(monkeypatch, tmp_path, capfd):
     told = capfd.readouterr()
     assert f"{len(failed)} of 12 trials failed" in told.out
     assert "budget must be at least 10" in told.err
-
-
-def test_job_without_the_objective_is_a_failed_trial(monkeypatch, tmp_path, capfd):
-    folder = tmp_path / "search"
-    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.objectives=free_run.rmse", RANDOM) == 1
-    for row in rows_of(folder):
-        assert row["state"] == ("done" if float(row["insertion.error_threshold"]) < 0.5 else "failed")
-    assert "has no free_run.rmse" in capfd.readouterr().out
-
-
-def test_measured_times_are_not_repeatable(monkeypatch, tmp_path):
-    folder = tmp_path / "search"
-    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.objectives=[smse,times.loop]", n_trials=2) == 0
-    assert found_in(folder)["repeatable"] is False
-    assert search(monkeypatch, folder, THRESHOLD, n_trials=2) == 0
-    assert found_in(folder)["repeatable"] is True
-
-
-def test_sampler_that_is_left_to_itself_is_seeded():
-    space = [Interval("x", 0.0, 1.0)]
-    first = [Study(Settings(seed=seed), space).ask()[1]["x"] for seed in (0, 1, 0)]
-    assert first[0] == first[2] != first[1]
 
 
 @pytest.mark.parametrize("learning", [False, True])
@@ -393,6 +319,7 @@ def test_asks_what_a_plain_loop_with_optuna_asks(monkeypatch, tmp_path, learning
         ([THRESHOLD, "hydra.sweeper.sampler=optuna.samplers.Nothing"], "hydra.sweeper.sampler"),
         ([THRESHOLD, "hydra.sweeper.sampler=pathlib.PurePath"], "no sampler of Optuna"),
         ([THRESHOLD, "hydra/launcher=basic"], "in_process, joblib, dask or slurm"),
+        (["budget=1,2", "hydra.sweeper.average_over=[seed,noise.seed]"], "'noise.seed' is not swept"),
     ],
 )
 def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd, lines, told):
@@ -405,16 +332,18 @@ def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd, lines, told)
     assert not [path for path in folder.glob("*") if not path.name.startswith(".")]
 
 
-def test_objective_that_no_summary_has_stops_after_the_first_jobs(monkeypatch, tmp_path, capfd):
-    folder = tmp_path / "search"
-    assert search(monkeypatch, folder, THRESHOLD, "hydra.sweeper.objectives=times.lop") == 1
+def test_what_only_a_search_finds_out_ends_it_in_a_line(monkeypatch, tmp_path, capfd):
+    options = "hydra.sweeper.objectives=[free_run.rmse,times.loop]", "hydra.sweeper.direction=[maximize,minimize]"
+    assert search(monkeypatch, tmp_path / "search", THRESHOLD, *options, RANDOM) == 1
+    assert found_in(tmp_path / "search")["repeatable"] is False
+    for row in rows_of(tmp_path / "search"):
+        assert row["state"] == ("done" if float(row["insertion.error_threshold"]) < 0.5 else "failed")
+    assert "has no free_run.rmse" in capfd.readouterr().out
+    assert search(monkeypatch, tmp_path / "b", THRESHOLD, "hydra.sweeper.objectives=times.lop") == 1
     assert "did you mean 'times.loop'" in capfd.readouterr().err
     assert len(searching.runs) == 1
-
-
-def test_sampler_that_is_no_search_is_refused(monkeypatch, tmp_path, capfd):
     sampler = "hydra.sweeper.sampler=optuna.samplers.BruteForceSampler"
-    assert search(monkeypatch, tmp_path / "search", "budget=10,20", sampler, n_trials=3) == 1
+    assert search(monkeypatch, tmp_path / "c", "budget=10,20", sampler, n_trials=3) == 1
     assert "all combinations: hydra/sweeper=grid" in capfd.readouterr().err
 
 

@@ -15,15 +15,13 @@ import pytest
 import yaml
 from fake_slurm import __file__ as FAKE
 from numba import config as numba_config
-from sweep_jobs import alive, attempts, descendants, driven, job, jobs, wait_until
+from sweep_jobs import attempts, descendants, driven, job, jobs, wait_until
 
-from experiments.sweep.engine import EngineStopped
-from experiments.sweep.engines import submission as submissions
-from experiments.sweep.engines.slurm_queue import SlurmQueue
-from experiments.sweep.engines.submission import LocalSubmission, SlurmSubmission
-from experiments.sweep.engines.task_book import TaskBook
-from experiments.sweep.job import Outcome
-from experiments.sweep.outcome import ATTEMPTS, keep, kept
+from experiments.sweeps import slurm_engine as submissions
+from experiments.sweeps.engines import EngineStopped
+from experiments.sweeps.slurm_engine import LocalSubmission, SlurmQueue, SlurmSubmission, TaskBook
+from experiments.sweeps.store import ATTEMPTS, Outcome, read_outcome
+from experiments.sweeps.task import keep
 
 processes = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="processes end alike without the compiler")
 QUICK = {"poll": 0.05}
@@ -47,7 +45,7 @@ class Imagined:
         self.executor = SimpleNamespace(folder=folder)
         self.fates = {number: list(fate) for number, fate in (fates or {}).items()}
         self.sent, self.places, self.cancelled, self.cleared = [], [], [], {}
-        self.batches, self.running, self.refusals, self.silent, self.results = {}, set(), 0, False, {}
+        self.batches, self.running, self.refusals, self.silent, self.errors = {}, set(), 0, False, {}
         self.held, self.looks, self.full, self.closed = set(), 1000, False, False
 
     def send(self, batches, at_a_time):
@@ -79,9 +77,9 @@ class Imagined:
             if end == "before":  # the task dies before this job starts
                 return
             Path(one.folder).mkdir(parents=True, exist_ok=True)
-            if end == "unstored":
-                self.results.setdefault(name, []).append(Outcome(one.number, True, 7.0))
-                continue
+            if end == "unstored":  # a full disk
+                self.errors[name] = "OSError: the outcome could not be stored"
+                return
             with open(Path(one.folder) / ATTEMPTS, "a") as file:
                 file.write("1\n")
             if end == "killed":
@@ -100,8 +98,8 @@ class Imagined:
     def fate(self, name):
         return "Slurm says NODE_FAIL"
 
-    def returned(self, name):
-        return self.results.get(name, []), ""
+    def error(self, name):
+        return self.errors.get(name, "")
 
     def log(self, name):
         return Path(f"/log/{name}.err")
@@ -145,12 +143,11 @@ def test_tasks_that_die_before_their_job_starts_are_not_sent_for_ever(tmp_path):
     assert len(place.sent) == 2
 
 
-def test_outcomes_that_could_not_be_stored_come_back_with_the_task(tmp_path):
-    found = outcomes_of(
-        Imagined(tmp_path / ".slurm", {0: ["unstored"]}), jobs(tmp_path, ["number"] * 2), jobs_per_task=2
-    )
-    assert found[0] == Outcome(0, True, 7.0)
-    assert found[1].stored
+def test_what_a_task_has_raised_is_told_of_its_jobs(tmp_path):
+    place = Imagined(tmp_path / ".slurm", {1: ["unstored", "unstored"]})
+    found = outcomes_of(place, jobs(tmp_path, ["number"] * 2), jobs_per_task=2)
+    assert found[0].stored
+    assert found[1].error.startswith("OSError: the outcome could not be stored; Slurm says NODE_FAIL; log: ")
 
 
 def test_no_more_tasks_are_sent_than_may_run(tmp_path):
@@ -183,17 +180,10 @@ def test_refused_tasks_wait_for_those_that_are_there(tmp_path):
     assert place.sent == [[[0], [1]], [[2], [3]]]
 
 
-def test_tasks_that_are_refused_when_none_is_there_stop_the_sweep(tmp_path):
-    place = Imagined(tmp_path / ".slurm")
-    place.closed = True
-    with pytest.raises(EngineStopped, match=r"could not be submitted: sbatch: error: too many$"):
-        outcomes_of(place, jobs(tmp_path, ["number"]))
-
-
 def test_a_queue_that_stays_silent_stops_the_sweep_and_leaves_its_tasks(tmp_path, monkeypatch):
     place = Imagined(tmp_path / ".slurm")
     place.silent = True
-    monkeypatch.setattr("experiments.sweep.engines.task_book.MOST_SILENCE", 0.05)
+    monkeypatch.setattr("experiments.sweeps.slurm_engine.MOST_SILENCE", 0.05)
     with pytest.raises(EngineStopped, match="squeue has not answered"):
         list(TaskBook(place, 2, 1, 2, 0.001).outcomes(jobs(tmp_path, ["number"])))
     assert not place.cancelled
@@ -232,14 +222,6 @@ def test_tasks_of_other_jobs_are_cancelled(tmp_path):
     assert sorted(found) == [0, 1, 2]
 
 
-def test_a_task_with_one_job_that_has_changed_is_cancelled(tmp_path):
-    todo = jobs(tmp_path, ["number"] * 2)
-    place = left(tmp_path, todo, jobs_per_task=2)
-    outcomes_of(place, [todo[0], replace(todo[1], identity="new")], jobs_per_task=2)
-    assert place.cancelled == [["0"]]
-    assert place.sent[1:] == [[[0, 1]]]
-
-
 def test_what_a_task_has_stored_meanwhile_counts_if_it_is_what_was_asked_for(tmp_path):
     todo = jobs(tmp_path, ["number"] * 2)
     place = left(tmp_path, todo)
@@ -247,7 +229,7 @@ def test_what_a_task_has_stored_meanwhile_counts_if_it_is_what_was_asked_for(tmp
     changed = [todo[0], replace(todo[1], identity="new")]
     found = outcomes_of(place, changed)
     assert place.sent[1:] == [[[1]]]
-    assert kept(Path(todo[1].folder))["identity"] == "new"
+    assert read_outcome(Path(todo[1].folder))["identity"] == "new"
     assert sorted(found) == [0, 1]
 
 
@@ -304,12 +286,6 @@ def test_without_slurm_one_line_says_where_to_start(tmp_path, monkeypatch):
         next(SlurmQueue(tmp_path).run([job(tmp_path, 0, "number")]))
 
 
-def test_nothing_to_do_needs_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(SlurmQueue(tmp_path).run([])) == []
-    assert not list(tmp_path.iterdir())
-
-
 # --- Slurm's commands
 
 
@@ -338,7 +314,7 @@ def calls(slurm, name):
 def submitted(slurm, sweep, n=3, at_a_time=2, **settings):
     """Script of an array that never starts."""
     (slurm / "full").touch()
-    place = SlurmQueue(sweep, **settings)._submission()
+    place = SlurmQueue(sweep, **settings).submission()
     names = place.send([(one,) for one in jobs(sweep, ["number"] * n)], at_a_time)
     script = (slurm / "100.sh").read_text()
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", script, flags=re.MULTILINE))
@@ -388,19 +364,9 @@ def test_the_script_asks_for_what_was_set(slurm, tmp_path):
     assert sys.executable in lines[command]
 
 
-def test_without_limits_those_of_the_partition_hold(slurm, tmp_path):
-    options = submitted(slurm, tmp_path / "sweep", additional_parameters={"requeue": True})[3]
-    assert not {"time", "mem", "partition", "account", "qos", "constraint"} & set(options)
-
-
-def test_time_of_a_task_is_that_of_all_its_jobs(slurm, tmp_path):
-    options = submitted(slurm, tmp_path / "sweep", time_limit="10min", jobs_per_task=6)[3]
-    assert 60 < int(options["time"]) <= 64
-
-
 def test_tasks_are_seen_and_cancelled_by_the_name_of_the_sweep(slurm, tmp_path):
     place, names, _, _ = submitted(slurm, tmp_path / "sweep")
-    other = SlurmQueue(tmp_path / "another")._submission()
+    other = SlurmQueue(tmp_path / "another").submission()
     assert place.there(()) == dict.fromkeys(names, False)
     assert other.there(()) == {}
     place.cancel(["100_1"])
@@ -410,19 +376,6 @@ def test_tasks_are_seen_and_cancelled_by_the_name_of_the_sweep(slurm, tmp_path):
     place.cancel(None)
     assert place.there(()) == {}
     assert place.fate("100_1") == "Slurm says CANCELLED by 0"
-
-
-def test_another_array_comes_when_the_last_tasks_of_one_run(slurm, tmp_path):
-    place = SlurmQueue(tmp_path)._submission()
-    assert place.room(0, 8, 1000) == 1000
-    assert place.room(2, 8, 1000) == 1000
-    assert place.room(3, 8, 1000) == 0
-    assert place.room(1, 1, 1000) == 0
-
-
-def test_a_controller_that_does_not_answer_is_not_taken_for_an_empty_queue(slurm, tmp_path):
-    (slurm / "silent").touch()
-    assert SlurmQueue(tmp_path)._submission().there(()) is None
 
 
 def test_what_sbatch_says_is_told_in_one_line(slurm, tmp_path, capfd):
@@ -488,7 +441,7 @@ def test_local_tasks_run(tmp_path, capfd):
     assert found[1].error.startswith("memory limit of 600 MB exceeded")
     assert [attempts(one) for one in todo] == [1, 1, 2, 1]
     assert max(most) <= 2
-    assert kept(tmp_path / "0")["files"]
+    assert read_outcome(tmp_path / "0")["files"]
     assert not [path for path in (tmp_path / ".slurm").glob("*") if ".pkl" in path.name]
     assert capfd.readouterr() == ("", "")
 
@@ -497,25 +450,11 @@ DRIVER = """
 import sys
 from pathlib import Path
 from sweep_jobs import job
-from experiments.sweep.engines.slurm_queue import SlurmQueue
+from experiments.sweeps.slurm_engine import SlurmQueue
 folder = Path(sys.argv[1])
 for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.argv[2], seconds=2) for n in range(2)]):
     print(outcome.number, flush=True)
 """
-
-
-@processes
-def test_ctrl_c_ends_local_tasks_quietly(tmp_path):
-    with driven(DRIVER, tmp_path, "sleeping", stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert wait_until(lambda: attempts(job(tmp_path, 0, "sleeping")))
-        children = descendants(process.pid)
-        os.killpg(process.pid, signal.SIGINT)
-        errors = process.communicate(timeout=30)[1]
-    assert errors.count("Traceback") == 1  # that of the driver, which does not catch it
-    assert errors.rstrip().endswith("KeyboardInterrupt")
-    assert len(children) >= 2
-    assert not [child for child in children if alive(child)]
-    assert not (tmp_path / ".slurm").exists()
 
 
 @processes
@@ -553,8 +492,8 @@ def test_tasks_that_were_taken_over_end_with_the_sweep(tmp_path):
 def test_a_result_that_was_cut_off_is_told(tmp_path):
     place = LocalSubmission(tmp_path, None)
     (tmp_path / "7_0_result.pkl").write_bytes(b"\x80\x05\x95")
-    assert place.returned("7") == ([], "what it returned cannot be read (UnpicklingError)")
-    assert place.returned("8") == ([], "")
+    assert place.error("7") == "what it returned cannot be read (UnpicklingError)"
+    assert place.error("8") == ""
     place.clear("7", with_logs=True)
     assert not list(tmp_path.iterdir())
 

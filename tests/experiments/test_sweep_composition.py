@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from running import CONF
 
-from experiments.sweep.composition import Composer, plain
+from experiments.sweeps.keys import Composer, resolve
 
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
 #: values, lists, texts with quotes, dicts, null, added and deleted keys, packages, options that bring more options
@@ -84,7 +84,7 @@ def resolved(loader, master, overrides):
     found = []
     for compose in (loader.load_sweep_config, lambda master, lines: Composer(loader, master).compose(lines)):
         try:
-            found.append(plain(compose(master, overrides)))
+            found.append(resolve(compose(master, overrides)))
         except REFUSALS as error:
             found.append(type(error))
     return found
@@ -126,28 +126,6 @@ def test_random_overrides_are_what_hydra_composes(number, loader):
         assert one == other, lines
         composed += isinstance(one, dict)
     assert composed >= 4
-
-
-def test_one_composer_gives_each_job_its_own_configuration(loader):
-    """Jobs share what was composed, and must not see each other's values."""
-    master = master_of(loader)
-    composer = Composer(loader, master)
-    first = composer.compose(["seed=1", "+system.own=1", "excited=[a]"])
-    second = composer.compose(["budget=3"])
-    again = composer.compose(["seed=1", "+system.own=1", "excited=[a]"])
-    assert OmegaConf.to_container(second) == OmegaConf.to_container(loader.load_sweep_config(master, ["budget=3"]))
-    assert OmegaConf.to_container(first) == OmegaConf.to_container(again)
-    first.system.dt = 77
-    assert composer.compose(["budget=3"]).system.dt == second.system.dt != 77
-
-
-def test_what_is_named_several_ways_is_looked_up_in_the_job_and_not_in_the_sweep(loader):
-    composer = Composer(loader, master_of(loader))
-    found = composer.job(["seed=5", "budget=${seed}", "weather_input=${hydra:job.num}"], 7)
-    assert found.configuration["budget"] == 5
-    assert found.configuration["weather_input"] == 7
-    assert found.numbered
-    assert not composer.job(["seed=5", "budget=${seed}"], 7).numbered
 
 
 def test_a_job_may_ask_for_its_folder(loader, tmp_path):

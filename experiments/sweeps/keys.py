@@ -1,10 +1,13 @@
-"""Configurations of many jobs: those that choose the same options share the composition.
+"""Configurations of many jobs, and what is said of keys and options that do not exist.
 
 Hydra composes options first and sets values afterwards. Composing takes it a tenth of a second; so it is done once for
 each combination of options, and each job sets its values on a copy.
 """
 
-from collections.abc import Sequence
+import difflib
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -21,7 +24,6 @@ from omegaconf import Container, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.launch import check_keys
-from experiments.sweep.keys import check_added, explain
 
 
 class Composed(NamedTuple):
@@ -63,9 +65,12 @@ class Composer:
         try:
             config = self._compose(parsed)
             self._place(config, number)
-            content = plain(config)
+            content = resolve(config)
         except (HydraException, OmegaConfBaseException) as error:
-            raise ValueError(explain(error, parsed, self._closest(parsed), self._loader)) from error
+            composable = self._load(())
+            with suppress(HydraException, OmegaConfBaseException):
+                composable = self._load(self._lines(parsed))
+            raise ValueError(explain(error, parsed, composable, self._loader)) from error
         check_keys(config, str(self._master.hydra.job.config_name))
         check_added(parsed, config)
         values = {one.key_or_group: _value(one) for one in parsed if not one.is_hydra_override()}
@@ -131,14 +136,32 @@ class Composer:
             )
         return self._loaded[lines]
 
-    def _closest(self, parsed: Sequence[Override]) -> DictConfig:
-        """A configuration that can be composed: with the options of the job, or without."""
-        with suppress(HydraException, OmegaConfBaseException):
-            return self._load(self._lines(parsed))
-        return self._load(())
+
+def explain(error: Exception, overrides: Sequence[Override], config: DictConfig, loader: ConfigLoader) -> str:
+    """Why a job cannot be composed, in one line with the nearest valid name if a name is wrong.
+
+    Parameters
+    ----------
+    error : Exception
+        What Hydra has raised.
+    overrides : sequence of Override
+        Of the job.
+    config : DictConfig
+        A configuration that can be composed: without the values, and if need be without the options.
+    loader : ConfigLoader
+    """
+    for one in overrides:
+        options = loader.get_group_options(one.key_or_group)
+        if options and isinstance(one._value, str) and not one.is_delete() and one._value not in options:
+            return f"unknown option {one._value!r} of {one.key_or_group}{meant(one._value, options)}"
+    known = {*_keys(config), *loader.list_groups("")}
+    for one in overrides:
+        if not one.is_add() and one.key_or_group not in known and not loader.get_group_options(one.key_or_group):
+            return f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}"
+    return " ".join(str(error).split())
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def resolve(config: DictConfig) -> dict[str, Any]:
     """Configuration of a job as plain data: the command's part resolved, Hydra's as it is.
 
     Raises
@@ -167,6 +190,62 @@ def _content(config: DictConfig, name: str) -> Any:
 def _value(override: Override) -> Any:
     """Value of an override: a number, a flag, None, or else text."""
     value = override.value()
-    return (
-        value if value is None or isinstance(value, bool | int | float | str) else override.get_value_element_as_str()
-    )
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return override.get_value_element_as_str()
+
+
+def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
+    """Refuse keys added with a plus that the class of their group does not take.
+
+    Raises
+    ------
+    ValueError
+        With the nearest valid name.
+    """
+    for one in overrides:
+        group, _, name = one.key_or_group.rpartition(".")
+        node = OmegaConf.select(config, group) if group and (one.is_add() or one.is_force_add()) else None
+        if not isinstance(node, DictConfig) or "_target_" not in node:
+            continue
+        taken = _arguments(str(node["_target_"]))
+        if taken is not None and name not in taken and not name.startswith("_"):
+            known = [f"{group}.{argument}" for argument in taken]
+            raise ValueError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
+
+
+def _arguments(target: str) -> list[str] | None:
+    """Names of the arguments of a class; None if it takes any, or cannot be looked up."""
+    module, _, name = target.rpartition(".")
+    try:
+        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return None
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    return list(parameters)
+
+
+def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """All keys that the command line can set."""
+    for name in config:
+        if not prefix and name == "hydra":
+            continue
+        key = prefix + str(name)
+        yield key
+        with suppress(OmegaConfBaseException):
+            if isinstance(config[name], DictConfig):
+                yield from _keys(config[name], f"{key}.")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The nearest valid name, as a question, or all of few."""
+    names = sorted({*map(str, known)})
+    if not names:
+        return ", expected none: nothing can be set there"
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not near and "." in name:  # the right end of a long name
+        near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]][:1]
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f", expected one of {', '.join(names)}" if len(names) <= 20 else ""

@@ -6,31 +6,40 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.code_version import code_digest
-from experiments.sweep import outcome as outcomes
-from experiments.sweep.composition import Composer
-from experiments.sweep.engine import Engine, EngineStopped
-from experiments.sweep.identity import identity_of
-from experiments.sweep.interruption import interruptible
-from experiments.sweep.job import Job, Outcome
-from experiments.sweep.manifest import Manifest
-from experiments.sweep.ownership import owned
-from experiments.sweep.report import Report, composing
+from experiments.interrupt import interruptible
+from experiments.sweeps.engines import TASKS, Engine, EngineStopped
+from experiments.sweeps.identity import code_digest, file_digests, identity_of, text_digest
+from experiments.sweeps.keys import Composer
+from experiments.sweeps.report import Report, show_composing
+from experiments.sweeps.store import (
+    OUTCOME,
+    Manifest,
+    Outcome,
+    damage,
+    fetch,
+    forget,
+    hold,
+    outcome_in,
+    read_outcome,
+    share,
+)
+from experiments.sweeps.task import Job, keep
 from sysid import store
 
 SUBDIR = "${hydra.job.num}"
+RESULTS = "results"  # folder in the cache
 UNSEEN = "its worker has stored a result that is not there: all machines need to see the folder of the sweep"
 
 
 class Ended(Exception):
-    """The sweep ended before all jobs were run; carries the exit code."""
+    """The sweep ended before all jobs were run, and has said so; carries the exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -82,26 +91,22 @@ class Sweep:
         ValueError, OSError, Ended
             As `conduct`.
         """
-        self._check_subdir()
+        subdir = OmegaConf.to_container(self.master.hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
+        if subdir != SUBDIR:
+            raise ValueError(
+                f"hydra.sweep.subdir={subdir} has no effect: the folders of jobs are numbered, so that each "
+                "is found again; leave it out (sweep.json says which job has which number)"
+            )
         engine = self.engine(self.folder)
         try:
-            with owned(self.folder):
+            with interruptible() as check, hold(self.folder):
                 manifest = Manifest.of(self.folder, str(self.master.hydra.job.config_name))
-                with Report(self.folder, engine.place, planned) as report, interruptible() as check:
+                with Report(self.folder, engine.place, planned) as report:
                     yield Session(self, engine, manifest, report, Composer(self.loader, self.master), check)
         except KeyboardInterrupt:
             raise Ended("interrupted", 130) from None
         except EngineStopped as stop:
             raise Ended(str(stop), 1) from None
-
-    def _check_subdir(self) -> None:
-        found = OmegaConf.to_container(self.master.hydra.sweep, resolve=False)
-        assert isinstance(found, dict)
-        if found["subdir"] != SUBDIR:
-            raise ValueError(
-                f"hydra.sweep.subdir={found['subdir']} has no effect: the folders of jobs are numbered, so that each "
-                "is found again; leave it out (sweep.json says which job has which number)"
-            )
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,8 @@ class Session:
     report: Report
     composer: Composer
     check: Callable[[], None]  # raises an interrupt that was lost
-    found: dict[int, Outcome] = field(default_factory=dict)  # of all batches
+    ended: dict[int, Outcome] = field(default_factory=dict)  # of all batches
+    stores: dict[int, Path] = field(default_factory=dict)  # store of results of those jobs that other sweeps may share
 
     def run(self, batch: Sequence[Sequence[str]]) -> list[Outcome]:
         """Run the jobs with these overrides that are not finished; the outcome of each, in their order.
@@ -126,54 +132,86 @@ class Session:
         KeyboardInterrupt, EngineStopped
             What is finished is stored.
         """
-        folder, limits = self.sweep.folder, self.engine.limits
-        jobs = [replace(job, time_limit=limits.time, memory_limit=limits.memory) for job in self._jobs(batch)]
+        jobs = list(self._jobs(batch))
         self.manifest.sweep(self.sweep.swept)
         self.manifest.write()
-        if not self.found:
-            store.write_bytes(OmegaConf.to_yaml(self.sweep.master).encode(), folder / "multirun.yaml")
-        self._run({job.number: job for job in jobs}, len(jobs))
-        return [self.found[job.number] for job in jobs]
+        if not self.ended:
+            store.write_bytes(OmegaConf.to_yaml(self.sweep.master).encode(), self.sweep.folder / "multirun.yaml")
+        self._run({job.number: job for job in jobs if job.number not in self.ended}, len(jobs))
+        return [self.ended[job.number] for job in jobs]
 
     def _jobs(self, batch: Sequence[Sequence[str]]) -> Iterator[Job]:
         """Compose and number all jobs."""
-        folder = self.sweep.folder
-        surroundings: dict[str, Any] = {
+        folder, limits = self.sweep.folder, self.engine.limits
+        common: dict[str, Any] = {
+            "task": self.sweep.task,
             "code": code_digest(),
+            "text": text_digest(),
             "cwd": os.getcwd(),
             "search_path": tuple(_search_path()),
+            "time_limit": limits.time,
+            "memory_limit": limits.memory,
         }
-        for overrides in composing(batch):
+        for overrides in show_composing(batch):
             configuration, values, numbered = self.composer.job(overrides)
-            identity = identity_of(self.sweep.task, configuration)
+            files = file_digests(configuration)
+            identity = identity_of(self.sweep.task, configuration, files)
             number = self.manifest.admit(identity, overrides, values)
             if numbered and number:
                 configuration = self.composer.job(overrides, number).configuration
+                files = file_digests(configuration)
+            elif not numbered and configuration.get("output") is None and isinstance(configuration.get("cache"), str):
+                self.stores[number] = Path(configuration["cache"], RESULTS).absolute()
             _place(configuration["hydra"], number)
             if configuration.get("outputs", "full") != "full":  # the one file of the job says its configuration
                 configuration["hydra"]["output_subdir"] = None
             yield Job(
-                number,
-                str(folder / str(number)),
-                identity,
-                tuple(overrides),
-                self.sweep.task,
-                json.dumps(configuration),
-                **surroundings,
+                number=number,
+                folder=str(folder / str(number)),
+                identity=identity,
+                overrides=tuple(overrides),
+                configuration=json.dumps(configuration),
+                files=tuple(files.items()),
+                **common,
             )
 
     def _run(self, jobs: Mapping[int, Job], n_asked: int) -> None:
-        """Run what neither an earlier sweep nor an earlier batch has."""
-        new = {number: job for number, job in jobs.items() if number not in self.found}
-        finished = {number: end for number, job in new.items() if (end := _finished(job, self.report)) is not None}
-        self.found.update(finished)
-        self.report.batch(new, len(finished), n_asked)
-        todo = [job for number, job in new.items() if number not in finished]
+        """Run what neither an earlier batch nor an earlier sweep has."""
+        todo = []
+        for number, job in jobs.items():
+            if (outcome := self._find(job)) is None:
+                todo.append(job)
+            else:
+                self.ended[number] = outcome
+        self.report.batch(jobs, len(jobs) - len(todo), n_asked)
         with closing(_outcomes(self.engine, todo, self.sweep.folder)) as running:
             for outcome in running:
-                self.found[outcome.number] = outcome
+                self.ended[outcome.number] = outcome
                 self.report.ended(outcome)
+                self._share(jobs[outcome.number])
                 self.check()
+
+    def _find(self, job: Job) -> Outcome | None:
+        """Outcome of a job that this or another sweep has finished, checked; None if it is to be run."""
+        folder = Path(job.folder)
+        content = read_outcome(folder)
+        if content is None and (folder / OUTCOME).exists():
+            self.report.damaged(job, f"{OUTCOME} is damaged")
+        if content is not None and content["status"] == "done":
+            other = "" if content["identity"] == job.identity else "its result is that of other settings or files"
+            if not (found := other or damage(content, folder)):
+                self._share(job)
+                return outcome_in(folder)
+            self.report.damaged(job, found)
+        elsewhere = self.stores.get(job.number)
+        if elsewhere is None or (self.sweep.folder / TASKS).exists():  # a task may be at it
+            return None
+        changed = {"number": job.number, "overrides": list(job.overrides)}
+        return outcome_in(folder) if fetch(job.identity, elsewhere, folder, changed) else None
+
+    def _share(self, job: Job) -> None:
+        if job.number in self.stores:
+            share(job.identity, Path(job.folder), self.stores[job.number])
 
 
 def _search_path() -> list[str]:
@@ -194,32 +232,15 @@ def _place(hydra: dict[str, Any], number: int) -> None:
         root["handlers"] = [name for name in names if handlers.get(name, {}).get("class") != "logging.StreamHandler"]
 
 
-def _finished(job: Job, report: Report) -> Outcome | None:
-    """Outcome of a job that is finished, checked; None if it is to be run."""
-    folder = Path(job.folder)
-    content = outcomes.kept(folder)
-    if content is None:
-        if (folder / outcomes.NAME).exists():
-            report.damaged(job, f"{outcomes.NAME} is damaged")
-        return None
-    if content["status"] != "done":
-        return None
-    other = "" if content["identity"] == job.identity else "its result is that of other settings or files"
-    if damage := other or outcomes.damage(content, folder):
-        report.damaged(job, damage)
-        return None
-    return outcomes.outcome_of(content, job.number)
-
-
 def _outcomes(engine: Engine, jobs: Sequence[Job], folder: Path) -> Generator[Outcome, None, None]:
     """Run jobs from a clean start, but for those that are still run, and store what the worker could not."""
     by_number = {}
     taken_over = engine.taken_over(folder)
     for job in jobs:
         try:
-            own, content = Path(job.folder), outcomes.kept(Path(job.folder))
+            content = read_outcome(Path(job.folder))
             if job.number not in taken_over or (content is not None and content["status"] != "done"):
-                outcomes.forget(own)
+                forget(Path(job.folder))
             by_number[job.number] = job
         except OSError as error:  # what is there is old, and would be taken for the result
             yield Outcome(job.number, False, error=f"{type(error).__name__}: {error}")
@@ -229,7 +250,8 @@ def _outcomes(engine: Engine, jobs: Sequence[Job], folder: Path) -> Generator[Ou
         for outcome in running:
             job = by_number[outcome.number]
             if not outcome.stored:
-                outcome = _stored(outcome, job)
+                stored = keep(outcome, job)
+                outcome = stored if stored.stored else outcome
             elif not _is_seen(job):
                 outcome = outcome._replace(done=False, error=UNSEEN, stored=False)
             yield outcome
@@ -239,14 +261,6 @@ def _is_seen(job: Job) -> bool:
     """Whether what a worker has stored is there for this process; a shared file system may take a moment."""
     for wait in (0.0, 0.1, 1.0, 10.0):
         time.sleep(wait)
-        if (Path(job.folder) / outcomes.NAME).exists():
+        if (Path(job.folder) / OUTCOME).exists():
             return True
     return False
-
-
-def _stored(outcome: Outcome, job: Job) -> Outcome:
-    try:
-        outcomes.keep(outcome, job)
-    except OSError:
-        return outcome
-    return outcome._replace(stored=True)

@@ -13,38 +13,39 @@ from typing import TextIO
 from tqdm import tqdm
 
 from experiments.options import seconds_text
-from experiments.sweep.engine import EngineStopped
-from experiments.sweep.job import Job, Outcome
+from experiments.sweeps.engines import EngineStopped
+from experiments.sweeps.store import OUTCOME, Outcome
+from experiments.sweeps.task import Job
 
 MOST_FAILURES = 20  # told on the terminal
 MANY = 100  # jobs that are composed within a second or two
 WIDTH = 160  # characters of an error on the terminal
 
 
-def _columns() -> int | None:
-    """Width of the progress line where the terminal does not say its own; None: as wide as it is."""
-    try:
-        return None if os.get_terminal_size(sys.stderr.fileno()).columns else 100
-    except (OSError, ValueError):
-        return None
-
-
-def composing(batch: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
+def show_composing(batch: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
     """The jobs one by one, with a line on the terminal where there are so many that it takes seconds."""
     return tqdm(batch, unit="job", disable=None if len(batch) > MANY else True, desc="checking", leave=False)
 
 
 class Report:
-    """Progress and end of one sweep."""
+    """Progress and end of one sweep.
+
+    Parameters
+    ----------
+    folder : Path
+    place : str
+        Where jobs are run, for people.
+    planned : int, optional
+        Jobs of all batches; None: there is one.
+    """
 
     def __init__(self, folder: Path, place: str, planned: int | None = None) -> None:
         self._folder = folder
         self._place = place
-        self._planned = planned  # jobs of all batches; None: there is one
+        self._planned = planned
         self._jobs: dict[int, Job] = {}
-        self._ended: list[Outcome] = []
-        self._damaged = 0
-        self._reused = 0
+        self._failed: list[Outcome] = []
+        self._done = self._damaged = self._reused = 0
         self._note = ""
         self._start = time.perf_counter()
         self._bar: tqdm | None = None
@@ -59,30 +60,28 @@ class Report:
         self._jobs.update(jobs)
         self._reused += n_reused
         if self._bar is None:
-            self._begin(n_reused)
-        if self._planned is None:
-            return
-        self._planned -= n_asked - len(jobs)
-        if self._bar is not None and not self._bar.disable:
+            self._bar = self._begin(n_reused)
+        if self._planned is not None:
+            self._planned -= n_asked - len(jobs)
             self._bar.total = self._planned
             for place in ("n", "initial", "last_print_n"):  # what is finished already took no time
-                setattr(self._bar, place, getattr(self._bar, place) + n_reused)
+                setattr(self._bar, place, getattr(self._bar, place, 0) + n_reused)
 
-    def _begin(self, n_reused: int) -> None:
+    def _begin(self, n_reused: int) -> tqdm:
         """Say what is to be done."""
-        n, initial = len(self._jobs), 0
+        n = len(self._jobs)
         if self._planned is None:
             kept = f", {n_reused} finished already" if n_reused else ""
             anew = f" ({self._damaged} anew, damaged or out of date)" if self._damaged else ""
-            line, initial = f"Sweep of {n} job{'s' * (n != 1)}{kept}, {n - n_reused} to run{anew}", n_reused
+            line = f"Sweep of {n} job{'s' * (n != 1)}{kept}, {n - n_reused} to run{anew}"
         else:
             line = f"Search with up to {self._planned} jobs"
-        line = f"{line} in {self._place}: {_shown(self._folder)}"
+        line = f"{line} in {self._place}: {_shorten(self._folder)}"
         self.log(line)
-        _say(line)
-        self._bar = tqdm(
+        say(line)
+        return tqdm(
             total=self._planned or n,
-            initial=initial,
+            initial=n_reused if self._planned is None else 0,
             unit="job",
             disable=None,
             desc="sweep",
@@ -100,44 +99,36 @@ class Report:
             self._bar.close()
             self._finish(error)
         elif isinstance(error, KeyboardInterrupt):
-            _say("Sweep interrupted before its first job")
+            say("Sweep interrupted before its first job")
 
     def ended(self, outcome: Outcome) -> None:
         """Count a job."""
-        self._ended.append(outcome)
         job = self._jobs[outcome.number]
-        told = f"#{job.number} {' '.join(job.overrides)}"
+        named = f"#{job.number} {' '.join(job.overrides)}"
         if outcome.done:
-            self.log(f"done {told} in {outcome.seconds:.2f} s: {outcome.value}")
+            self._done += 1
+            self.log(f"done {named} in {outcome.seconds:.2f} s: {outcome.value}")
         else:
-            self.log(f"failed {told}: {outcome.error}")
+            self._failed.append(outcome)
+            self.log(f"failed {named}: {outcome.error}")
         if self._bar is not None:
-            self._show(self._note)
+            self.note(self._note)
             self._bar.update()
 
     def note(self, text: str) -> None:
         """Show a few words beside the progress: what was found so far."""
         self._note = text
-        self._show(text)
-
-    def _show(self, note: str) -> None:
-        failed = len(self._failed())
-        told = [f"{failed} failed"] * bool(failed) + [note] * bool(note)
-        if self._bar is not None and told:
-            self._bar.set_postfix_str(", ".join(told), refresh=False)
-
-    def _failed(self) -> list[Outcome]:
-        return [outcome for outcome in self._ended if not outcome.done]
+        shown = [f"{len(self._failed)} failed"] * bool(self._failed) + [text] * bool(text)
+        if self._bar is not None and shown:
+            self._bar.set_postfix_str(", ".join(shown), refresh=False)
 
     def _finish(self, reason: BaseException | None) -> None:
         """Tell how the sweep ended."""
-        failed = self._failed()
+        failed, done = len(self._failed), self._reused + self._done
         planned = len(self._jobs) if self._planned is None else self._planned
-        done = self._reused + len(self._ended) - len(failed)
-        missing = planned - done - len(failed)
+        missing = planned - done - failed
         counts = [f"{done} done" + (f" ({self._reused} before)" if self._reused else "")]
-        counts += [f"{len(failed)} failed"] if failed else []
-        counts += [f"{missing} not run"] if missing else []
+        counts += [f"{failed} failed"] * bool(failed) + [f"{missing} not run"] * bool(missing)
         elapsed = seconds_text(max(time.perf_counter() - self._start, 0.01))
         lines = [f"{planned} jobs: {', '.join(counts)}, in {elapsed}"]
         if isinstance(reason, EngineStopped):
@@ -146,27 +137,25 @@ class Report:
             lines.insert(0, "Sweep interrupted")
         for line in lines:
             self.log(line)
-        _say("\n".join(lines))
+            say(line)
         if failed:
-            self._tell_failures(failed)
-        folder = _shown(self._folder)
+            self._tell_failures()
+        folder = _shorten(self._folder)
         if failed or missing:
-            _say(f"The same command again runs only what is missing or failed. Log: {folder}/sweep.log")
-        _say(f"Results: {folder}")
+            say(f"The same command again runs only what is missing or failed. Log: {folder}/sweep.log")
+        say(f"Results: {folder}")
 
-    def _tell_failures(self, failed: list[Outcome]) -> None:
-        failed = sorted(failed, key=lambda outcome: outcome.number)
+    def _tell_failures(self) -> None:
         common = set.intersection(*(set(job.overrides) for job in self._jobs.values()))
-        for outcome in failed[:MOST_FAILURES]:
-            error = " ".join(outcome.error.split())
-            short = error if len(error) <= WIDTH else f"{error[:WIDTH]}..."
-            own = [one for one in self._jobs[outcome.number].overrides if one not in common]
-            _say(f"  {' '.join([f'#{outcome.number}', *own])}: {short}", sys.stderr)
+        for outcome in sorted(self._failed)[:MOST_FAILURES]:
+            job = self._jobs[outcome.number]
+            own = [one for one in job.overrides if one not in common]
+            say(f"  {' '.join([f'#{outcome.number}', *own])}: {one_line(outcome.error)}", sys.stderr)
             if not outcome.stored:
-                _say(f"     could not be stored in {self._jobs[outcome.number].folder}", sys.stderr)
-        if len(failed) > MOST_FAILURES:
-            _say(f"  and {len(failed) - MOST_FAILURES} more, see sweep.log", sys.stderr)
-        _say(f"Error, configuration and traceback of a job: {_shown(self._folder)}/<number>/outcome.json", sys.stderr)
+                say(f"     could not be stored in {job.folder}", sys.stderr)
+        if len(self._failed) > MOST_FAILURES:
+            say(f"  and {len(self._failed) - MOST_FAILURES} more, see sweep.log", sys.stderr)
+        say(f"Error, configuration and traceback of a job: {_shorten(self._folder)}/<number>/{OUTCOME}", sys.stderr)
 
     def log(self, line: str) -> None:
         """Add a line to `sweep.log`; a full disk does not end a sweep."""
@@ -174,7 +163,7 @@ class Report:
             file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {' '.join(line.split())}\n")
 
 
-def _say(text: str, stream: TextIO | None = None) -> None:
+def say(text: str, stream: TextIO | None = None) -> None:
     """Print to a stream, by default the output; who reads it may stop reading (| head): the sweep goes on."""
     stream = stream or sys.stdout
     try:
@@ -184,7 +173,21 @@ def _say(text: str, stream: TextIO | None = None) -> None:
             os.dup2(nothing.fileno(), stream.fileno())
 
 
-def _shown(folder: Path) -> str:
+def one_line(error: str) -> str:
+    """An error in a line that fits on the terminal."""
+    line = " ".join(error.split())
+    return line if len(line) <= WIDTH else f"{line[:WIDTH]}..."
+
+
+def _columns() -> int | None:
+    """Width of the progress line where the terminal does not say its own; None: as wide as it is."""
+    try:
+        return None if os.get_terminal_size(sys.stderr.fileno()).columns else 100
+    except (OSError, ValueError):
+        return None
+
+
+def _shorten(folder: Path) -> str:
     """Path as short as it can be."""
     with suppress(ValueError):
         return str(folder.relative_to(Path.cwd()))

@@ -1,1 +1,0 @@
-"""Where the jobs of a sweep run: one file per engine."""

@@ -1,1 +1,0 @@
-"""Sweeps that search: each trial is chosen from the results of those before."""

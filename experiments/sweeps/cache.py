@@ -1,0 +1,406 @@
+"""Work that many jobs share, done once: simulated trajectories and trained hyper-parameters on disk, by content.
+
+A result lies under the digest of what it depends on; one process computes it while the others wait.
+"""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import xarray as xr
+from filelock import FileLock, Timeout
+from omegaconf import DictConfig
+
+from experiments.job_file import is_multirun
+from experiments.plant import Plant
+from experiments.sources import BLOCK, LiveSource, RecordedBlock, Simulation, live_source
+from experiments.sweeps.identity import key_of, trajectory_key
+from simulators import Sample, Trajectory
+from sysid import Hyperparameters, InitialSamples, MeanFunction, Start, Training, describe, store
+from sysid.gp.training import Follower
+from sysid.model.model_file import start_from_dataset, start_to_dataset
+
+PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
+SHOWN = 12  # digits of a key in the log
+SEAL = b"\nsha256 "  # before the digest at the end of a file
+#: what making content into a file and back may raise
+UNUSABLE = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+
+log = logging.getLogger(__name__)
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Content]):
+    """What is kept: its name, and how it becomes a data set and back."""
+
+    name: str  # of the folder within the cache
+    title: str  # of its files
+    to_dataset: Callable[[Content], xr.Dataset]
+    from_dataset: Callable[[xr.Dataset], Content]
+
+
+class Cache:
+    """Shared results of one folder, as one job sees them.
+
+    Nothing that is wrong with the folder stops a job or changes its result: what cannot be read is computed anew,
+    what cannot be written is computed by every job, and both are said.
+
+    Parameters
+    ----------
+    folder : Path
+        It is made when something is kept.
+    patience : float, optional
+        Longest time that another process is waited for [s].
+
+    Attributes
+    ----------
+    counts : Counter
+        By kind and what happened: ``("trajectory", "hits")``.
+    """
+
+    def __init__(self, folder: Path, *, patience: float = PATIENCE) -> None:
+        self.folder, self.patience = folder, patience
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._warned: set[str] = set()
+
+    def obtain(self, kind: Kind[Content], key: str, compute: Callable[[], Content]) -> Content:
+        """Content of a key: read, or computed and kept.
+
+        Raises
+        ------
+        Exception
+            Whatever `compute` raises; then nothing is kept.
+        """
+        path = self.folder / kind.name / f"{key}.nc"
+        found = self._read(kind, key, path)
+        if found is not None:
+            return found
+        with self._alone(path):
+            found = self._read(kind, key, path)  # of the one that was waited for
+            if found is not None:
+                return found
+            self.counts[kind.name, "misses"] += 1
+            content = compute()
+            self._keep(kind, key, path, content)
+            return content
+
+    def summary(self) -> dict[str, dict[str, int]]:
+        """Counts by kind."""
+        found: dict[str, dict[str, int]] = {}
+        for (kind, what), count in sorted(self.counts.items()):
+            found.setdefault(kind, {})[what] = count
+        return found
+
+    def leave_out(self, name: str, reason: object) -> None:
+        """Count and note content of a kind that cannot be kept."""
+        self.counts[name, "left_out"] += 1
+        log.debug("Cache: the %s is not kept: %s", name, reason)
+
+    def _read(self, kind: Kind[Content], key: str, path: Path) -> Content | None:
+        try:
+            content = kind.from_dataset(read_sealed(path, key=key))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except UNUSABLE as reason:
+            if self._warn(f"cache file {path} is damaged ({reason}), its content is computed anew"):
+                self.counts[kind.name, "damaged"] += 1
+            return None
+        self.counts[kind.name, "hits"] += 1
+        log.info("Cache: %s read (%s)", kind.name, key[:SHOWN])
+        return content
+
+    def _keep(self, kind: Kind[Content], key: str, path: Path, content: Content) -> None:
+        try:
+            dataset = kind.to_dataset(content)
+            kind.from_dataset(dataset)  # only what can be read back is kept
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_sealed(dataset, path, key=key, title=kind.title)
+        except OSError as reason:
+            self._cannot_write(reason)
+        except UNUSABLE as reason:
+            self.leave_out(kind.name, reason)
+        else:
+            log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
+
+    @contextmanager
+    def _alone(self, path: Path) -> Iterator[None]:
+        """Wait for another process that computes the same; where nothing can be locked, or too long, do not."""
+        lock = FileLock(path.with_suffix(".lock"), timeout=self.patience)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            self._warn(f"another process has been computing for {path} for {self.patience:g} s: computed here as well")
+        except (OSError, NotImplementedError) as reason:
+            self._cannot_write(reason)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _cannot_write(self, reason: object) -> None:
+        message = f"the cache {self.folder} cannot be written to, what it lacks is computed by every job: {reason}"
+        self._warn(message, once_as="cannot be written to")
+
+    def _warn(self, message: str, once_as: str = "") -> bool:
+        """Warn, once per job about the same; returns whether it was new."""
+        new = (once_as or message) not in self._warned
+        if new:
+            self._warned.add(once_as or message)
+            log.warning("Note: %s", message)
+        return new
+
+
+def cache_of(config: DictConfig) -> Cache | None:
+    """Cache of a run: that of a job of a sweep, or any whose folder is named absolutely.
+
+    Raises
+    ------
+    ValueError
+        If it is no folder's name.
+    """
+    folder = config.get("cache")
+    if folder is not None and (not isinstance(folder, str) or not folder):
+        raise ValueError(f"cache must be the name of a folder, or null for none, got {folder!r}")
+    if folder is None or not (is_multirun() or Path(folder).is_absolute()):
+        return None
+    return Cache(Path(folder).absolute())
+
+
+def counts_of(cache: Cache | None) -> dict[str, Any]:
+    """What the cache did, to stand among the times of a job."""
+    return {} if cache is None else {"cache": cache.summary()}
+
+
+def write_sealed(dataset: xr.Dataset, path: Path, *, key: str, title: str) -> None:
+    """Write a data set to a NetCDF 4 file with a digest of all its bytes at the end, complete or not at all.
+
+    The digest lies behind what NetCDF reads: ncdump and xarray read the file as any other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What NetCDF cannot give back as it was.
+    sysid.StoreError
+        Read-only folder, full disk.
+    """
+    attributes = dataset.attrs | {"title": title, "source": "sysid", "key": key, **store.provenance()}
+    content = store.to_bytes(dataset.drop_attrs(deep=False).assign_attrs(attributes))
+    store.write_bytes(content + SEAL + hashlib.sha256(content).hexdigest().encode(), path)
+
+
+def read_sealed(path: Path, *, key: str) -> xr.Dataset:
+    """Data set of a file of which not a byte has changed.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    ValueError
+        It is truncated, changed, of another origin, or belongs to another key.
+    OSError
+        It cannot be read.
+    """
+    body, seal, digest = path.read_bytes().rpartition(SEAL)
+    if not seal or digest != hashlib.sha256(body).hexdigest().encode():
+        raise ValueError("it does not end with the digest of its content")
+    dataset = store.from_file(path)
+    if dataset.attrs.get("key") != key:
+        raise ValueError(f"it belongs to the key {dataset.attrs.get('key')!r}")
+    return dataset
+
+
+# --- trajectories
+
+
+class Samples(NamedTuple):
+    """All samples of a simulation: the fields of a sample, one row each."""
+
+    time: np.ndarray  # (n,) s
+    output: np.ndarray  # (n, n_y)
+    input: np.ndarray  # (n, n_u)
+    state: np.ndarray  # (n, n_x)
+    noise: np.ndarray  # (n, n_w)
+    noise_free_output: np.ndarray  # (n, n_y)
+    n_clipped: np.ndarray  # (n,) substeps at a limit since the sample before
+
+
+class Broken(Exception):
+    """A simulation ended with an error after these samples."""
+
+    def __init__(self, samples: Samples, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.samples, self.reason = samples, reason
+
+
+def _samples_to_dataset(samples: Samples) -> xr.Dataset:
+    """One variable per field of a sample."""
+    return xr.Dataset(
+        {name: (("sample", f"of_{name}")[: values.ndim], values) for name, values in samples._asdict().items()}
+    )
+
+
+def _samples_from_dataset(dataset: xr.Dataset) -> Samples:
+    return Samples(*(np.array(dataset[name].values, order="C") for name in Samples._fields))
+
+
+TRAJECTORY = Kind("trajectory", "Samples of a simulation", _samples_to_dataset, _samples_from_dataset)
+
+
+class CachedSimulation(Simulation):
+    """Samples from the cache, in the order and with the bits of the live ones.
+
+    What the cache lacks is simulated as a whole when the first sample is asked for.
+
+    Parameters
+    ----------
+    plant : Plant
+    n_samples : int
+    seed : int
+    cache : Cache
+    key : str
+        Digest of everything that decides the samples.
+    """
+
+    def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
+        self._plant, self._n_samples, self._seed = plant, n_samples, seed
+        self._cache, self._key = cache, key
+        self._n_seen = 0
+        self._samples: Samples | None = None
+        self._reason: Exception | None = None
+
+    @property
+    def n_seen(self) -> int:
+        return self._n_seen
+
+    def restart(self) -> None:
+        self._n_seen = 0
+
+    def until(self, n_samples: int) -> Iterator[RecordedBlock]:
+        """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
+        if self._samples is None:
+            try:
+                self._samples = self._cache.obtain(TRAJECTORY, self._key, self._simulate)
+            except Broken as broken:
+                self._samples, self._reason = broken.samples, broken.reason
+        samples = self._samples
+        for begin in range(self._n_seen, min(n_samples, len(samples.time)), BLOCK):
+            self._n_seen = min(begin + BLOCK, n_samples, len(samples.time))
+            yield RecordedBlock(samples.output[begin : self._n_seen], samples.input[begin : self._n_seen])
+        if self._n_seen < n_samples and self._reason is not None:
+            raise self._reason
+
+    def _simulate(self) -> Samples:
+        samples: list[Sample] = []
+        try:
+            samples.extend(self._plant.samples(self._n_samples, self._seed))
+        except Exception as reason:
+            if not samples:
+                raise
+            raise Broken(_stack(samples), reason) from reason
+        return _stack(samples)
+
+    def record(self) -> Trajectory:
+        assert self._samples is not None
+        plant = self._plant
+        time, y, u, x, w, y0, clipped = (values[: self._n_seen] for values in self._samples)
+        return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))
+
+
+def _stack(samples: list[Sample]) -> Samples:
+    return Samples(*(np.array(column) for column in zip(*samples, strict=True)))
+
+
+def cached_source(config: DictConfig, cache: Cache) -> LiveSource:
+    """Simulation of the configured plant, run only if no job has done so before.
+
+    Raises
+    ------
+    ValueError
+        As `experiments.sources.live_source`.
+    """
+
+    def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:
+        return CachedSimulation(plant, n_samples, seed, cache=cache, key=trajectory_key(config, n_samples))
+
+    return live_source(config, simulation)
+
+
+# --- training
+
+START = Kind("start", "What a model starts from", start_to_dataset, start_from_dataset)
+
+
+class CachedTraining(Training):
+    """Another training, whose result is kept by the bytes of the samples, its settings and the code.
+
+    A training, a mean or something known that cannot be described is not looked up: it trains every time.
+
+    Parameters
+    ----------
+    training : Training
+    cache : Cache
+    code : str
+        Digest of the code that trains.
+    """
+
+    def __init__(self, training: Training, cache: Cache, code: str) -> None:
+        self.training, self.n_initial = training, training.n_initial
+        self._cache, self._code = cache, code
+
+    @property
+    def replaces(self) -> frozenset[str]:  # type: ignore[override]
+        return self.training.replaces
+
+    @property
+    def standardise(self) -> bool:
+        return self.training.standardise
+
+    def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
+        return self.training.train(inputs, targets, seed)
+
+    def follow(self, seed: int) -> Follower | None:
+        return self.training.follow(seed)
+
+    def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
+        def compute() -> Start:
+            return self.training.prepare(samples, known, mean=mean, budget=budget, seed=seed)
+
+        try:
+            key = self._key(samples, known, mean, budget, seed)
+        except TypeError as reason:
+            self._cache.leave_out(START.name, reason)
+            return compute()
+        return self._cache.obtain(START, key, compute)
+
+    def _key(self, samples: InitialSamples, known: Start, mean: MeanFunction, budget: int, seed: int) -> str:
+        before = start_to_dataset(known)
+        return key_of(
+            {
+                "samples": array_digest(samples.regressors, samples.targets, samples.follows),
+                "narx": json.dumps(samples.narx.to_dict()),
+                "known": [before.attrs, {name: array_digest(v.values) for name, v in before.data_vars.items()}],
+                "training": describe(self.training),
+                "mean": describe(mean),
+                "budget": budget,
+                "seed": seed,
+                "code": self._code,
+            }
+        )
+
+
+def array_digest(*arrays: np.ndarray) -> str:
+    """SHA-256 of the types, shapes and bytes of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()

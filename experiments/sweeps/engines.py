@@ -1,0 +1,153 @@
+"""Where the jobs of a sweep run: the role of an engine, and the two engines of this machine alone."""
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from experiments.sweeps.limits import Limits
+from experiments.sweeps.store import Outcome
+from experiments.sweeps.task import ONE_THREAD, Job, end_with, execute, no_interrupt_for_children
+
+#: in the folder of a sweep: what goes on when its sweep is killed, as only the engine that has sent it can tell
+TASKS = ".slurm/tasks.json"
+AHEAD = 2  # jobs that a worker of joblib is given before it asks: none waits for the sweep
+
+
+class EngineStopped(Exception):
+    """The engine cannot go on: jobs in flight are lost, finished ones are stored."""
+
+
+class Engine(ABC):
+    """Runs `experiments.sweeps.task.execute` for every job, in whatever process."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where and how many at a time, for people: "2 processes of this machine"."""
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of a job that its worker enforces; only engines that survive the end of a worker have some."""
+        return Limits()
+
+    def taken_over(self, folder: Path) -> frozenset[int]:
+        """Numbers of jobs that workers of an earlier sweep in this folder may still be at: nobody else touches them.
+
+        Raises
+        ------
+        EngineStopped
+            If another engine has sent them.
+        """
+        if (folder / TASKS).exists():
+            raise EngineStopped(
+                f"tasks of an earlier sweep in {folder} may still run: take hydra/launcher=slurm, which takes them "
+                f"over, or remove {(folder / TASKS).parent} if none does"
+            )
+        return frozenset()
+
+    @abstractmethod
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+        """Run all jobs and yield each outcome when it is known, in any order.
+
+        A job whose worker was killed is tried once more, then reported as failed. Closed early, the generator ends
+        its workers; what they were at is lost.
+
+        Raises
+        ------
+        ImportError
+            If the library of the engine is not installed.
+        EngineStopped
+            If the jobs in flight are lost and the rest cannot be run.
+        """
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuse what is neither a number of workers nor None for all there are.
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
+    if workers is not None and (type(workers) is not int or workers < 1):
+        raise ValueError(f"hydra.launcher.workers must be a whole number, at least 1, or null, got {workers!r}")
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class InProcess(Engine):
+    """One job after the other, in this process: what kills a job kills the sweep."""
+
+    folder: Path  # of the sweep
+
+    @property
+    def place(self) -> str:
+        return "this process"
+
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+        yield from map(execute, jobs)
+
+
+@dataclass(frozen=True)
+class JoblibPool(Engine):
+    """Processes of joblib's loky, each with one thread; a worker that is killed takes the others with it."""
+
+    folder: Path  # of the sweep
+    workers: int | None = None  # processes; None: all cores that this process may use
+
+    def __post_init__(self) -> None:
+        check_workers(self.workers)
+
+    @property
+    def place(self) -> str:
+        n = self.workers or count_cores()
+        return f"{n} process{'es' if n != 1 else ''} of this machine"
+
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+        if not jobs:
+            return
+        try:
+            from joblib.externals import loky
+        except ImportError:
+            raise ImportError("hydra/launcher=joblib needs joblib: pip install 'sysid[joblib]'") from None
+        workers = min(self.workers or count_cores(), len(jobs))
+        pool = loky.ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD)
+        over = False
+        try:
+            yield from _outcomes(pool, jobs, AHEAD * workers)
+            over = True
+        except loky.BrokenProcessPool as error:
+            text = str(error)
+            codes = text[text.find("{") : text.find("}") + 1]
+            cause = f"exit codes {codes}" if codes else text.splitlines()[0]
+            raise EngineStopped(
+                f"a worker process ended ({cause}), and joblib's pool with it: the jobs in flight are lost, "
+                "the rest has not been run; the same command resumes, hydra/launcher=dask outlives its workers"
+            ) from None
+        finally:
+            pool.shutdown(kill_workers=not over)
+
+
+def _outcomes(pool: Any, jobs: Sequence[Job], ahead: int) -> Iterator[Outcome]:
+    """Outcomes as they come, while never more than so many jobs are with the workers."""
+    waiting = iter(jobs)
+    with no_interrupt_for_children():  # the first job starts the workers
+        running: set[Future[Outcome]] = {pool.submit(execute, job) for job in islice(waiting, 1)}
+    running |= {pool.submit(execute, job) for job in islice(waiting, ahead - 1)}
+    while running:
+        ended, running = wait(running, return_when=FIRST_COMPLETED)
+        good = [future for future in ended if future.exception() is None]
+        yield from (future.result() for future in good)
+        for future in ended.difference(good):
+            future.result()  # raises
+        running |= {pool.submit(execute, job) for job in islice(waiting, len(ended))}

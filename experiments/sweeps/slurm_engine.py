@@ -1,0 +1,551 @@
+"""Tasks of a Slurm cluster, through submitit: each runs a few jobs one after the other in a process of its own.
+
+A task outlives the sweep that has submitted it. How a job has ended is read from its folder, and which task has which
+jobs is noted in a file: so the same command takes over the tasks of a sweep that was killed.
+"""
+
+import hashlib
+import io
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from experiments.interrupt import deferred_interrupt
+from experiments.sweeps.engines import TASKS, Engine, EngineStopped, check_workers, count_cores
+from experiments.sweeps.limits import GRACE, Limits, limits_of
+from experiments.sweeps.store import Outcome, count_attempts, forget, outcome_in, read_outcome
+from experiments.sweeps.task import (
+    ATTEMPTS_ALLOWED,
+    DIED_TWICE,
+    ONE_THREAD,
+    Job,
+    execute,
+    no_interrupt_for_children,
+)
+from sysid import store
+
+CLUSTERS = ("slurm", "local")
+START = 60.0  # s; a task may take that long to start Python from a slow file system
+SLURM_EARLY = 60.0  # s; Slurm sends its signal up to that much earlier than asked
+WARNING_AHEAD = 30  # s that SIGUSR2 comes before the end of a task
+ENDLESS = 10 * 365 * 24 * 60  # min
+PATIENCE = 30.0  # s; cancelled tasks that last longer are left to Slurm
+MOST_SILENCE = 900.0  # s in which squeue does not answer
+WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+
+
+@dataclass(frozen=True)
+class SlurmQueue(Engine):
+    """Arrays of tasks."""
+
+    folder: Path  # of the sweep, seen by all machines
+    cluster: str = "slurm"  # or "local": processes of this machine, to try it; what is Slurm's has no effect there
+    workers: int | None = None  # tasks at a time; None: as many as Slurm starts (local: all cores)
+    jobs_per_task: int = 1
+    cpus_per_task: int = 1
+    time_limit: float | str | None = None  # of a job
+    memory_limit: float | str | None = None  # of a job
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    setup: Sequence[str] = field(default_factory=list)  # lines of shell before the jobs
+    additional_parameters: Mapping[str, Any] = field(default_factory=dict)  # of sbatch, name -> value
+    array_size: int = 1000  # tasks
+    poll: float | None = None  # s between two looks at the queue; None: 5 (local: 0.1)
+
+    def __post_init__(self) -> None:
+        if self.cluster not in CLUSTERS:
+            raise ValueError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
+        check_workers(self.workers)
+        for name in ("jobs_per_task", "cpus_per_task", "array_size"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"hydra.launcher.{name} must be a whole number, at least 1, got {value!r}")
+        if self.poll is not None and not (type(self.poll) in (int, float) and 0 < self.poll < math.inf):
+            raise ValueError(f"hydra.launcher.poll must be a positive number of seconds, got {self.poll!r}")
+        if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
+            raise ValueError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
+        _ = self.limits
+
+    @property
+    def place(self) -> str:
+        if self.cluster == "local":
+            return f"{self._at_a_time} processes of this machine, through submitit"
+        return "Slurm" + (f", {self.workers} tasks at a time" if self.workers else "")
+
+    @property
+    def limits(self) -> Limits:
+        """Limits that the task itself enforces; those given to Slurm are a bit above."""
+        return limits_of(self.time_limit, self.memory_limit)
+
+    def taken_over(self, folder: Path) -> frozenset[int]:
+        """Jobs of tasks that were noted as submitted."""
+        tasks = _read_notes(folder / TASKS)["tasks"]
+        return frozenset(number for jobs in tasks.values() for number, _ in jobs)
+
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+        """Run the jobs; tasks that an earlier sweep in this folder has left are waited for, not started anew.
+
+        Raises
+        ------
+        ImportError
+            If submitit is not installed.
+        EngineStopped
+            If there is no Slurm, if it refuses the tasks, or does not answer; tasks that are there go on.
+        """
+        if not jobs and not (self.folder / TASKS).exists():
+            return
+        submission = self.submission()
+        book = TaskBook(submission, self._at_a_time, self.jobs_per_task, self.array_size, self.poll or submission.poll)
+        try:
+            yield from book.outcomes(jobs)
+        except EngineStopped:
+            raise
+        except BaseException:
+            with deferred_interrupt():
+                submission.cancel(None, book.tasks)
+                book.clear()
+            raise
+        book.clear()
+
+    @property
+    def _at_a_time(self) -> int:
+        return self.workers or (self.array_size if self.cluster == "slurm" else count_cores())
+
+    def submission(self) -> "Submission":
+        """Make what submits the tasks.
+
+        Raises
+        ------
+        ImportError, EngineStopped
+            As `run`.
+        """
+        folder, minutes = (self.folder / TASKS).parent, None
+        if (limit := self.limits.time) is not None:  # that the jobs of a task cannot use up: they are ended before
+            seconds = self.jobs_per_task * (limit + GRACE) + START + WARNING_AHEAD + SLURM_EARLY
+            minutes = math.ceil(seconds / 60)
+        if self.cluster == "local":
+            return LocalSubmission(folder, minutes)
+        memory = self.limits.memory
+        parameters = {
+            "job_name": f"sysid-{hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]}",
+            "cpus_per_task": self.cpus_per_task,
+            "time": minutes,
+            "mem": None if memory is None else f"{math.ceil(1.1 * memory / 2**20) + 200}M",
+            "additional_parameters": {"no-requeue": True} | dict(self.additional_parameters),  # retries are ours
+            "srun_args": [f"--cpus-per-task={self.cpus_per_task}"],  # srun does not take it from sbatch
+            "setup": [*(f"export {name}={value}" for name, value in ONE_THREAD.items()), *map(str, self.setup)],
+        }
+        parameters |= {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint")}
+        return SlurmSubmission(folder, parameters)
+
+
+class Submission(ABC):
+    """Submits tasks, sees which are there, and cancels them."""
+
+    cluster: str  # name, for people
+    poll: float  # s between two looks, unless set
+    settle: float  # s after the end of a task in which the files that it has written may still come into sight
+    executor: Any  # of submitit
+
+    @abstractmethod
+    def send(self, batches: Sequence[tuple[Job, ...]], at_a_time: int) -> list[str]:
+        """Submit a task for each batch of jobs; the names of the tasks.
+
+        Raises
+        ------
+        RuntimeError, OSError
+            If they are refused.
+        """
+
+    @abstractmethod
+    def there(self, known: Collection[str]) -> dict[str, bool] | None:
+        """Tasks of this sweep that are not over, known or not: whether each has started; None: nobody can say now."""
+
+    @abstractmethod
+    def room(self, n_tasks: int, most: int, largest: int) -> int:
+        """How many tasks may be sent while so many are there, of which `most` run at a time."""
+
+    @abstractmethod
+    def end(self, names: Sequence[str] | None) -> None:
+        """Ask tasks to end at once; None: all of this sweep."""
+
+    def fate(self, name: str) -> str:
+        """What is known about the end of a task that died; empty: nothing."""
+        return ""
+
+    def cancel(self, names: list[str] | None, known: Collection[str] = ()) -> None:
+        """End tasks and wait until they are gone; None: all of this sweep."""
+        end = time.monotonic() + PATIENCE
+        while names != [] and time.monotonic() < end:
+            self.end(names)
+            left = self.there(known if names is None else names)
+            if left is not None and not set(left) & set(left if names is None else names):
+                return
+            time.sleep(min(self.poll, 1.0))
+
+    def error(self, name: str) -> str:
+        """What a task that is over has raised, in a line; empty if it has said nothing."""
+        try:
+            error = self._job(name).exception() if self._job(name).paths.result_pickle.exists() else None
+        except Exception as broken:  # a file that was not written to its end may raise anything
+            return f"what it returned cannot be read ({type(broken).__name__})"
+        lines = [line for line in str(error or "").splitlines() if line[:1].isalpha() and ": " in line]
+        return lines[-1] if lines else ""
+
+    def log(self, name: str) -> Path:
+        """Standard error of a task."""
+        return Path(self._job(name).paths.stderr)
+
+    def clear(self, name: str, with_logs: bool) -> None:
+        """Remove what submitit has written for a task that is over."""
+        paths = self._job(name).paths
+        logs = [paths.stdout, paths.stderr] if with_logs else []
+        for path in [paths.submitted_pickle, paths.result_pickle, *logs]:
+            path.unlink(missing_ok=True)
+
+    def _job(self, name: str) -> Any:
+        return self.executor.job_class(self.executor.folder, job_id=name)
+
+
+class SlurmSubmission(Submission):
+    """Job arrays of Slurm."""
+
+    cluster = "slurm"
+    poll = 5.0
+    settle = 15.0
+
+    def __init__(self, folder: Path, parameters: Mapping[str, Any]) -> None:
+        missing = [command for command in ("sbatch", "srun", "squeue", "scancel") if shutil.which(command) is None]
+        if missing:
+            raise EngineStopped(
+                f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: start the sweep on a "
+                "login node of the cluster, or try it on this machine with hydra.launcher.cluster=local"
+            )
+        self.executor = _submitit().SlurmExecutor(folder)
+        self.executor.update_parameters(**parameters, wckey=None, signal_delay_s=WARNING_AHEAD)
+        self._mine = [f"--user={os.getuid()}", f"--name={parameters['job_name']}"]
+
+    def send(self, batches: Sequence[tuple[Job, ...]], at_a_time: int) -> list[str]:
+        self.executor.update_parameters(array_parallelism=at_a_time)
+        with redirect_stderr(io.StringIO()):  # what sbatch says is in the exception too
+            return [str(task.job_id) for task in self.executor.map_array(perform, batches)]
+
+    def there(self, known: Collection[str]) -> dict[str, bool] | None:
+        """Ask squeue, which knows a task as soon as sbatch has answered."""
+        lines = _answer("squeue", *self._mine, "--array", "--noheader", "--format=%i %T")
+        if lines is None:
+            return None
+        return {name: state not in WAITING for name, state in (line.split() for line in lines)}
+
+    def room(self, n_tasks: int, most: int, largest: int) -> int:
+        """An array at a time, and the next one when the last tasks of the one before run."""
+        return largest if n_tasks <= most // 4 else 0
+
+    def end(self, names: Sequence[str] | None) -> None:
+        """Cancel by the name of the sweep, or one by one."""
+        if names is None or names:
+            _answer("scancel", *(self._mine if names is None else names))
+
+    def fate(self, name: str) -> str:
+        """State in Slurm's accounts."""
+        lines = _answer("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={name}")
+        return f"Slurm says {lines[0]}" if lines else ""
+
+
+class LocalSubmission(Submission):
+    """Processes of this machine."""
+
+    cluster = "local"
+    poll = 0.1
+    settle = 0.0
+
+    def __init__(self, folder: Path, minutes: int | None) -> None:
+        self.executor = _submitit().LocalExecutor(folder)
+        self.executor.update_parameters(timeout_min=minutes or ENDLESS, signal_delay_s=WARNING_AHEAD)
+        self._children: dict[str, Any] = {}
+        self._others: set[str] = set()
+
+    def send(self, batches: Sequence[tuple[Job, ...]], at_a_time: int) -> list[str]:
+        with _environment(ONE_THREAD):
+            tasks = {str(task.job_id): task for task in (self.executor.submit(perform, batch) for batch in batches)}
+        self._children |= tasks
+        return list(tasks)
+
+    def there(self, known: Collection[str]) -> dict[str, bool]:
+        """Own children, and processes that an earlier sweep has left."""
+        own = [name for name, task in self._children.items() if not task.done()]
+        self._others = {name for name in {*known, *self._others} - set(self._children) if self._is_task(name)}
+        return dict.fromkeys([*own, *self._others], True)
+
+    def room(self, n_tasks: int, most: int, largest: int) -> int:
+        """As many as there are places."""
+        return min(most - n_tasks, largest)
+
+    def end(self, names: Sequence[str] | None) -> None:
+        """Tell the controller, which tells the task."""
+        for name in self.there(names or ()):
+            if names is None or name in names:
+                with suppress(ProcessLookupError):
+                    os.kill(int(name), signal.SIGTERM)
+
+    def _is_task(self, name: str) -> bool:
+        """Whether the process of this number is a task of this folder, and not a later one of the same number."""
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return b"submitit.local._local" in words and os.fsencode(self.executor.folder) in words
+
+
+def perform(batch: Sequence[Job]) -> None:
+    """Run the jobs of a task, in its process.
+
+    Raises
+    ------
+    OSError
+        If the outcome of a job could not be stored.
+    """
+    signal.signal(signal.SIGUSR2, _tell_that_time_is_over)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # cancelled tasks end at once; submitit has them wait for SIGKILL
+    for outcome in [execute(job) for job in batch]:
+        if not outcome.stored:
+            raise OSError(f"the outcome of job {outcome.number} could not be stored ({outcome.error})")
+
+
+def _tell_that_time_is_over(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError("Slurm's time limit of the task is over: raise it, or limit jobs by hydra.launcher.time_limit")
+
+
+@dataclass
+class _Task:
+    """A task in the queue."""
+
+    jobs: list[Job]  # without those that have ended
+    attempts: dict[int, int]  # of each job when the task was submitted
+    gone: float | None = None  # s; when it was first seen to be over
+
+
+class TaskBook:
+    """What of a sweep is waiting, submitted and over.
+
+    Parameters
+    ----------
+    submission : Submission
+        Where tasks are sent.
+    at_a_time : int
+        Tasks that may run at a time.
+    jobs_per_task, array_size : int
+        Jobs of a task, tasks of an array.
+    poll : float
+        Time between two looks [s].
+    """
+
+    def __init__(
+        self, submission: Submission, at_a_time: int, jobs_per_task: int, array_size: int, poll: float
+    ) -> None:
+        self.tasks: dict[str, _Task] = {}
+        self._submission = submission
+        self._folder = Path(submission.executor.folder)
+        self._notes = self._folder / Path(TASKS).name
+        self._at_a_time = at_a_time
+        self._jobs_per_task = jobs_per_task
+        self._array_size = array_size
+        self._poll = poll
+        self._waiting: deque[Job] = deque()
+        self._in_vain: Counter[int] = Counter()  # tasks that died before any of their jobs had started, by job
+        self._refused = False
+        self._logs = False
+        self._heard = time.monotonic()
+
+    def outcomes(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Outcomes as they come."""
+        yield from self._resume(jobs)
+        while self._waiting or self.tasks:
+            self._submit()
+            time.sleep(self._poll)
+            if (there := self._there()) is not None:
+                for name in list(self.tasks):
+                    yield from self._look(name, there)
+
+    def clear(self) -> None:
+        """Remove everything but the logs of tasks that died."""
+        if not self._logs:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        for path in [*self._folder.glob("*.pkl*"), *self._folder.glob(".submission*"), self._notes]:
+            path.unlink(missing_ok=True)
+
+    def _resume(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Take over what is left of an earlier sweep, as far as it does what is asked for; cancel the rest."""
+        left = {job.number: job for job in jobs}
+        if self._folder.exists():
+            noted = self._read_notes()
+            if (there := self._submission.there(noted)) is None:
+                raise EngineStopped("squeue does not answer, and tasks of this sweep may still run: try again later")
+            for name in there:
+                known = [(left.get(number), identity) for number, identity in noted.get(name, [])]
+                mine = [job for job, identity in known if job is not None and job.identity == identity]
+                if mine and len(mine) == sum(job is not None for job, _ in known):  # it does nothing else of the sweep
+                    self._add(name, mine)
+            self._submission.cancel([name for name in there if name not in self.tasks])
+            for job in (job for task in self.tasks.values() for job in task.jobs):
+                left.pop(job.number, None)
+        for job in left.values():
+            content = read_outcome(Path(job.folder))
+            if content is not None and content["identity"] == job.identity:  # a task has ended since the sweep looked
+                yield from _stored(job)
+                continue
+            with suppress(OSError):
+                forget(Path(job.folder))
+            self._waiting.append(job)
+
+    def _submit(self) -> None:
+        """Send as many tasks as there is room for."""
+        most, size = self._at_a_time, self._jobs_per_task
+        room = self._submission.room(len(self.tasks), most, self._array_size)
+        if not self._waiting or room < 1 or (self._refused and self.tasks):
+            return
+        chosen = [self._waiting.popleft() for _ in range(min(room * size, len(self._waiting)))]
+        batches = [tuple(chosen[start : start + size]) for start in range(0, len(chosen), size)]
+        before = {job.number: count_attempts(job.folder) for job in chosen}
+        with deferred_interrupt(), no_interrupt_for_children():  # what is sent is noted, or nobody would find it
+            try:
+                names = self._submission.send(batches, most - len(self.tasks))
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                self._waiting.extendleft(reversed(chosen))
+                self._refused = True
+                if not self.tasks:
+                    said = " ".join(str(error).split()) or type(error).__name__
+                    raise EngineStopped(f"tasks could not be submitted: {said}") from None
+                return
+            self._refused = False
+            for name, batch in zip(names, batches, strict=True):
+                self.tasks[name] = _Task(list(batch), before)
+            self._write_notes()
+
+    def _add(self, name: str, jobs: list[Job]) -> None:
+        self.tasks[name] = _Task(jobs, {job.number: count_attempts(job.folder) for job in jobs})
+
+    def _there(self) -> dict[str, bool] | None:
+        there = self._submission.there(self.tasks)
+        if there is not None:
+            self._heard = time.monotonic()
+        elif time.monotonic() - self._heard > MOST_SILENCE:
+            raise EngineStopped(
+                f"squeue has not answered for {MOST_SILENCE / 60:g} min; tasks that run go on, and the same command "
+                "finds them again"
+            )
+        return there
+
+    def _look(self, name: str, there: Mapping[str, bool]) -> Iterator[Outcome]:
+        """Outcomes that a task has stored since the last look; its end."""
+        task = self.tasks[name]
+        if not there.get(name, True):
+            return
+        over = name not in there
+        for job in list(task.jobs):
+            if over:
+                with suppress(OSError):
+                    os.listdir(job.folder)  # a network file system looks again
+            for outcome in _stored(job):
+                task.jobs.remove(job)
+                yield outcome
+        if over:
+            task.gone = task.gone or time.monotonic()
+            if not task.jobs or time.monotonic() - task.gone >= self._submission.settle:
+                yield from self._ended(name, self.tasks.pop(name))
+
+    def _ended(self, name: str, task: _Task) -> Iterator[Outcome]:
+        """Send the jobs that a task has not finished once more; fail those that have lost two."""
+        started = {job.number: count_attempts(job.folder) for job in task.jobs}
+        if all(started[number] <= task.attempts[number] for number in started):
+            self._in_vain.update(list(started))
+        hopeless = [job for job in task.jobs if started[job.number] + self._in_vain[job.number] >= ATTEMPTS_ALLOWED]
+        self._waiting.extendleft(job for job in reversed(task.jobs) if job not in hopeless)
+        self._logs |= bool(task.jobs)
+        if hopeless:
+            reason = self._submission.error(name) or DIED_TWICE
+            parts = (reason, self._submission.fate(name), f"log: {self._submission.log(name)}")
+            reason = "; ".join(part for part in parts if part)
+            yield from (Outcome(job.number, False, error=reason) for job in hopeless)
+        self._submission.clear(name, with_logs=not task.jobs)
+
+    def _write_notes(self) -> None:
+        """Store which task has which jobs."""
+        tasks = {name: [[job.number, job.identity] for job in task.jobs] for name, task in self.tasks.items()}
+        content = {"schema": "tasks", "schema_version": 1, "cluster": self._submission.cluster, "tasks": tasks}
+        with suppress(OSError):  # tasks that are not noted are cancelled by the next sweep
+            store.write_bytes(json.dumps(content).encode(), self._notes)
+
+    def _read_notes(self) -> dict[str, list[tuple[int, str]]]:
+        content = _read_notes(self._notes)
+        if content["cluster"] not in ("", self._submission.cluster):
+            raise EngineStopped(
+                f"tasks with hydra.launcher.cluster={content['cluster']} may still run: resume with that setting, or "
+                f"remove {self._folder} if none does"
+            )
+        return dict(content["tasks"])
+
+
+def _stored(job: Job) -> Iterator[Outcome]:
+    """The outcome of a job, if there is one."""
+    if (outcome := outcome_in(Path(job.folder))) is not None:
+        yield outcome
+
+
+def _read_notes(path: Path) -> dict[str, Any]:
+    """Notes of an earlier sweep; empty ones if there are none that can be read."""
+    try:
+        content = json.loads(path.read_bytes())
+        entries = {
+            str(name): [(int(number), str(identity)) for number, identity in entries]
+            for name, entries in content["tasks"].items()
+        }
+        return {"cluster": str(content["cluster"]), "tasks": entries}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {"cluster": "", "tasks": {}}
+
+
+def _submitit() -> Any:
+    """Import submitit, which leaves the logs of this process as they are."""
+    try:
+        with _environment({"SUBMITIT_LOG_LEVEL": "NOCONFIG"}):
+            import submitit
+    except ImportError:
+        raise ImportError("hydra/launcher=slurm needs submitit: pip install 'sysid[slurm]'") from None
+    return submitit
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+            os.environ.update({name: before[name]} if name in before else {})
+
+
+def _answer(*command: str) -> list[str] | None:
+    """Lines that a command of Slurm prints, away from Ctrl-C; None if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return [line for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else None
