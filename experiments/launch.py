@@ -54,7 +54,8 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
     from hydra.core.global_hydra import GlobalHydra
 
     try:
-        overrides = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
+        parsed = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
+        overrides = [one for one in parsed if not one.key_or_group.startswith("hydra")]
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config, loader = compose(name), GlobalHydra.instance().config_loader()
             return explain(ValueError(""), overrides, config, loader)
@@ -182,9 +183,11 @@ def _known_keys(name: str) -> list[str]:
     if not (CONF / f"{name}.yaml").is_file():
         return []
     primary = OmegaConf.load(CONF / f"{name}.yaml")
-    groups = [
-        str(next(iter(entry))).split("@")[0].removeprefix("optional ")
-        for entry in primary.defaults
-        if entry != "_self_" and "override " not in str(next(iter(entry)))
-    ]
-    return sorted({str(key) for key in primary} - {"defaults", "hydra"} | set(groups))
+    assert isinstance(primary, DictConfig)
+    known = {str(key) for key in primary} - {"defaults", "hydra"}
+    for entry in primary.get("defaults", []):
+        if isinstance(entry, str):
+            known |= set(_known_keys(entry))
+        elif not str(next(iter(entry))).startswith("override "):
+            known.add(str(next(iter(entry))).split("@")[0])
+    return sorted(known)

@@ -171,38 +171,24 @@ def test_excitations_follow_the_operating_point():
     assert (config.excitation.offset, config.excitation.low, config.excitation.high) == (7, values.low, values.high)
 
 
-def test_every_combination_of_the_experiments_composes():
-    """The first and the last of the values that are swept."""
-    for path in sorted((CONF / "experiment").glob("*.yaml")):
-        params = yaml.safe_load(path.read_text())["hydra"]["sweeper"]["params"]
-        values = {key: str(value).split(",") for key, value in params.items() if key != "seed"}
-        for end in (0, -1):
-            config = configured(f"experiment={path.stem}", *(f"{key}={each[end]}" for key, each in values.items()))
-            assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        if path.stem == "building_thresholds":
-            assert params["seed"] == "range(0,10)"
-            assert math.prod(map(len, values.values())) * 10 == 540
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
+    """The first and the last of the values that are swept exist; the help of its command names the recipe."""
+    written = yaml.safe_load(path.read_text())
+    command = path.read_text().splitlines()[1].split()[1].removeprefix("sysid-")
+    assert f"  {path.stem} " in (CONF / f"{command}.yaml").read_text()
+    params = written.pop("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
+    values = {key: str(value).split(",") for key, value in params.items() if "range" not in str(value)}
+    for end in (0, -1):
+        config = composed(command, f"experiment={path.stem}", *(f"{key}={each[end]}" for key, each in values.items()))
+        assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        written.pop("defaults", None)
+        assert OmegaConf.merge(config, OmegaConf.create(written)) == config
+    assert path.stem != "building_thresholds" or math.prod(map(len, values.values())) * 10 == 540
 
 
-def test_numbers_carry_their_unit_in_a_comment():
-    counts = {"substeps", "restarts", "max_iterations", "n_initial"}
-    for path in FILES:
-        for line in path.read_text().splitlines():
-            key, _, value = line.strip().partition(":")
-            number = value.split("#")[0].strip()
-            is_number = number.replace(".", "").replace("e", "").replace("-", "").replace("+", "").isdigit()
-            assert "#" in value or key in counts or path.parent.name == "narx" or not is_number, f"{path}: {line}"
-
-
-@pytest.mark.parametrize(
-    ("target", "name"),
-    [
-        ("sysid.SquaredExponentialForm", "sysid.SquaredExponential"),
-        ("sysid.criteria.prior_entropy.PriorEntropy", "sysid.PriorEntropy"),
-        ("simulators.systems.van_der_pol.VanDerPol", "simulators.VanDerPol"),
-    ],
-)
-def test_targets_of_earlier_configurations_are_answered_with_the_public_name(target, name):
+def test_targets_of_earlier_configurations_are_answered_with_the_public_name():
+    target, name = "sysid.SquaredExponentialForm", "sysid.SquaredExponential"
     for description in ({"_target_": target}, {"_target_": "sysid.Sum", "parts": [{"_target_": target}]}):
         with pytest.raises(ValueError, match=rf"^kernel: _target_ must be {name}, .* got {target}$"):
             build_one(OmegaConf.create(description), "kernel")

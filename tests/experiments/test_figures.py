@@ -9,20 +9,16 @@ from matplotlib.image import imread
 from running import data_of, execute
 
 from experiments import figures
-from experiments.clock import detail, on_clock_of, with_clock
-from experiments.signal_figure import signals
+from experiments.clock import detail, with_clock
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
 UNIT = {"day": DAY, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
 
 
-def timed(time, units="s", **coords):
-    return xr.Dataset(coords={"time": ("time", np.asarray(time, dtype=float), {"units": units}), **coords})
-
-
 def shown(time, units="s"):
-    return with_clock(timed(time, units), "time")["shown"]
+    coords = {"time": ("time", np.asarray(time, dtype=float), {"units": units})}
+    return with_clock(xr.Dataset(coords=coords), "time")["shown"]
 
 
 def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times():
@@ -38,34 +34,13 @@ def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times():
         np.testing.assert_array_equal(clock.values, np.arange(len(time)))
 
 
-@pytest.mark.parametrize("length", [3, 8, 10, 14, 365])
-def test_detail_of_days_is_near_the_end(length):
-    """Whole days, as many as asked for, within the last days plus a week; a week begins where there is room."""
-    clock = shown(900.0 * np.arange(96 * length + 1))
-    for days in (2, 7):
+def test_detail_is_whole_days_after_a_full_week_or_the_last_hundred_samples_per_day():
+    for length, days, begin in ((3, 2, 1), (8, 2, 6), (14, 7, 7), (14, 2, 7), (365, 7, 357)):
+        clock = shown(900.0 * np.arange(96 * length + 1))
         part = clock.values[detail(clock, float(days))]
-        assert len(part) == 96 * days or (days >= length and len(part) >= 96 * length)
-        assert part[0] == int(part[0])
-        assert 0 <= length - part[-1] < (7.1 if length > days + 7 else 1.1)
-        assert length <= days + 7 or part[0] % 7 == 0
-
-
-def test_detail_of_sparse_samples_and_other_units_is_the_last_hundred_per_day():
-    clock = shown(5 * DAY * np.arange(400))
-    np.testing.assert_array_equal(clock.values[detail(clock, 2.0)], clock.values[-200:])
-    for n in (1, 50, 5000):
-        np.testing.assert_array_equal(np.arange(n)[detail(shown(0.01 * np.arange(n)), 2.0)], np.arange(n)[-200:])
-
-
-def test_a_result_has_the_clock_of_its_trajectory():
-    """Rows without all their lags are missing in a result, also inside; the numbers stay those of the samples."""
-    number, time = np.repeat([0, 1, 4], [6, 5, 7]), np.concatenate([np.arange(6), np.arange(5), np.arange(7)]) * 0.5
-    trajectory = with_clock(timed(time, record=("time", number)), "time")
-    rows = np.array([2, 3, 5, 8, 9, 10, 14, 17])
-    coords = {"time": ("sample", time[rows]), "record": ("sample", number[rows])}
-    found = on_clock_of(trajectory, xr.Dataset(coords=coords))["shown"]
-    np.testing.assert_array_equal(found, rows)
-    assert found.attrs == trajectory["shown"].attrs
+        assert (part[0], len(part)) == (begin, 96 * days)
+    sparse = shown(5 * DAY * np.arange(400))
+    np.testing.assert_array_equal(sparse.values[detail(sparse, 2.0)], sparse.values[-200:])
 
 
 SMALL = ("training.n_initial=20", "training.restarts=1", "budget=15", "acceptance=none", "figures=true")
@@ -175,13 +150,6 @@ def test_the_error_is_the_root_mean_square_of_each_bin():
         assert value == pytest.approx(np.sqrt(np.mean(error[inside] ** 2)), rel=1e-6)
     np.testing.assert_allclose(lines["predicted by the GP"].get_ydata(), 1.0)
     np.testing.assert_allclose(lines["predicted, without the noise"].get_ydata(), 0.5)
-
-
-def test_held_inputs_are_drawn_as_steps_and_others_as_lines():
-    for interpolation, style in (("held", "steps-post"), ("linear", "default")):
-        trajectory = with_clock(trajectory_of(50, interpolation=interpolation), "time")
-        output, _, input, _ = signals(trajectory).axes
-        assert (output.lines[0].get_drawstyle(), input.lines[0].get_drawstyle()) == ("default", style)
 
 
 def test_the_dictionary_shows_every_life():

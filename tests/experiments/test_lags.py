@@ -54,14 +54,12 @@ def test_settings_beside_the_lags_are_passed_on():
     ("overrides", "words"),
     [
         ("narx=auto narx.target=mass_flow", r"narx=auto: target must be .*\['zone_temperature'\].*'mass_flow'"),
-        ("narx=auto narx.max_order=1.5", "max_order.*1.5"),
         ("narx=auto narx.predict=guess", "predict .*change, value.*guess"),
         ("narx=auto on_missing=guess", "on_missing .*error, skip.*guess"),
         ("narx=auto system.substeps=1 system.radiator_capacity=1", "narx=auto.*diverged.*substeps"),
         ("system=cascaded_tanks excited=[]", "narx=auto.*'level'.*pump_voltage.*offset"),
         ("narx=orders narx.na=-1", "na.*must be a whole number"),
         ("narx=orders narx.nb=[1,1,1]", "one number nb"),
-        ("narx=orders narx.na=0 narx.nb=0", "lags"),
         ("narx=orders narx.target=mass_flow", "target"),
     ],
 )
@@ -132,8 +130,6 @@ def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
     recordings = Recordings("r", ("u",), ("y", "z"), records)
     assert AutomaticNarx(max_order=1).of_records(recordings)[0].target == "y"
     assert AutomaticNarx(target="z", max_order=1).of_records(recordings)[0].output_names == ("z",)
-    with pytest.raises(ValueError, match=r"target must be one of the outputs \['y', 'z'\] of r, got 'u'"):
-        AutomaticNarx(target="u").of_records(recordings)
     time = np.arange(500)
     record = make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
     narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)))

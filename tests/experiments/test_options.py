@@ -4,12 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
 from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, summary_of
 
-from experiments.identification import run
 from experiments.options import MOST_SAMPLES, samples_of, seconds, seconds_text
 from sysid import Model
 
@@ -132,12 +130,6 @@ def test_doubtful_settings_are_told(finished, caplog, tmp_path):
     assert (result["n_points"].values[phases(result)[1]] == 5).all(), "a budget below the initial samples"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("insertion", INSERTIONS)
-def test_default_thresholds_work_on_a_year(insertion, tmp_path):
-    assert summary_of(execute(tmp_path, f"insertion={insertion}", "figures=false"))["smse"] < 0.5
-
-
 BUILDING = {"system": "Building", "controller": "PI", "weather": "SyntheticWeather", "excitation": "NoExcitation"}
 BUILDING |= {"insertion": "ErrorThreshold", "narx": "Narx", "data": None}
 NEUTRAL = {"controller": None, "weather": None, "excitation": "Multisine", "insertion": "Always", "data": None}
@@ -160,29 +152,6 @@ NEUTRAL |= {"narx": "AutomaticNarx"}
 def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
     config = configured(*overrides.split())
     assert {name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected} == expected
-
-
-def test_the_controller_runs_at_the_dt_of_its_system():
-    for options in (("system=building",), ("system=cascaded_tanks", "controller=level_pi")):
-        assert configured(*options, "system.dt=7.0").controller.dt == 7.0
-
-
-def test_a_system_of_a_user_needs_neither_dt_nor_lags_nor_a_controller(tmp_path):
-    """Fields that its yaml leaves out keep the defaults of the class, as does what depends on them."""
-    groups = {"controller": "none", "weather": "none", "excitation": "prbs", "narx": "auto", "insertion": "always"}
-    lines = ["defaults:", *(f"  - override /{group}@_global_.{group}: {name}" for group, name in groups.items())]
-    (tmp_path / "system").mkdir()
-    own = "\n".join([*lines, "  - _self_", "_target_: two_rooms.TwoRooms", "exchange: 0.4\n"])
-    (tmp_path / "system" / "rooms.yaml").write_text(own)
-    short = ("duration=120samples", "training.n_initial=15", "budget=12", "training.restarts=1", "figures=false")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("identify", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "system=rooms", *short])
-    run(config, tmp_path)
-    trajectory, rows = data_of(tmp_path, "trajectory"), data_of(tmp_path, "narx")
-    assert (trajectory.attrs["dt"], trajectory.sizes["time"]) == (0.5, 120)
-    assert set(trajectory["heat"].values) == {-1.0, 1.0}
-    assert rows["feature"].values.tolist() == [f"{name}[k-{lag}]" for name in ("warm_air", "heat") for lag in (1, 2)]
-    assert summary_of(tmp_path)["system"] == "TwoRooms"
 
 
 LENGTHS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from running import CONF, DATA, SHORT, bits, configured, data_of, execute, phases, summary_of
 from validating import csv_file
 
-from experiments import exportation, identification, plant
+from experiments import export, identification, plant
 from experiments.identification import run
 from experiments.job_file import FILE, NUMBERS, VARIABLES, Outputs, outputs_of, read_record, read_summary
 from experiments.launch import Stopped
@@ -70,9 +70,10 @@ def record(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def single(record, tmp_path_factory):
-    """Folders of the lean and of the full run of one output."""
+    """Folders of the lean and of the full run of one output, whose hyper-parameters follow the stream."""
     folder = tmp_path_factory.mktemp("single")
-    return execute(folder / "lean", *record, ONE, LEAN), execute(folder / "full", *record, ONE)
+    given = (*record, ONE, "training=adaptive", "training.interval=10", "training.significance=0.5")
+    return execute(folder / "lean", *given, LEAN), execute(folder / "full", *given)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,8 @@ def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
 
 def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
     one, full = single
+    assert group(one, "record").sizes["estimate"] > 0
+    assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
     expected = Model.load(full / "model.nc").predict(x)
     for model in (Model.load(one / FILE), JointModel.load(one / FILE).models[0]):
@@ -123,20 +126,13 @@ def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
     measured = read_summary(one / FILE)["free_run"]
     assert measured == json.loads((full / "validation.json").read_text())["free_run"] == summary_of(full)["free_run"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        export = compose("export", overrides=[f"model={one / FILE}"])
+        exported = compose("export", overrides=[f"model={one / FILE}"])
         data = [override for override in record if override.startswith("data")]
         options = (*data, ONE, "figures=false", "propagation=mean_only", "horizons=[1]")
         judge = compose("validate", overrides=[f"model={one / FILE}", *options])
-    exportation.run(export, tmp_path)
+    export.run(exported, tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean)
     assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
-
-
-def test_estimates_on_the_way_are_in_the_record(record, tmp_path):
-    follow = ("training=adaptive", "training.interval=10", "training.significance=0.5", "validate=false")
-    one, full = (execute(tmp_path / str(o), *record, ONE, *follow, f"outputs={o}") for o in ("lean", "full"))
-    assert group(one, "record").sizes["estimate"] > 0
-    assert_same(one, full)
 
 
 def test_null_is_decided_by_the_mode_and_other_values_are_refused(record, tmp_path, monkeypatch):
@@ -152,7 +148,8 @@ def test_null_is_decided_by_the_mode_and_other_values_are_refused(record, tmp_pa
 
 
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(multirun, record, tmp_path):
-    assert names(execute(tmp_path / "lean", *record, ONE)) == {FILE}
+    assert names(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
+    assert Model.load(tmp_path / "lean" / FILE).narx.target == "y", "all of one output is that output"
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")
     files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
     assert names(full) == files | VALIDATED | {FILE}
@@ -188,27 +185,18 @@ def test_every_output_has_a_model_of_the_same_regressors(joint):
         Model.load(one / FILE)
 
 
-def test_one_output_is_identified_as_ever(record, single, tmp_path):
-    folder = execute(tmp_path, *record, ONE, "narx.target=all")
-    assert names(folder) == names(single[1])
-    assert timeless(summary_of(folder)) == timeless(summary_of(single[1]))
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["narx.target=[y]"], r"narx.target=\['y'\].* a model for every output among them"),
-        (["narx.target=[y,y]"], "each output once"),
-        (["narx.target=[y,c]"], "'c'. must be one of its outputs"),
-        (["narx.target=[]"], "each output once"),
-        (["narx=auto", "narx.max_order=1"], "take narx=orders or narx=lags"),
+        ("narx.target=[y]", r"narx.target=\['y'\].*a model for every output among them.*take narx=orders"),
+        ("narx.target=[y,y]", "each output once"),
+        ("narx.target=[y,c]", "'c'. must be one of its outputs"),
+        ("narx.target=[]", "each output once"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_outputs_that_cannot_be_joined_are_refused_before_anything_is_written(record, given, words, tmp_path):
-    kept = [item for item in record if given[0] != "narx=auto" or not item.startswith("narx")]
     with pytest.raises(ValueError, match=words):
-        execute(tmp_path, *kept, *BOTH, *given)
+        execute(tmp_path, *record, *BOTH, given)
     assert not names(tmp_path)
 
 

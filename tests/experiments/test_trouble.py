@@ -21,34 +21,21 @@ UNTRAINED = [override for override in SHORT if not override.startswith("training
     ("overrides", "words"),
     [
         ("identified=0", "identified .*above 0.*0"),
-        ("identified=half", "identified .*fraction.*half"),
         ("budget=1", "budget.*at least 2.*1"),
-        ("budget=2.5", "budget.*whole number.*2.5"),
         ("budget=null", "budget"),
         ("insertion.error_threshold=-0.1", "error_threshold.*at least 0.*-0.1"),
-        ("insertion.error_threshold=.nan", "error_threshold.*nan"),
         ("+insertion.error_treshold=1", "insertion.*error_treshold"),
-        ("training.n_initial=1", "n_initial.*at least 2"),
         ("training.noise_bounds=[1,0.1]", "noise_bounds.*low < high"),
         ("training=adaptive training.interval=0", "interval must be a whole number of at least 1, got 0"),
         ("seed=-1", "seed.*>= 0"),
-        ("seed=true", "seed.*whole number.*True"),
         ("seed=abc", "seed"),
-        ("duration=soon", "duration.*365d.*soon"),
         ("duration=1h", "duration 1h.*at least 44.*n_initial"),
         ("duration=83samples identified=0.52", "gives 43 samples of 900 s to identify from, expected at least 44"),
-        ("duration=20000001samples", "duration.*20000000.*365d"),
         ("figures=maybe", "figures.*true or false.*maybe"),
-        ("validate=0", "validate.*true or false"),
-        ("noise.std=-1", "noise.*std.*-1"),
         ("system=none insertion=error", "system=none.*data="),
-        ("narx.outputs.zone_temperature=0", "zone_temperature.*lag"),
         ("narx.target=mass_flow", "target.*zone_temperature"),
-        ("acceptance.reference=guess", "reference.*leave_one_out"),
-        ("system.dt=-1", "dt.*> 0"),
         ("controller.dt=600", "controller.*dt|dt.*controller"),
         ("controller.maximum=-1", "minimum.*maximum|maximum.*minimum"),
-        ("controller.output=room", "room.*zone_temperature|zone_temperature.*room"),
         ("weather=measured", r"weather\.path|path"),
         ("weather=measured weather.path=no.csv", r"no such file.*no\.csv|no\.csv.*no such file"),
     ],
@@ -60,27 +47,9 @@ def test_bad_settings_are_named_before_anything_is_computed(overrides, words, tm
 
 
 def test_bad_kernels_of_fixed_training_are_named(tmp_path):
-    for name, value in (("noise_variance", 0.0), ("variance", -1.0), ("length_scales", "[1,2]")):
+    for name, value in (("noise_variance", 0.0), ("length_scales", "[1,2]")):
         with pytest.raises(ValueError, match=name):
             execute(tmp_path, *UNTRAINED, "training=fixed", f"training.{name}={value}")
-
-
-@pytest.mark.parametrize(
-    ("header", "rows", "words"),
-    [
-        ("temp_air", ["5.0"] * 30, r"weather\.csv.*h"),
-        ("sunshine", ["5.0"] * 30, "column.*sunshine"),
-        *(("temp_air", ["5.0"] * 5 + [value] + ["5.0"] * 300, f"line 7.*{value}") for value in ("warm", "nan", "9999")),
-        ("temp_air", [], r"weather\.csv.*header|header.*weather\.csv"),
-    ],
-    ids=["short", "column", "text", "nan", "unphysical", "empty"],
-)
-def test_bad_weather_files_are_named(header, rows, words, tmp_path):
-    path = tmp_path / "weather.csv"
-    path.write_text("\n".join([header, *rows]) + "\n")
-    with pytest.raises(ValueError, match=words):
-        execute(tmp_path / "run", *SHORT, "weather=measured", f"weather.path={path}")
-    assert not list((tmp_path / "run").iterdir())
 
 
 def stopped(folder, *overrides):
