@@ -122,10 +122,11 @@ def _figures(
     folder: Path, trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
 ) -> list[Callable[[], object]]:
     """One call per figure; matplotlib is imported only here."""
-    from experiments import figures
+    from experiments.plots.identification import drawings
+    from experiments.plots.style import png
 
-    drawings = figures.drawings(trajectory, result, noise_variance)
+    drawn = drawings(trajectory, result, noise_variance)
     return [
-        lambda name=name, draw=draw: store.write_bytes(figures.png(draw()), folder / f"{name}.png")  # type: ignore[misc]
-        for name, draw in drawings.items()
+        lambda name=name, draw=draw: store.write_bytes(png(draw()), folder / f"{name}.png")  # type: ignore[misc]
+        for name, draw in drawn.items()
     ]

@@ -120,7 +120,7 @@ def chosen(found: Gathered, metrics: object) -> Gathered:
 def figures_of(dataset: xr.Dataset, folder: Path) -> list[Callable[[], object]]:
     """Writing of each figure."""
     from experiments.collection.figures import drawings
-    from experiments.figures import png
+    from experiments.plots.style import png
 
     def write(name: str, draw: Callable) -> None:
         store.write_bytes(png(draw()), folder / f"{name}.png")

@@ -68,6 +68,13 @@ def page(rows: int, columns: int, height: float, **options: object) -> tuple[Fig
     return figure, axes
 
 
+def png(figure: Figure) -> bytes:
+    """Write a figure of a screen as PNG."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=140)
+    return buffer.getvalue()
+
+
 def to_bytes(figure: Figure, form: str) -> bytes:
     """Write a figure of a page as ``png`` or ``pdf``; the same figure gives the same bytes."""
     buffer = BytesIO()

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
 from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, show_from_to
-from experiments.clock import with_clock
+from experiments.plots.clock import with_clock
 from experiments.validation.assessment import Assessment
 from experiments.validation.residual_figure import COLOURS, NAMES, correlations
 from experiments.validation.residuals import Residuals

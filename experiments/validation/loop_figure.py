@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.canvas import BLUE, GREEN, ORANGE, canvas, show_from_to
-from experiments.clock import with_clock
+from experiments.plots.clock import with_clock
 from experiments.validation.assessment import Assessment
 from experiments.validation.figure import keep_in_sight
 from experiments.validation.loop_comparison import LoopComparison

@@ -65,7 +65,7 @@ def writers(
 
 def _pages(report: Report) -> dict[str, bytes]:
     """PNG files by name; matplotlib is imported only here."""
-    from experiments.figures import png
+    from experiments.plots.style import png
     from experiments.validation.figure import page
     from experiments.validation.loop_figure import loop_page
 

@@ -8,8 +8,9 @@ import xarray as xr
 from matplotlib.image import imread
 from running import data_of, execute
 
-from experiments import figures
-from experiments.clock import detail, with_clock
+from experiments.plots import identification as figures
+from experiments.plots.clock import detail, with_clock
+from experiments.plots.style import png
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
@@ -129,7 +130,7 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
     drawn = figures.drawings(trajectory_of(stop), result, 0.1)
     assert set(drawn) == {"signals", "prediction", "dictionary", "error"}
     for draw in drawn.values():
-        picture = imread(BytesIO(figures.png(draw())), format="png")
+        picture = imread(BytesIO(png(draw())), format="png")
         assert int(np.any(picture[..., :3] < 0.95, axis=-1).sum()) > 2_000
     title, first = ("new data", 40) if stop == 60 else ("while learning", 20)
     if stop >= 40:

@@ -7,8 +7,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of, show_from_to
-from experiments.clock import detail
+from experiments.plots.clock import detail
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, label_of, screen, show_from_to
 from sysid.model.result import VALIDATION
 
 DAY = 86400.0  # s
@@ -20,7 +20,7 @@ def signals(trajectory: xr.Dataset) -> Figure:
     """Every output and input, the whole run on the left and a detail on the right, up to six signals."""
     outputs, inputs = (json.loads(str(trajectory.attrs[role])) for role in ("outputs", "inputs"))
     names = [*outputs, *inputs][:MOST_PANELS]
-    figure, axes = canvas(len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False)
+    figure, axes = screen(len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False)
     panels = axes.reshape(-1, 2)
     near = trajectory.isel(time=detail(trajectory["shown"], 3.0))
     for (whole, close), name in zip(panels, names, strict=True):
@@ -59,7 +59,7 @@ def _shade(ax: Axes, dataset: xr.Dataset) -> None:
 
 def temperatures(trajectory: xr.Dataset) -> Figure:
     """The whole run (daily range) above one week in detail: comfort band, zone, ambient, heating."""
-    figure, (year, week, flow) = canvas(3, 8.2, height_ratios=[2, 2, 1])
+    figure, (year, week, flow) = screen(3, 8.2, height_ratios=[2, 2, 1])
     for name, color in (("ambient", GREY), ("zone", BLUE)):
         _daily_range(year, trajectory["time"].values / DAY, trajectory[f"{name}_temperature"].values, color, name)
     year.set(xlabel="day", ylabel="temperature [°C]")

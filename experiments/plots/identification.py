@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-from io import BytesIO
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.canvas import BLUE, GREEN, GREY, ORANGE, SHADES, canvas, label_of, show_from_to, unit_of
-from experiments.clock import detail, on_clock_of, with_clock
-from experiments.signal_figure import signals, temperatures
+from experiments.plots.clock import detail, on_clock_of, with_clock
+from experiments.plots.signals import signals, temperatures
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, label_of, screen, show_from_to, unit_of
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
 
@@ -34,19 +33,12 @@ def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) 
     }
 
 
-def png(figure: Figure) -> bytes:
-    """Figure as PNG."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=140)
-    return buffer.getvalue()
-
-
 def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     """Predicted target with its 95 % band against the truth in detail, and all errors."""
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
     phase = VALIDATION if (chosen["phase"] == VALIDATION).any() else ONLINE
     chosen = chosen.isel(sample=np.flatnonzero(chosen["phase"] == phase))
-    figure, (series, below) = canvas(2, 7.2, height_ratios=[3, 2])
+    figure, (series, below) = screen(2, 7.2, height_ratios=[3, 2])
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
@@ -93,7 +85,7 @@ def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) ->
 
 def dictionary(result: xr.Dataset) -> Figure:
     """Which points entered the dictionary and left it when, one line per life; and how many came."""
-    figure, (lives, count) = canvas(2, 7.2, sharex=True, height_ratios=[3, 1])
+    figure, (lives, count) = screen(2, 7.2, sharex=True, height_ratios=[3, 1])
     steps = result.isel(sample=np.flatnonzero(result["phase"] != VALIDATION))
     x = steps["shown"].values
     if not len(x):
@@ -137,7 +129,7 @@ def _lives(slot: np.ndarray, n_initial: int, x: np.ndarray) -> tuple[np.ndarray,
 
 def error(result: xr.Dataset, noise_variance: float) -> Figure:
     """Root mean squared error and predicted standard deviation over time, and the SMSE so far."""
-    figure, (ax, so_far) = canvas(2, 6.6, sharex=True, height_ratios=[3, 2])
+    figure, (ax, so_far) = screen(2, 6.6, sharex=True, height_ratios=[3, 2])
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
     if not chosen.sizes["sample"]:
         ax.set_title("No sample was predicted")
