@@ -1,6 +1,7 @@
 """Tables: numbers as text, pandas frames as CSV, Markdown and plain text, quantiles over seeds."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -100,3 +101,23 @@ def quantiles(values: np.ndarray, levels: tuple[float, ...] = (0.25, 0.5, 0.75))
         with np.errstate(invalid="ignore"):
             found.append(np.where(below == above, below, below + (position - np.floor(position)) * (above - below)))
     return np.array(found)
+
+
+def pool(table: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """Pool the rows that agree in the columns ``by``, which become the index; without any all rows are pooled.
+
+    Returns
+    -------
+    pandas.DataFrame
+        With columns (level, name) for the quantiles of the levels 0.25, 0.5 and 0.75, nan left out.
+
+    >>> pool(pd.DataFrame({"u": [1, 1, 2], "y": [3.0, 5.0, 4.0]}), ["u"], ["y"])[0.5]["y"].tolist()
+    [4.0, 4.0]
+    """
+    groups = table.groupby(list(by) or np.zeros(len(table)), observed=True, dropna=False)
+    place, member = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
+    values = np.full((groups.ngroups, len(columns), member.max(initial=0) + 1), np.nan)
+    values[place, :, member] = table[list(columns)]
+    levels = (0.25, 0.5, 0.75)
+    parts = [pd.DataFrame(part, groups.size().index, columns) for part in quantiles(values, levels)]
+    return pd.concat(parts, axis=1, keys=levels)

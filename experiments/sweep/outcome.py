@@ -39,6 +39,7 @@ def keep(outcome: Outcome, job: Job) -> None:
         "seconds": outcome.seconds,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "choices": _choices(job),
     }
     if outcome.done:
         content["files"] = {path.relative_to(folder).as_posix(): _facts(path) for path in results(folder)}
@@ -114,6 +115,12 @@ def results(folder: Path) -> list[Path]:
         for path in found
         if path.name not in LEFT_OUT and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
+
+
+def _choices(job: Job) -> dict[str, str | None]:
+    """Option of each group that the job has chosen, whether its command names it or not."""
+    runtime = json.loads(job.configuration).get("hydra", {}).get("runtime", {})
+    return {group: option for group, option in runtime.get("choices", {}).items() if not group.startswith("hydra/")}
 
 
 def _configuration(job: Job) -> str:

@@ -1,263 +1,370 @@
-"""The data set of a sweep: every number of every job in the cell of its parameters, every gap known."""
+"""The data set and the tables of a sweep: every number of every job in the cell of its parameters, every gap known."""
 
 import hashlib
+import io
 import itertools
 import json
+import re
+import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
+import sweeping
 import xarray as xr
-from sweeping import summary_like, write_failure, write_job, write_manifest, write_sweep
+import yaml
+from sweep_command import QUICK, sweep
+from sweeping import summary_like, write_job, write_sweep
 
-from experiments.collection.axis import LARGEST_SHARE, axes_of, is_grid
-from experiments.collection.cells import dataset_of
-from experiments.collection.gathering import gather
-from experiments.collection.job_result import DAMAGED, DONE, FAILED, MISSING, PARTIAL, results
-from experiments.collection.sweep_folder import read_sweep
-from experiments.sweep.manifest import Entry
+from experiments.collection.dataset import build_dataset, restore_command, write_with_records
+from experiments.collection.read import STATUSES, find_comparable_times, read_results, read_sweep
+from experiments.collection.tables import count_jobs, write_csv, write_markdown
+from experiments.job_file import Content, write
+from experiments.plots.frames import significant
 from sysid import store
 
 THRESHOLD = "insertion.error_threshold"
-VALUES = {THRESHOLD: [0.2, 0.05], "reduction": ["prior_entropy", "mean_relevance"], "seed": [0, 1]}
+VALUES = {THRESHOLD: [0.2, 0.05], "reduction": ["prior_entropy", "a|b"], "seed": [0, 1, 2]}
+MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
-def collected(folder):
-    sweep = read_sweep(folder)
-    return dataset_of(gather(sweep, results(sweep)))
+def read(folder):
+    found = read_results(read_sweep(folder))
+    return found, build_dataset(found)
 
 
-def planned(folder):
+def csv_of(found):
+    return pd.read_csv(io.StringIO(write_csv(found)))
+
+
+def rows_of(text):
+    """Cells of the first Markdown table, the header first."""
+    lines = next(part for part in text.split("\n\n") if part.startswith("| ")).splitlines()
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[:1] + lines[2:]]
+
+
+def edit(folder, number, **changed):
+    path = folder / str(number) / "outcome.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def rewrite(folder, number, record=None, content=None):
+    """Another file of a finished job, with the digest that belongs to it."""
+    path = folder / str(number) / "job.nc"
+    write({"": Content(sweeping.FULL | summary_like({}), record, None)}, path, {"seed": 0, "partial": 0})
+    path.write_bytes(content or path.read_bytes())
+    facts = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    edit(folder, number, files={"job.nc": facts})
+    return facts
+
+
+def jobs_of(folder):
     return json.loads((folder / "sweep.json").read_text())["jobs"]
 
 
-def test_every_number_lies_in_the_cell_of_its_parameters(tmp_path):
-    found = collected(write_sweep(tmp_path / "s", VALUES, summary_like))
-    assert found["smse"].dims == ("error_threshold", "reduction", "seed")
-    assert found["error_threshold"].values.tolist() == [0.05, 0.2]  # ascending
-    assert found["reduction"].values.tolist() == VALUES["reduction"]  # as in the command
-    assert found["seed"].values.tolist() == [0, 1]
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    """A grid of which job 1 is missing and job 4 has failed."""
+    return read(write_sweep(tmp_path_factory.mktemp("grid") / "s", VALUES, summary_like, skip=(1,), fail=(4,)))
+
+
+def test_every_number_lies_in_the_cell_of_its_parameters(grid):
+    found, data = grid
+    assert data["smse"].dims == ("error_threshold", "reduction", "seed")
+    assert data["error_threshold"].values.tolist() == [0.05, 0.2], "numbers ascend"
+    assert data["reduction"].values.tolist() == VALUES["reduction"], "texts are in the order of the command"
+    names = {"smse": "smse", "n_revised": "n_revised", "times.loop": "times_loop", "free_run.rmse": "free_run_rmse"}
     for number, one in enumerate(itertools.product(*VALUES.values())):
-        values = dict(zip(VALUES, one, strict=True))
-        cell = found.sel(error_threshold=one[0], reduction=one[1], seed=one[2])
-        summary = summary_like(values)
-        assert cell["number"] == number
-        assert cell["status"] == DONE
-        assert {name: float(cell[name]) for name in ("smse", "rmse", "n_revised")} == {
-            name: summary[name] for name in ("smse", "rmse", "n_revised")
-        }
-        assert float(cell["times_loop"]) == summary["times"]["loop"]
-        assert float(cell["free_run_rmse"]) == summary["free_run"]["rmse"]
-    assert "partial" not in found  # told by the status
-    assert "seed" not in found.data_vars  # a parameter here
+        cell, row = data.sel(dict(zip(data["smse"].dims, one, strict=True))), csv_of(found).loc[number]
+        assert (row["number"], row["folder"], row["error_threshold"], row["reduction"], row["seed"]) == (
+            number,
+            number,
+            *one,
+        )
+        status = {1: MISSING, 4: FAILED}.get(number, DONE)
+        assert (cell["number"], cell["status"], STATUSES.index(row["status"])) == (number, status, status)
+        summary = pd.json_normalize(summary_like(dict(zip(VALUES, one, strict=True)))).loc[0]
+        for key, name in names.items():
+            np.testing.assert_array_equal([cell[name], row[name]], summary[key] if status == DONE else np.nan)
+    assert not {"partial", "seed"} & set(data.data_vars), "told by the status; a parameter here"
+    counts = [data.attrs[f"n_{name}"] for name in ("jobs", "cells", "done", "missing", "failed", "superseded")]
+    assert counts == [12, 12, 10, 1, 1, 0]
+    expected = "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
+    assert count_jobs(found, data) == expected
+
+
+def test_medians_quartiles_and_what_has_no_result(grid):
+    text = write_markdown(*grid)
+    header, *rows = rows_of(text)
+    assert header == ["error_threshold", "reduction", "smse", "coverage_95", "n_revised", "times_loop", "done"]
+    expected = [["0.05", "prior_entropy", "3/3"], ["0.05", r"a\|b", "3/3"], ["0.2", "prior_entropy", "2/3"]]
+    assert [[*row[:2], row[-1]] for row in rows[:3]] == expected
+    smse = [summary_like({THRESHOLD: 0.05, "reduction": "a|b", "seed": seed})["smse"] for seed in range(3)]
+    low, middle, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
+    assert rows[1][2] == f"{middle} [{low}, {high}]"
+    assert "over the seeds; times_loop [s]." in text
+    parameters, reason = r"error_threshold=0.2, reduction=a\|b, seed=1", r"ValueError: it did not work \| twice"
+    assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
+    assert f"sysid-identify -m budget=20 {THRESHOLD}=0.2,0.05 'reduction=prior_entropy,a|b' seed=0,1,2\n" in text
+
+
+def test_units_and_what_libraries_read(grid, tmp_path):
+    _, data = grid
+    units = {name: data[name].attrs.get("units") for name in data.variables}
+    assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
+    assert units["hyperparameters_noise_variance"] == "K2"
+    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
+    measured = {name for name in data if data[name].attrs.get("measured")}
+    assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
+    store.write(data, tmp_path / "sweep.nc", kind="sweep")
+    xr.testing.assert_identical(store.read(tmp_path / "sweep.nc", kind="sweep").drop_attrs(), data.drop_attrs())
+    with xr.open_dataset(tmp_path / "sweep.nc") as opened:
+        assert opened["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
+        xr.testing.assert_equal(opened["smse"], data["smse"])
 
 
 def test_gaps_are_nan_and_counted(tmp_path):
-    folder = write_sweep(tmp_path / "s", VALUES, summary_like, skip=(0,), fail=(3,))
-    jobs = planned(folder)
-    for number, spoil in ((1, b""), (2, b"x" * 10)):  # cut, or of the same size
-        path = folder / str(number) / "job.nc"
-        content = path.read_bytes()
-        path.write_bytes(content[:-1] if not spoil else content[:500] + spoil + content[510:])
+    """Cut, flipped, replaced or foreign files, half an outcome, and numbers of a part are no results."""
+    folder = write_sweep(tmp_path / "s", {"seed": list(range(12))}, summary_like, skip=(0,), fail=(3,))
+    jobs, content = jobs_of(folder), (folder / "1" / "job.nc").read_bytes()
+    (folder / "1" / "job.nc").write_bytes(content[:-1])
+    (folder / "2" / "job.nc").write_bytes(content[:500] + b"x" * 10 + content[510:])
     write_job(folder, jobs[4], summary_like(jobs[4]["values"]) | {"partial": True})
     (folder / "5" / "outcome.json").write_text('{"schema": "outc')
     write_job(folder, jobs[6] | {"identity": "of another configuration"}, summary_like(jobs[6]["values"]))
-    found = collected(folder)
-    by_number = dict(zip(found["number"].values.ravel().tolist(), found["status"].values.ravel().tolist(), strict=True))
-    expected = [MISSING, DAMAGED, DAMAGED, FAILED, PARTIAL, DAMAGED, MISSING, DONE]
-    assert [by_number[number] for number in range(8)] == expected
-    np.testing.assert_array_equal(np.isnan(found["smse"]), found["status"] != DONE)
-    counts = {name: found.attrs[f"n_{name}"] for name in ("jobs", "cells", "done", "missing", "failed", "damaged")}
-    assert counts == {"jobs": 8, "cells": 8, "done": 1, "missing": 2, "failed": 1, "damaged": 3}
-    assert found.attrs["n_partial"] == 1
-
-
-def test_a_result_with_another_record(tmp_path):
-    """Its summary can be read, and still it is not what the job has written."""
-    folder = write_sweep(tmp_path / "s", {"seed": [0, 1]}, summary_like)
-    outcome = (folder / "1" / "outcome.json").read_text()
-    job = planned(folder)[1]
-    write_job(folder, job | {"number": 5}, summary_like(job["values"]))
-    (folder / "5" / "job.nc").replace(folder / "1" / "job.nc")
-    assert (folder / "1" / "outcome.json").read_text() == outcome
-    assert (folder / "1" / "job.nc").stat().st_size == json.loads(outcome)["files"]["job.nc"]["bytes"]
-    assert collected(folder)["status"].values.tolist() == [DONE, DAMAGED]
-
-
-def test_what_cannot_be_read_though_it_is_as_written(tmp_path):
-    folder = write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, summary_like)
-    jobs = planned(folder)
-    store.write(xr.Dataset({"x": 1.0}), folder / "1" / "job.nc", kind="result")
-    outcome = json.loads((folder / "1" / "outcome.json").read_text())
-    content = (folder / "1" / "job.nc").read_bytes()
-    outcome["files"] = {"job.nc": {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
-    (folder / "1" / "outcome.json").write_text(json.dumps(outcome))
-    write_failure(folder, jobs[2], "")
-    (folder / "2" / "outcome.json").write_text(json.dumps(outcome | {"identity": jobs[2]["identity"], "files": 3}))
-    assert collected(folder)["status"].values.tolist() == [DONE, DAMAGED, DAMAGED]
-
-
-def test_units_and_meanings(tmp_path):
-    folder = write_sweep(tmp_path / "s", {THRESHOLD: [0.1], "insertion.variance_threshold": [0.2]}, summary_like)
-    found = collected(folder)
-    units = {name: found[name].attrs.get("units") for name in (*found.data_vars, *found.coords)}
-    assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
-    assert units["hyperparameters_noise_variance"] == units["variance_threshold"] == "K2"
-    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
-    assert found["error_threshold"].attrs["long_name"] == THRESHOLD
-    measured = {name for name in found if found[name].attrs.get("measured")}
-    assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
-    assert (found["times_job"] == 1.5).all()
-
-
-def test_no_unit_where_jobs_differ(tmp_path):
-    def metric(values):
-        return summary_like(values) | {"target_unit": values["unit"]}
-
-    found = collected(write_sweep(tmp_path / "s", {"unit": ["K", "m"]}, metric))
-    assert "units" not in found["rmse"].attrs
-    assert found["smse"].attrs["units"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("values", "expected", "kind"),
-    [
-        ([3, 1, 20], [1, 3, 20], "i"),
-        ([3, 0.5], [0.5, 3], "f"),
-        ([True, False], ["true", "false"], "U"),
-        (["b", "a"], ["b", "a"], "U"),
-        ([100, None, 50], ["100", "null", "50"], "U"),
-        ([[1, 2], "x"], ["[1, 2]", "x"], "U"),
-        ([float("inf"), 1], ["Infinity", "1"], "U"),
-    ],
-)
-def test_values_of_a_parameter(values, expected, kind, tmp_path):
-    found = collected(write_sweep(tmp_path / "s", {"key": values}, summary_like))
-    assert found["key"].values.tolist() == expected
-    assert found["key"].dtype.kind == kind
-
-
-def test_names_of_dimensions(tmp_path):
-    values = {"data.duration": [1], "noise.duration": [1], "summary.smse": [2], "sampling@data.sampling": ["grid"]}
-    found = collected(write_sweep(tmp_path / "s", values, summary_like))
-    assert found["rmse"].dims == ("data_duration", "noise_duration", "summary_smse", "sampling")
+    (folder / "7" / "job.nc").write_bytes((folder / "8" / "job.nc").read_bytes())
+    rewrite(folder, 9, content=b"no result, though as it was written")
+    (folder / "10" / "job.nc").unlink()
+    edit(folder, 11, files={}, value=0.25)
+    _, found = read(folder)
+    expected = [MISSING, DAMAGED, DAMAGED, FAILED, PARTIAL, DAMAGED, MISSING, DAMAGED, DONE, DAMAGED, DAMAGED, DONE]
+    assert found["status"].values.tolist() == expected
+    assert np.flatnonzero(np.isfinite(found["smse"])).tolist() == [8]
+    assert found["value"].values[11] == 0.25, "of a command with files of its own"
+    assert found["times_job"].values[[8, 11]].tolist() == [1.5, 1.5]
+    assert [found.attrs[f"n_{name}"] for name in STATUSES] == [2, 2, 1, 6, 1]
 
 
 def test_one_dimension_where_parameters_form_no_grid(tmp_path):
+    """Some jobs lack a parameter, none has one, or the grid would be emptier than a quarter."""
     jobs = [{"a": 1, "seed": 0}, {"seed": 1, "b": "x"}, {"seed": 2, "a": 2}]
-    found = collected(write_sweep(tmp_path / "s", jobs, summary_like, fail=(1,)))
+    _, found = read(write_sweep(tmp_path / "some", jobs, summary_like, fail=(1,)))
     assert found["smse"].dims == ("job",)
     np.testing.assert_array_equal(found["a"], [1, np.nan, 2])
     assert found["b"].values.tolist() == ["", "x", ""]
-    assert found["seed"].values.tolist() == found["job"].values.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(np.isnan(found["smse"]), [False, True, False])
+    assert read(write_sweep(tmp_path / "none", [{}], summary_like))[1]["smse"].dims == ("job",)
+    for n_jobs, dims in ((12, ("a", "b")), (11, ("job",))):
+        values = [{"a": 5, "b": 7}, *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs))]
+        folder = write_sweep(tmp_path / str(n_jobs), values, summary_like, skip=range(n_jobs))
+        assert read(folder)[1]["status"].dims == dims, "12 jobs in 48 cells"
 
 
-def test_the_first_grid_that_is_too_empty():
-    """Just as many cells as allowed, and one more."""
-
-    def decided(n_a, n_b, n_jobs):
-        jobs = [Entry(k, "", (), {"a": k % n_a, "b": k % n_b}) for k in range(n_jobs)]
-        return is_grid(axes_of(["a", "b"], jobs, ()), jobs)
-
-    assert LARGEST_SHARE == 4
-    assert decided(25, 40, 250)
-    assert not decided(25, 40, 249)
-    assert not decided(20, 20, 20)  # a search
-
-
-def test_a_search_is_a_row_of_jobs_with_its_objectives(tmp_path):
-    folder = write_sweep(tmp_path / "s", {THRESHOLD: [0.1, 0.2], "seed": [0, 1]}, summary_like)
-    settings = {"objectives": ["smse", "times.loop", "coverage_95"], "direction": ["minimize", "minimize", "maximize"]}
-    (folder / "search.json").write_text(json.dumps({"settings": settings}))
-    found = collected(folder)
-    assert found["smse"].dims == ("job",)
-    assert json.loads(found.attrs["objectives"]) == ["smse", "times_loop"]
-    assert json.loads(found.attrs["directions"])["coverage_95"] == "maximize"
-    assert "trial" not in found.coords
-    (folder / "search.json").write_text("{}")
-    with pytest.raises(store.StoreError, match=r"search\.json is damaged"):
-        collected(folder)
-
-
-def test_no_parameter_at_all(tmp_path):
-    found = collected(write_sweep(tmp_path / "s", [{}], summary_like))
-    assert found["smse"].dims == ("job",)
-    assert float(found["smse"][0]) == summary_like({})["smse"]
-
-
-def test_cells_without_a_job(tmp_path):
-    jobs = [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
-    found = collected(write_sweep(tmp_path / "s", jobs, summary_like))
+def test_cells_without_a_job_and_jobs_with_the_same_parameters(tmp_path):
+    """Of equal jobs the last one that is done counts; it counts once."""
+    _, found = read(write_sweep(tmp_path / "cells", [{"a": 1, "b": 1}, {"a": 2, "b": 2}], summary_like))
     assert found["number"].values.tolist() == [[0, -1], [-1, 1]]
-    assert found["status"].values.tolist() == [[DONE, MISSING], [MISSING, DONE]]
     assert np.isnan(found["smse"].values).tolist() == [[False, True], [True, False]]
     assert found.attrs["n_unplanned"] == 2
-
-
-def test_of_equal_jobs_the_last_one_done_counts(tmp_path):
-    """The manifest of a folder with an earlier command may plan the same parameters twice."""
-    folder = write_sweep(tmp_path / "s", [{"a": 1, "k": n} for n in range(4)] + [{"a": 2, "k": 4}], summary_like)
-    jobs = planned(folder)
-    for job in jobs:
-        job["values"].pop("k")
-    write_manifest(folder, jobs, ["a"])
-    write_failure(folder, jobs[2], "ValueError: no")
-    (folder / "3" / "outcome.json").unlink()
-    found = collected(folder)
-    assert found["number"].values.tolist() == [1, 4]
-    assert found.attrs["n_superseded"] == 3
-
-
-def test_a_key_that_a_later_command_has_added(tmp_path):
-    """Jobs that differ in a key that the manifest does not call swept stay apart."""
-    folder = write_sweep(
-        tmp_path / "s", [{"a": 1}, {"a": 1, "budget": 50, "hydra.verbose": True}], summary_like, swept=["a"]
-    )
-    found = collected(folder)
-    assert found["smse"].dims == ("job",)
-    np.testing.assert_array_equal(found["budget"], [np.nan, 50])
-    assert "verbose" not in found.coords
+    values = [{"a": one} for one in (1, 1.0, 1.0, 1, 2)]
+    found, data = read(write_sweep(tmp_path / "same", values, summary_like, fail=(2,), skip=(3,)))
+    assert data["number"].values.tolist() == [1, 4]
+    assert data.attrs["n_superseded"] == 3
+    assert "3 jobs have the parameters of others" in count_jobs(found, data)
+    assert [row[-1] for row in rows_of(write_markdown(found, data))] == ["done", "1/1", "1/1"]
 
 
 def test_several_outputs(tmp_path):
     def metric(values):
-        return {
-            name: summary_like(values) | {"smse": worse + values["seed"]} for name, worse in (("y", 0.1), ("x", 0.3))
-        }
+        y = summary_like(values) | {"smse": 0.1, "training": {"held_out": 3.0} if values["seed"] else None}
+        return {"y": y, "x": summary_like(values) | {"smse": 0.3, "target_unit": "m"}}
 
-    found = collected(write_sweep(tmp_path / "s", {"seed": [0, 1]}, metric, several=True, fail=(1,)))
-    assert found["smse"].dims == ("seed", "output")
-    assert found["status"].dims == ("seed",)
-    np.testing.assert_array_equal(found["smse"].sel(output=["y", "x"]), [[0.1, 0.3], [np.nan, np.nan]])
-
-
-def test_jobs_of_a_command_with_files_of_its_own(tmp_path):
-    folder = write_sweep(tmp_path / "s", {"seed": [0, 1]}, summary_like)
-    for own in (folder / "0", folder / "1"):
-        outcome = json.loads((own / "outcome.json").read_text())
-        (own / "outcome.json").write_text(json.dumps(outcome | {"files": {}, "value": 0.25}))
-    found = collected(folder)
-    assert found["value"].values.tolist() == [0.25, 0.25]
-
-
-def test_a_metric_that_some_jobs_do_not_have(tmp_path):
-    def metric(values):
-        return summary_like(values) | {"training": {"held_out": 3.0} if values["seed"] else None}
-
-    found = collected(write_sweep(tmp_path / "s", {"seed": [0, 1]}, metric))
-    np.testing.assert_array_equal(found["training_held_out"], [np.nan, 3.0])
+    found, data = read(write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, metric, several=True, fail=(2,)))
+    assert (data["smse"].dims, data["status"].dims) == (("seed", "output"), ("seed",))
+    np.testing.assert_array_equal(data["smse"].sel(output=["y", "x"]), [[0.1, 0.3], [0.1, 0.3], [np.nan, np.nan]])
+    np.testing.assert_array_equal(data["training_held_out"].sel(output="y"), [np.nan, 3.0, np.nan])
+    assert "units" not in data["rmse"].attrs, "they differ"
+    table = csv_of(found)[["number", "output", "smse"]].to_numpy().tolist()
+    assert table[:4] == [[0, "x", 0.3], [0, "y", 0.1], [1, "x", 0.3], [1, "y", 0.1]]
+    assert [row[0] for row in table[4:]] == [2]
+    rows = [[row[0], row[1], row[-1]] for row in rows_of(write_markdown(found, data))]
+    assert rows == [["output", "smse", "done"], ["x", "0.300", "2/3"], ["y", "0.100", "2/3"]]
+    write_with_records(found, data, tmp_path / "sweep.nc", ["mean"])
+    record = store.read(tmp_path / "sweep.nc", kind="sweep")["record_mean"].transpose("output", "seed", "sample")
+    np.testing.assert_array_equal(record[:, :2], np.stack([np.arange(4) + np.array([[0], [1]])] * 2))
 
 
-def test_libraries_read_it(tmp_path):
-    netCDF4 = pytest.importorskip("netCDF4")
-    pandas = pytest.importorskip("pandas")
-    found = collected(write_sweep(tmp_path / "s", VALUES, summary_like, fail=(1,)))
-    store.write(found, tmp_path / "sweep.nc", kind="sweep")
-    xr.testing.assert_identical(store.read(tmp_path / "sweep.nc", kind="sweep").drop_attrs(), found.drop_attrs())
-    with xr.open_dataset(tmp_path / "sweep.nc") as opened:
-        frame = opened.to_dataframe()
-    assert isinstance(frame, pandas.DataFrame)
-    assert frame.loc[(0.2, "prior_entropy", 0), "smse"] == summary_like({THRESHOLD: 0.2, "reduction": "x" * 13})["smse"]
-    with netCDF4.Dataset(tmp_path / "sweep.nc") as file:
-        assert file["reduction"][:].tolist() == VALUES["reduction"]
-        assert file["status"].flag_meanings.split()[FAILED] == "failed"
+def test_a_search_is_a_row_of_jobs_with_its_objectives(tmp_path):
+    folder = write_sweep(tmp_path / "s", {THRESHOLD: [0.1, 0.2], "seed": [0, 1]}, summary_like)
+    ways = {"smse": "minimize", "times.loop": "minimize", "coverage_95": "maximize"}
+    sweeping.write_search(folder, [(0, 1), (3,)], ways)
+    _, found = read(folder)
+    assert found["smse"].dims == ("job",)
+    assert found["trial"].values.tolist() == [0, 0, -1, 1]
+    assert json.loads(found.attrs["objectives"]) == ["smse", "times_loop"]
+    assert json.loads(found.attrs["directions"])["coverage_95"] == "maximize"
+    for name, text in (("search.csv", "trial,jobs\nx,1\n"), ("search.json", "{}")):
+        (folder / name).write_text(text)
+        with pytest.raises(store.StoreError, match=f"{name} is damaged"):
+            read(folder)
+
+
+# --- several commands in one folder ---------------------------------------------------------------
+
+BUDGETS = [{"seed": seed, "budget": budget} for budget in (20, 30, 40) for seed in (0, 1)]
+PLAIN = [{"seed": 0}, {"seed": 1}]
+
+
+def write_several(folder, planned, configuration, skip=(), failed=(), **choices):
+    """Jobs with configurations; those that are done have chosen the options unless they name others."""
+    write_sweep(folder, planned, summary_like, skip=range(len(planned)), swept=["seed"])
+    for job in jobs_of(folder):
+        number, text = job["number"], yaml.safe_dump(configuration(job["values"]))
+        if number in failed:
+            sweeping.write_failure(folder, job, "ValueError: no", configuration=text)
+        elif number not in skip:
+            write_job(folder, job, summary_like(job["values"]), configuration=text)
+        if number not in skip:
+            edit(folder, number, choices={key: job["values"].get(key, one) for key, one in choices.items()})
+    return folder
+
+
+def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch):
+    """Only jobs that lack a key are asked for it; an unfinished one takes what the others agree in."""
+    planned = [*BUDGETS, *PLAIN, *({"seed": seed, "reduction": "prior_entropy"} for seed in (0, 1))]
+    options = {"failed": (7,), "skip": (9,), "reduction": "mean_relevance"}
+    configuration = {"budget": 100, "reduction": {"a": 1}, "seed": 5}  # what a job names counts
+    _, found = read(write_several(tmp_path / "s", planned, lambda values: configuration, **options))
+    assert found["smse"].dims == ("seed", "budget", "reduction")
+    assert found["budget"].values.tolist() == [20, 30, 40, 100]
+    for number, values in enumerate(planned):
+        assert found["number"].sel({"budget": 100, "reduction": "mean_relevance"} | values) == number
+    assert (found.attrs["n_unplanned"], found.attrs["n_failed"]) == (6, 1)
+    assert "command" not in found.attrs
+    asked, header = [], store.header
+    monkeypatch.setattr(store, "header", lambda path: asked.append(int(path.parent.name)) or header(path))
+    named = {"noise.std": 0.5, "flag": True, "key": 1, "noise.b": 1, "budget": 5}
+    planned = [{"seed": 0} | named, {"seed": 1}, {"seed": 2}, {"seed": 3}]
+    folder = write_several(
+        tmp_path / "two",
+        planned,
+        lambda values: {"noise": {"std": None}, "flag": False, "key": {"a": 1}, "budget": 100 + values["seed"]},
+        skip=(3,),
+    )
+    _, found = read(folder)
+    assert asked == [1, 2]
+    assert found["smse"].dims == ("job",), "they do not agree"
+    np.testing.assert_array_equal(found["budget"], [5, 101, 102, np.nan])
+    assert [found[name].values[1] for name in ("std", "flag")] == ["null", "false"]
+    assert np.isnan([found[name].values[1] for name in ("key", "b")]).all(), "a node, or nothing"
+
+
+def test_two_real_commands_in_one_folder(tmp_path):
+    """The second names a criterion, which the first had by default."""
+    for override in ("budget=8", "reduction=prior_entropy"):
+        assert sweep(tmp_path / "s", *QUICK, "seed=0,1", override).code == 0
+    _, found = read(tmp_path / "s")
+    numbers = found["number"].sel(seed=[0, 1], reduction=["mean_relevance", "prior_entropy"])
+    assert numbers.values.tolist() == [[0, 2], [1, 3]]
+    assert np.isfinite(found["smse"]).all()
+
+
+def test_a_command_only_if_it_plans_exactly_these_jobs(tmp_path):
+    def command(name, planned):
+        return restore_command(read_sweep(write_sweep(tmp_path / name, planned, summary_like, skip=range(99))))
+
+    assert command("a", BUDGETS) == "sysid-identify -m budget=20 seed=0,1 budget=20,30,40"
+    assert command("b", BUDGETS[:-1]) == command("c", [*BUDGETS, *PLAIN]) == command("d", []) == ""
+    assert command("e", [*BUDGETS, {"seed": 0, "budget": 20}]) == "", "one job twice"
+    assert command("f", [{"lags": "[1,2]"}, {"lags": "[3]"}]) == "sysid-identify -m budget=20 'lags=[1,2],[3]'"
+
+
+# --- measured times and records -------------------------------------------------------------------
+
+
+TIMED = """aaab/    / ## /2 of 4
+aaaa/ x  /  ##/2 of 4
+Aaaa/  x /   #/2 of 3
+aabb/xxxx/ # #/2 of 4
+abcd/  xx/####/each was the first
+..../x   / ###/1 of 4
+..../    /####/"""
+
+
+@pytest.mark.parametrize("marks", TIMED.splitlines())
+def test_jobs_that_did_something_else_do_not_count(marks):
+    """Process (. unknown, upper case of a failed job), whether it simulated, whether its time counts, and why not."""
+    processes, simulated, counts, told = marks.split("/")
+    process = pd.Series([(None, None) if mark == "." else ("here", mark.lower()) for mark in processes])
+    done = pd.Series([not mark.isupper() for mark in processes])
+    timed, text = find_comparable_times(done, process, np.array([mark == "x" for mark in simulated]))
+    assert "".join("#" if one else " " for one in timed) == counts
+    assert told in text if told else not text
+
+
+def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
+    """Six jobs of two processes; the slow first job of each, and one that has simulated."""
+    folder = write_sweep(tmp_path / "s", {"budget": [10, 20], "seed": [0, 1, 2]}, summary_like)
+    times = [99, 12, 13, 99, 99, 23]
+    for number, (job, time) in enumerate(zip(jobs_of(folder), times, strict=True)):
+        cache = {"trajectory": {"misses": int(number == 4)}}
+        write_job(
+            folder, job, summary_like(job["values"]) | {"times": {"loop": time, "cache": cache}}, pid=1 + number // 3
+        )
+    found, data = read(folder)
+    assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
+    assert data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
+    assert csv_of(found)["timed"].tolist() == [0, 1, 1, 0, 0, 1]
+    text = write_markdown(found, data)
+    assert [row[-2:] for row in rows_of(text)[1:]] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
+    assert data["timed"].attrs["comment"] in text
+
+
+def test_every_record_lies_in_its_cell(grid, tmp_path):
+    found, data = grid
+    write_with_records(found, data, tmp_path / "sweep.nc", ["mean", "variance"])
+    stored = store.read(tmp_path / "sweep.nc", kind="sweep")
+    assert stored["record_mean"].dims == (*data["smse"].dims, "sample")
+    expected = data["number"].where(data["status"] == DONE) + xr.DataArray(np.arange(4.0), dims="sample")
+    np.testing.assert_array_equal(stored["record_mean"], expected, "as sweeping.py writes them")
+    assert np.nansum(stored["record_variance"]) == 10 * 4
+    assert stored["record_mean"].attrs["units"] == "K"
+    assert stored.drop_vars(["record_mean", "record_variance"]).drop_attrs().identical(data.drop_attrs())
+
+
+UNFIT = {
+    "same length, 4 samples, got 5": xr.Dataset({"mean": ("sample", np.zeros(5))}),
+    "has no 'mean'.*did you mean 'means'": xr.Dataset({"means": ("sample", np.zeros(4))}),
+    "has no 'mean'": xr.Dataset({"mean": 1.0}),
+    "no record": None,
+}
+
+
+@pytest.mark.parametrize("words", [*UNFIT, "full.*nothing was changed"])
+def test_records_that_do_not_fit_leave_everything_as_it_was(words, tmp_path, monkeypatch):
+    folder = write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, summary_like)
+    if words in UNFIT:
+        rewrite(folder, 2, UNFIT[words])
+    else:
+        monkeypatch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(RuntimeError("full")))
+    (folder / "sweep.nc").write_text("before")
+    before = sorted(folder.iterdir())
+    with pytest.raises((ValueError, store.StoreError), match=words):
+        write_with_records(*read(folder), folder / "sweep.nc", ["mean"])
+    assert sorted(folder.iterdir()) == before
+    assert (folder / "sweep.nc").read_text() == "before"
+
+
+def test_memory_does_not_grow_with_the_records(tmp_path):
+    """They are a hundred megabytes together, of which nothing is kept."""
+    folder = write_sweep(tmp_path / "s", {"seed": list(range(200))}, summary_like, skip=range(1, 200))
+    facts = rewrite(folder, 0, xr.Dataset({"mean": ("sample", np.random.default_rng(0).normal(size=70_000))}))
+    for job in jobs_of(folder)[1:]:
+        own = folder / str(job["number"])
+        own.mkdir()
+        (own / "job.nc").hardlink_to(folder / "0" / "job.nc")
+        sweeping.write_outcome(own, job, status="done", files={"job.nc": facts})
+    tracemalloc.start()
+    assert read(folder)[1].attrs["n_done"] == 200
+    assert tracemalloc.get_traced_memory()[1] < 1e7
+    tracemalloc.stop()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.collection.metric import numbers_of
+from experiments.collection.read import numbers_of
 from experiments.job_file import FILE, read_summary
 from experiments.sweep.job import Outcome
 from experiments.sweep.keys import meant

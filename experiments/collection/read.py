@@ -1,0 +1,304 @@
+"""Reading a sweep: what its manifest plans, how each job ended, and the numbers of all summaries as tables."""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import yaml
+from tqdm import tqdm
+
+from experiments.job_file import FILE, read_summary
+from experiments.sweep.manifest import NAME as MANIFEST
+from experiments.sweep.manifest import Entry, read_manifest
+from experiments.sweep.outcome import NAME as OUTCOME
+from experiments.sweep.outcome import damage, kept
+from sysid import StoreError, store
+
+STATUSES = ("missing", "done", "failed", "damaged", "partial")  # the place is the flag in the data set
+SEARCH, TRIALS = "search.json", "search.csv"  # files of a search
+TIME, SEED = "times", "seed"
+SIMULATED = (TIME, "cache", "trajectory", "misses")  # number of trajectories that no job before had simulated
+#: names that the data set and the tables need for themselves
+RESERVED = frozenset({"status", "number", "output", "job", "sample", "error", "folder", "timed", "trial"})
+AGAIN = "start the sweep again with the same command, jobs that are done are not run anew"
+SHOWN = 8  # names of files or sweeps in a message
+ABSENT = object()  # value of a parameter that a job does not have
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it is built
+
+Keys = tuple[str, ...]  # that lead to a number in a summary: ("times", "loop")
+
+
+class Sweep(NamedTuple):
+    """A sweep as its manifest states it."""
+
+    folder: Path
+    command: str  # "identify"
+    version: str  # of sysid
+    code: str  # digest of what computed
+    swept: list[str]  # keys in the order of the command, then those that only some jobs have
+    jobs: list[Entry]  # in the order of their numbers
+    objectives: dict[str, str]  # of a search: number of the summary to minimize or maximize; empty for a plain sweep
+    trials: dict[int, int]  # of a search: number of a job to that of its trial
+
+
+class Results(NamedTuple):
+    """Everything that the jobs of a sweep have found."""
+
+    sweep: Sweep
+    parameters: dict[str, str]  # column to swept key
+    metrics: dict[str, Keys]  # column to the keys that lead to it in a summary
+    jobs: pd.DataFrame  # a row per job, by its number: status, error (one line), trial (-1: none), timed, parameters
+    numbers: dict[str, pd.DataFrame]  # of each output ("" for the only one): a row per job, a column per metric
+    timing: str  # which times cannot be compared; empty if all can
+    target_unit: str  # empty if jobs differ
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs of a job; empty if it has one."""
+        return [output for output in self.numbers if output]
+
+    @property
+    def measured(self) -> list[str]:
+        """Metrics that are measured times."""
+        return [name for name, keys in self.metrics.items() if keys[0] == TIME]
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """Read and check the manifest of a sweep, and the files of a search.
+
+    Raises
+    ------
+    ValueError
+        A manifest of another project, of a newer version, or damaged.
+    sysid.StoreError
+        No folder, or no sweep in it.
+    """
+    if not folder.is_dir():
+        raise StoreError(f"no folder {folder}: expected that of a sweep, multirun/identify/... for example")
+    if not (folder / MANIFEST).is_file():
+        raise StoreError(f"{folder} is no sweep folder, it has no {MANIFEST}; {_describe_content(folder)}")
+    content = read_manifest(folder)
+    try:
+        jobs = [Entry(**job) for job in content["jobs"]]
+        keys = dict.fromkeys(key for job in jobs for key in job.values if not key.startswith("hydra"))
+        numbers = [job.number for job in jobs]
+        if any(type(number) is not int or number < 0 for number in numbers) or len({*numbers}) < len(numbers):
+            raise ValueError(f"expected a different number for each job, got {numbers[:SHOWN]}")
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{folder / MANIFEST} is damaged ({error}): {AGAIN}, in an empty folder") from error
+    differing = [key for key in keys if any(key not in job.values for job in jobs)]
+    swept = [key for key in dict.fromkeys([*content["swept"], *differing]) if key in keys]
+    version, code = content["version"], content["code"]
+    return Sweep(folder, content["command"], version, code, swept, sorted(jobs), *_read_search(folder))
+
+
+def _describe_content(folder: Path) -> str:
+    """Say what a folder holds that is no sweep: sweeps one or two levels below, or whatever there is."""
+    if (folder.parent / MANIFEST).is_file():
+        return f"it is a job of the sweep {folder.parent}: name that"
+    sweeps = sorted(str(path.parent) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST}"))
+    names = sweeps or sorted(path.name for path in folder.iterdir())
+    listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return f"it holds the sweeps {listed}: name one of them" if sweeps else f"it holds {listed or 'nothing'}"
+
+
+def _read_search(folder: Path) -> tuple[dict[str, str], dict[int, int]]:
+    """Direction of each objective and trial of each job; both empty without a search, the first before its end."""
+    objectives, trials, path = {}, {}, folder / SEARCH
+    try:
+        if path.is_file():
+            settings = json.loads(path.read_bytes())["settings"]
+            objectives = dict(zip(settings["objectives"], settings["direction"], strict=True))
+        path = folder / TRIALS
+        if path.is_file():
+            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+            trials = {int(n): int(trial) for trial, jobs in table[["trial", "jobs"]].to_numpy() for n in jobs.split()}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error!r}): {AGAIN}") from error
+    return objectives, trials
+
+
+def read_results(sweep: Sweep) -> Results:
+    """Read every job of a sweep, one after the other; only numbers stay in memory."""
+    own = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}  # the status; a swept seed is a parameter
+    columns: dict[str, dict[Keys, np.ndarray]] = {}  # by output
+    ends, values, configured, units = [], [], [], set()
+    n, simulated = len(sweep.jobs), np.zeros(len(sweep.jobs), dtype=bool)
+    for place, job in enumerate(tqdm(sweep.jobs, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
+        folder = sweep.folder / str(job.number)
+        status, error, outcome, summaries = read_job(job, folder)
+        ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
+        values.append({key: job.values[key] for key in sweep.swept if key in job.values})
+        lacking = [key for key in sweep.swept if key not in job.values]
+        configured.append(_read_configured(lacking, status, outcome, folder) if lacking else {})
+        for output, summary in summaries.items():
+            units.add(str(summary.get("target_unit", "")))
+            for keys, value in chain(numbers_of(summary), numbers_of({TIME: {"job": outcome.get("seconds")}})):
+                simulated[place] |= keys == SIMULATED and value > 0
+                if keys not in own:
+                    columns.setdefault(output, {}).setdefault(keys, np.full(n, np.nan))[place] = value
+    columns = dict(sorted(columns.items())) or {"": {}}
+    metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
+    parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
+    jobs = pd.DataFrame(ends, [job.number for job in sweep.jobs], ["status", "error", "process"])
+    jobs["trial"] = [sweep.trials.get(number, -1) for number in jobs.index]
+    jobs["timed"], timing = find_comparable_times(jobs["status"] == "done", jobs.pop("process"), simulated)
+    _add_configured(values, configured)
+    for name, key in parameters.items():
+        jobs[name] = column_of([one.get(key, ABSENT) for one in values])
+    numbers = {
+        output: pd.DataFrame({name: by_keys.get(keys, np.nan) for name, keys in metrics.items()}, jobs.index)
+        for output, by_keys in columns.items()
+    }
+    return Results(sweep, parameters, metrics, jobs, numbers, timing, units.pop() if len(units) == 1 else "")
+
+
+def read_job(job: Entry, folder: Path) -> tuple[str, str, dict[str, Any], Mapping[str, Mapping[str, Any]]]:
+    """Return the status of a job, why it is not done, its outcome, and its summaries by output.
+
+    A job is done if its outcome says so, is that of the job in the manifest, and all its files have the size and the
+    digest that the outcome states.
+    """
+    outcome = kept(folder)
+    if outcome is None and (folder / OUTCOME).exists():
+        return "damaged", f"{OUTCOME} is damaged", {}, {}
+    if outcome is None:
+        return "missing", "not finished, or not started", {}, {}
+    if outcome["identity"] != job.identity:
+        return "missing", "not finished: its folder holds another configuration or version", {}, {}
+    if outcome["status"] != "done":
+        return "failed", " ".join(str(outcome.get("error", "")).split()), outcome, {}
+    try:
+        if problem := damage(outcome, folder):
+            return "damaged", problem, outcome, {}
+        if FILE not in outcome["files"]:  # of a command that returns a number, and writes files of its own
+            return "done", "", outcome, {"": {"value": outcome.get("value")}}
+        found = read_summary(folder / FILE)
+    except (OSError, TypeError, AttributeError) as error:
+        return "damaged", " ".join(str(error).split()), outcome, {}
+    summaries = {"": found} if isinstance(found.get("target"), str) else found
+    if any(summary.get("partial") for summary in summaries.values()):
+        return "partial", "stopped early, its numbers are those of a part", outcome, {}
+    return "done", "", outcome, summaries
+
+
+def numbers_of(summary: Mapping[str, Any], keys: Keys = ()) -> Iterator[tuple[Keys, float]]:
+    """Yield every number of a summary with the keys that lead to it; flags are 0 and 1, texts and lists are left out.
+
+    >>> dict(numbers_of({"smse": 0.1, "times": {"loop": 2}, "partial": False, "warnings": ["w"], "target": "y"}))
+    {('smse',): 0.1, ('times', 'loop'): 2.0, ('partial',): 0.0}
+    """
+    for key, value in summary.items():
+        if isinstance(value, Mapping):
+            yield from numbers_of(value, (*keys, str(key)))
+        elif isinstance(value, bool | int | float):
+            yield (*keys, str(key)), float(value)
+
+
+def find_comparable_times(done: pd.Series, process: pd.Series, simulated: np.ndarray) -> tuple[pd.Series, str]:
+    """Find the jobs whose times can be compared, and say what is left out.
+
+    The first job of a process compiles, or loads what was compiled; a job that found no trajectory in the cache
+    simulates within its loop, where the others read. Of jobs that all simulate those that are not the first of their
+    process are alike. If nothing is left, all count.
+
+    Parameters
+    ----------
+    done, process, simulated
+        Of the jobs, in the order in which a process has run them; a process is its host and number, None if unknown.
+    """
+    first = done & ~process.where(done).duplicated() & (process != (None, None))
+    for counts in (done & ~first & ~simulated, done & ~first, done):
+        if counts.any():
+            break
+    if (counts & first).any():
+        return counts, "Times of all jobs, though each was the first of its process"
+    n_left = int((done & ~counts).sum())
+    what = "started a process, or simulated what others read"
+    return counts, f"Times without jobs that {what} ({n_left} of {done.sum()})" if n_left else ""
+
+
+def _read_configured(keys: list[str], status: str, outcome: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
+    """Read values of keys that a job does not name: the option that it chose, or the value in its configuration."""
+    holder = store.header(folder / FILE) if status in ("done", "partial") else outcome if status == "failed" else {}
+    text = holder.get("configuration")
+    if text is None:
+        return None
+    configuration, values = yaml.load(text, LOADER), {}
+    for key in keys:
+        node = configuration
+        for name in key.split("."):
+            node = node.get(name, ABSENT) if isinstance(node, Mapping) else ABSENT
+        values[key] = outcome.get("choices", {}).get(key, node)
+    return {key: one for key, one in values.items() if one is None or isinstance(one, bool | int | float | str)}
+
+
+def _add_configured(values: Sequence[dict[str, Any]], configured: Sequence[dict[str, Any] | None]) -> None:
+    """Add to the values that each job names those of its configuration.
+
+    A job that is not finished has no configuration: it gets what the jobs that name the same keys agree in.
+    """
+    alike: dict[frozenset[str], list[dict[str, Any]]] = {}
+    for own, added in zip(values, configured, strict=True):
+        alike.setdefault(frozenset(own), []).extend([] if added is None else [added])
+    agreed = {names: ones[0] for names, ones in alike.items() if ones and all(one == ones[0] for one in ones)}
+    for own, added in zip(values, configured, strict=True):
+        own |= agreed.get(frozenset(own), {}) if added is None else added
+
+
+def column_of(values: Sequence[Any]) -> np.ndarray | pd.Categorical:
+    """Numbers if all are finite numbers, else categories: texts as in a command; nan where a value is absent.
+
+    >>> column_of([1, 2]), column_of([1, 0.5, ABSENT]), list(column_of(["a", True, None, [1, 2]]))
+    (array([1, 2]), array([1. , 0.5, nan]), ['a', 'true', 'null', '[1, 2]'])
+    """
+    given = [value for value in values if value is not ABSENT]
+    if all(isinstance(one, int | float) and not isinstance(one, bool) and abs(one) < 2**63 for one in given):
+        return np.array([np.nan if value is ABSENT else value for value in values])
+    texts = [value if isinstance(value, str) or value is ABSENT else json.dumps(value) for value in values]
+    categories = [text for text in dict.fromkeys(texts) if text is not ABSENT]
+    return pd.Categorical([None if text is ABSENT else text for text in texts], categories)
+
+
+def name_parameters(keys: Sequence[str], taken: Collection[str]) -> dict[str, str]:
+    """Name each key by its last part; by the whole key with underscores where that is ambiguous or taken.
+
+    >>> list(name_parameters(["insertion.error_threshold", "data.duration", "duration", "sampling@data.sampling"],
+    ...                      {"sampling"}))
+    ['error_threshold', 'data_duration', 'duration', 'sampling_data_sampling']
+    """
+    last = [_plain(re.split(r"[./@]", key)[-1]) for key in keys]
+    names: dict[str, str] = {}
+    for key, short in zip(keys, last, strict=True):
+        names[_find_free(_plain(key) if last.count(short) > 1 or short in taken else short, {*taken, *names})] = key
+    return names
+
+
+def name_metrics(paths: Collection[Keys]) -> dict[str, Keys]:
+    """Name each metric by the keys that lead to it, joined by underscores; no two alike.
+
+    >>> list(name_metrics([("times", "loop"), ("kernel", "y[k-1]"), ("times_loop",), ("job",)]))
+    ['times_loop', 'kernel_y_k_1', 'times_loop_2', 'job_2']
+    """
+    names: dict[str, Keys] = {}
+    for keys in paths:
+        names[_find_free(_plain("_".join(keys)), RESERVED | names.keys())] = keys
+    return names
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\W+", "_", name).strip("_")
+
+
+def _find_free(name: str, taken: Collection[str]) -> str:
+    """Find a name that is not taken: the name itself, or with the first number that makes it different."""
+    free, count = name, 1
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free
