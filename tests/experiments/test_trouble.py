@@ -27,7 +27,7 @@ UNTRAINED = [override for override in SHORT if not override.startswith("training
         ("+insertion.error_treshold=1", "insertion.*error_treshold"),
         ("training.noise_bounds=[1,0.1]", "noise_bounds.*low < high"),
         ("training=adaptive training.interval=0", "interval must be a whole number of at least 1, got 0"),
-        ("seed=-1", "seed.*>= 0"),
+        ("seed=-1", "seed must be a whole number of >= 0, got -1"),
         ("seed=abc", "seed"),
         ("duration=1h", "duration 1h.*at least 44.*n_initial"),
         ("duration=83samples identified=0.52", "gives 43 samples of 900 s to identify from, expected at least 44"),
