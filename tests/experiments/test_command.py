@@ -1,138 +1,134 @@
-"""What only a process of its own shows: messages, exit codes, working directory, start-up."""
+"""Commands: messages and exit codes, what only a process of its own shows, and `sysid-export`."""
 
-import json
+import importlib
+import io
+import logging
+import os
+import runpy
+import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from running import BUDGET, COMMAND, DATA, FIGURES, PLAIN, ROOT, SHORT, bits, command, data_of, said
+from running import BUDGET, COMMAND, CONF, DATA, FIGURES, ROOT, SHORT, bits, data_of, said, summary_of
 
-if PLAIN:
-    pytest.skip("a command says and writes the same without the compiler", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def from_elsewhere(tmp_path_factory):
-    """A run from another working directory, with the folder that the command chooses itself."""
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    options = {"cwd": elsewhere, "capture_output": True, "text": True, "timeout": 120}
-    process = subprocess.run([*COMMAND, *SHORT, "figures=true"], **options)
-    assert process.returncode == 0, said(process)
-    (folder,) = (elsewhere / "outputs" / "identify").iterdir()
-    return process, folder
+from experiments import export, progress
+from experiments.build import build_one
+from experiments.mistake import is_bug_of_ours, is_mistake
+from experiments.validation.run import run as validate
+from sysid import ConstantMean, ErrorThreshold, Identification, JointModel, Model, Narx, OnlineGP, Scaling, StoreError
+from sysid import SquaredExponential as Kernel
+from sysid.narx.lags import LagRows
+from sysid.stream import NOT_PREDICTED, Block
 
 
-def test_runs_from_another_working_directory(from_elsewhere):
-    process, folder = from_elsewhere
+def process(arguments, folder, **environment):
+    """What a command of its own says, from a foreign working directory."""
+    options = {"env": os.environ | environment, "capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, **options)
+    assert done.returncode == 0, said(done)
+    return done
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """Exit code and words of the command in this process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def call(*overrides):
+        monkeypatch.setattr(sys, "argv", ["sysid-identify", *sorted(overrides, key=lambda word: word != "-m")])
+        monkeypatch.setattr(sys, "path", sys.path[:])
+        with pytest.raises(SystemExit) as end:
+            importlib.import_module("experiments.identify").main()
+        for handler in {*root.handlers} - {*handlers}:
+            handler.close()
+        root.handlers, root.level = handlers[:], level
+        return end.value.code, "".join(capsys.readouterr())
+
+    yield call
+    logging.captureWarnings(False)
+    logging.raiseExceptions = True
+
+
+def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(finished, tmp_path):
+    done = process([*COMMAND[1:], *SHORT, "figures=true"], tmp_path)
+    (folder,) = (tmp_path / "outputs" / "identify").iterdir()
     files = {f"{kind}.nc" for kind in DATA} | {f"{name}.png" for name in FIGURES} | {"summary.json"}
     assert files <= {path.name for path in folder.iterdir()}
     assert not list(folder.glob(".*.tmp"))
-    assert str(folder) in process.stdout
-    assert "SMSE" in process.stdout
-
-
-def test_resolved_configuration_is_kept(from_elsewhere):
-    _, folder = from_elsewhere
-    config = OmegaConf.load(folder / ".hydra" / "config.yaml")
-    assert config.budget == BUDGET
-    stored = OmegaConf.create(data_of(folder, "result").attrs["configuration"])
-    assert OmegaConf.to_container(config, resolve=True) == OmegaConf.to_container(stored)
-
-
-def test_command_and_library_compute_the_same_bits(from_elsewhere, finished):
-    _, folder = from_elsewhere
     for kind in DATA:
         assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
-
-
-def test_says_nothing_strange(from_elsewhere):
-    process, _ = from_elsewhere
-    for word in ("Warning", "Traceback", "DEBUG", "numba"):
-        assert word not in said(process)
-    assert len(process.stdout.splitlines()) <= 10
-
-
-def test_no_progress_bar_off_a_terminal(from_elsewhere):
-    process, _ = from_elsewhere
-    assert "samples/s]" not in process.stderr
-    assert "\r" not in process.stderr
-
-
-def test_progress_bar_on_a_terminal(monkeypatch):
-    """Rate, size of the dictionary and running SMSE."""
-    import io
-
-    import numpy as np
-
-    from experiments import progress
-    from experiments.progress import EVERY, Progress
-    from sysid.narx.lags import LagRows
-    from sysid.stream import NOT_PREDICTED, Block
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen, original = Terminal(), progress.tqdm
-    monkeypatch.setattr(progress, "tqdm", lambda **options: original(file=screen, ncols=120, **options))
-    with Progress(2 * EVERY) as bar:
-        for k in range(2 * EVERY):
-            record = NOT_PREDICTED.copy()
-            record["mean"], record["n_points"] = 0.5, 17
-            bar.show(Block(LagRows(np.zeros((1, 1)), np.array([float(k % 2)]), np.array([k])), record))
-    shown = screen.getvalue()
-    assert "17 points" in shown
-    assert "SMSE 1.000" in shown
-    assert "samples/s" in shown
+    config = OmegaConf.load(folder / ".hydra" / "config.yaml")
+    assert config.budget == BUDGET
+    written = OmegaConf.create(data_of(folder, "result").attrs["configuration"])
+    assert OmegaConf.to_container(config, resolve=True) == OmegaConf.to_container(written)
+    assert str(folder) in done.stdout
+    assert "SMSE" in done.stdout
+    assert len(done.stdout.splitlines()) <= 10
+    assert not [word for word in ("Warning", "Traceback", "DEBUG", "numba", "samples/s]", "\r") if word in said(done)]
 
 
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["nonsense=1"], ["nonsense"]),
-        (["+nonsense=1"], ["unknown configuration key 'nonsense'", "budget"]),
-        (["+budgett=50"], ["budgett", "did you mean 'budget'"]),
-        (["insertion.error_treshold=1"], ["error_treshold"]),
-        (["+insertion.error_treshold=1"], ["error_treshold", "insertion"]),
-        (["reduction=foo"], ["foo", "mean_relevance", "marginal_log_likelihood"]),
-        (["weather=measured", "weather.path=no.csv"], ["no.csv", "path"]),
-        (["budget=1"], ["budget", "2"]),
-        (["data=bouc_wen", "system=building"], ["record", "system", "data=simulated"]),
-        (["system=none", "insertion=error"], ["system=none", "system=building"]),
+        ("budget=1", ["Error: ", "budget", "2"]),
+        ("+budgett=50", ["did you mean 'budget'?"]),
+        ("system=buildin", ["did you mean 'building'?"]),
+        ("+training.n_inital=3", ["did you mean 'training.n_initial'?"]),
+        ("reduction=foo", ["foo", "mean_relevance", "marginal_log_likelihood"]),
+        ("system.radiator_capacity=1 system.substeps=1", ["diverged at time", "Partial results are in"]),
+        ("hydra.run.dir={}/file/run", ["Error: cannot write to the folder of the run", "set hydra.run.dir"]),
+        ("-m seed=1,2 hydra.sweep.dir={}/file/run", ["Error: cannot write", "set hydra.sweep.dir"]),
     ],
-    ids=lambda value: ",".join(value) if "=" in value[0] else "",
 )
-def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_path):
-    process = command(tmp_path / "run", *SHORT, *overrides)
-    assert process.returncode == 1
-    assert "Traceback" not in said(process)
-    for word in words:
-        assert word in said(process)
+def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, called, tmp_path):
+    (tmp_path / "file").write_text("")
+    given = overrides.format(tmp_path).split()
+    where = [] if "hydra" in overrides else [f"hydra.run.dir={tmp_path}/run"]
+    code, text = called(*where, *SHORT, *given)
+    assert code == 1
+    assert "Traceback" not in text
+    assert all(word in text for word in words), text
+    assert (tmp_path / "file").read_text() == ""
 
 
-def test_divergence_in_a_process(tmp_path):
-    process = command(tmp_path / "run", *SHORT, "system.radiator_capacity=1", "system.substeps=1")
-    assert process.returncode == 1
-    assert "Traceback" not in said(process)
-    assert "diverged at time" in said(process)
-    assert (tmp_path / "run" / "trajectory.nc").exists()
+def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path):
+    """The signal arrives while the command simulates; nothing has been written until then."""
+    original, seen, before = Identification.observe_many, [], []
+
+    def observe_many(self, *given, **options):
+        seen.append(given)
+        if len(seen) == 100:
+            before.extend(path.name for path in (tmp_path / "run").iterdir())
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, *given, **options)
+
+    monkeypatch.setattr(Identification, "observe_many", observe_many)
+    code, text = called(f"hydra.run.dir={tmp_path}/run", *SHORT)
+    assert code == 130
+    assert "Traceback" not in text
+    assert f"Run interrupted. Partial results are in {tmp_path}/run" in text
+    assert set(before) <= {".hydra", "identify.log"}
+    assert {path.stem for path in (tmp_path / "run").glob("*.nc")} == set(DATA)
+    assert summary_of(tmp_path / "run")["partial"] is True
 
 
-def test_a_record_in_a_process(tmp_path):
-    """Lags chosen from the record are told; the run needs no system."""
-    path = tmp_path / "record.csv"
-    values = [(0.3 * ((5 * k) % 7), 0.3 * ((5 * (k - 1)) % 7)) for k in range(200)]
-    path.write_text("u,y\n" + "\n".join(f"{u:.3f},{y:.3f}" for u, y in values) + "\n")
-    options = (f"data.estimation={path}", f"data.test={path}", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.1")
-    small = ("training.n_initial=20", "training.restarts=1", "budget=10", "figures=true", "narx.max_order=2")
-    process = command(tmp_path / "run", "data=csv", *options, *small)
-    assert process.returncode == 0, said(process)
-    assert "Lags chosen: order" in process.stdout
-    assert "Warning" not in said(process)
-    assert {"trajectory.nc", "signals.png", "prediction.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
+def test_overrides_without_effect_are_told(tmp_path):
+    """Of an excitation without inputs, and of a mean that the training replaces."""
+    quick = ("training.folds=2", "training.routes.0.evaluations=3", "training.routes.1.stages=1")
+    short = ("training.n_initial=100", "duration=260samples", "training.routes.1.search_points=10", "budget=10")
+    given = ("system=van_der_pol", "excitation=prbs", "training=free_run", "mean=linear", "figures=false")
+    done = process([*COMMAND[1:], f"hydra.run.dir={tmp_path}/run", *given, *quick, *short], tmp_path)
+    assert "Note: without effect on VanDerPol: excitation=prbs mean=linear" in done.stdout
+    assert "training=adaptive" not in done.stdout
+    assert "without effect on VanDerPol: excitation=prbs mean=linear" in summary_of(tmp_path / "run")["warnings"]
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
@@ -143,67 +139,148 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
         "heavy = {'numba', 'numpy', 'scipy', 'xarray', 'netCDF4', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
-    process = subprocess.run([sys.executable, "-c", script], **options)
-    assert process.returncode == 0, said(process)
-    for word in ("reduction: ", "mean_relevance", "budget: 100"):
-        assert word in process.stdout
+    shown = process(["-c", script], tmp_path).stdout
+    assert all(word in shown for word in ("reduction: ", "mean_relevance", "budget: 100"))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_without_figures_does_not_load_matplotlib(tmp_path):
+def test_one_blas_thread_and_no_figures_unless_they_are_drawn(tmp_path):
     script = (
-        "import sys\nfrom pathlib import Path\n"
+        "import sys, os\n"
+        "for name in ('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'MKL_NUM_THREADS'): os.environ.pop(name, None)\n"
+        "import experiments.identify, experiments.identification, threadpoolctl\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from running import SHORT, execute\n"
-        f"execute({str(tmp_path)!r}, *SHORT)\nassert 'matplotlib' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, cwd=tmp_path)
-
-
-def test_numerics_use_one_blas_thread():
-    script = (
-        "import experiments.identify, experiments.identification, threadpoolctl\n"
+        "execute('run', *SHORT)\nassert 'matplotlib' not in sys.modules\n"
         "pools = [p for p in threadpoolctl.threadpool_info() if p['user_api'] == 'blas']\n"
         "assert pools and all(p['num_threads'] == 1 for p in pools), pools\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, cwd=ROOT)
+    process(["-c", script], tmp_path)
 
 
-def test_installed_command_is_the_module():
+def test_installed_commands_are_the_modules():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["sysid-identify"] == "experiments.identify:main"
-    installed = Path(sys.executable).with_name("sysid-identify")
-    options = {"capture_output": True, "text": True, "timeout": 60}
-    assert "reduction" in subprocess.run([installed, "--help"], check=True, **options).stdout
+    assert len(scripts) == 7
+    for name, entry in scripts.items():
+        module, _, function = entry.partition(":")
+        assert module == name.replace("sysid-", "experiments.")
+        assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_multirun_sweeps_and_goes_on_after_a_mistake(tmp_path):
-    overrides = ["--multirun", f"hydra.sweep.dir={tmp_path}/sweep", *SHORT, "budget=1,30"]
-    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 120}
-    process = subprocess.run([*COMMAND, *overrides], **options)
-    assert process.returncode == 1
-    assert "budget" in said(process)
-    assert (tmp_path / "sweep" / "1" / "job.nc").exists()
+def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_path):
+    """Folders that are called as packages of ours; a module and a configuration of the user's own."""
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "__init__.py").write_text("raise RuntimeError('the wrong package')\n")
+    (tmp_path / "conf" / "system").mkdir(parents=True)
+    (tmp_path / "conf" / "system" / "own.yaml").write_text("_target_: own_system.Own\n")
+    (tmp_path / "own_system.py").write_text("from simulators import VanDerPol as Own\n")
+    given = ["--config-dir", "conf", "system=own", "narx=van_der_pol", "duration=300samples", "figures=false"]
+    script = f"import sys; sys.argv[1:] = {given!r}; from experiments.identify import main; main()"
+    process(["-P", "-c", script], tmp_path, PYTHONPATH=str(ROOT))
 
 
-@pytest.mark.slow
-def test_measured_year_with_the_likelihood_runs(measured_weather, tmp_path):
-    example = (
-        "weather=measured",
-        f"weather.path={measured_weather}",
-        "reduction=marginal_log_likelihood",
-        "acceptance=matched",
-        "insertion=error",
-        "insertion.error_threshold=0.1",
-        "budget=100",
-        "seed=3",
-    )
-    process = command(tmp_path / "run", *example)
-    assert process.returncode == 0, said(process)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["n_seen"] > 0
-    # better than before the stream; the acceptance locks the dictionary, and the run says so
-    assert summary["smse"] < min(summary["smse_no_change"], 0.5 * summary["smse_initial"])
-    assert summary["n_turned_away"] > 0.5 * summary["n_inserted"]
-    assert any("turned away" in warning and "acceptance=none" in warning for warning in summary["warnings"])
+def test_progress_bar_on_a_terminal(monkeypatch):
+    """Rate, size of the dictionary and running SMSE."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen, original = Terminal(), progress.tqdm
+    monkeypatch.setattr(progress, "tqdm", lambda **options: original(file=screen, ncols=120, **options))
+    with progress.Progress(2 * progress.EVERY) as bar:
+        for k in range(2 * progress.EVERY):
+            record = NOT_PREDICTED.copy()
+            record["mean"], record["n_points"] = 0.0, 17
+            bar.show(Block(LagRows(np.zeros((1, 1)), np.array([float(k % 2)]), np.array([k])), record))
+    for words in ("17 points", "SMSE 2.000", "samples/s"):
+        assert words in screen.getvalue()
+
+
+def test_a_refusal_is_a_mistake_and_a_failed_operation_is_none():
+    unknown = {"_target_": "sysid.ErrorThreshold", "threshold": 1}
+    for call, mistake in (
+        (lambda: Narx({"y": 0}), True),
+        (lambda: build_one(unknown, "insertion"), True),
+        (lambda: Path("/no/such/file").read_text(), True),
+        (lambda: np.zeros(2) + np.zeros(3), False),
+    ):
+        with pytest.raises((ValueError, OSError)) as caught:
+            call()
+        assert is_mistake(caught.value) == mistake
+
+
+def test_a_bug_in_a_constructor_of_ours_is_no_mistake(monkeypatch):
+    bug = eval("lambda self: None + 1", {"__name__": "sysid.gp.rules"})
+    monkeypatch.setattr(ErrorThreshold, "__post_init__", bug)
+    with pytest.raises(TypeError) as caught:
+        build_one({"_target_": "sysid.ErrorThreshold", "error_threshold": 1}, "insertion")
+    assert is_bug_of_ours(caught.value)
+    assert not is_mistake(caught.value)
+
+
+X = np.random.default_rng(0).normal(size=(8, 3))
+
+
+def model(target="y", outputs=("y",)):
+    narx = Narx(dict.fromkeys(outputs, 1), {"u": 3 - len(outputs)}, target)
+    gp = OnlineGP(Kernel(1.0, [1.0] * 3), noise_variance=0.01, budget=5)
+    found = Model(narx, Scaling.identity(3), ConstantMean(0.2), gp)
+    found.update_many(X, np.sin(X.sum(axis=1)))
+    return found
+
+
+def composed(command, *overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(command, overrides=list(overrides))
+
+
+def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path):
+    path = f"model={tmp_path}/tank.nc"
+    model().save(tmp_path / "tank.nc")
+    export.run(composed("export", path), tmp_path)
+    np.testing.assert_allclose(runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0], model().predict(X).mean)
+    JointModel(tuple(model(name, ("a", "b")) for name in ("a", "b"))).save(tmp_path / "joint.nc")
+    export.run(composed("export", f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py"), tmp_path / "nowhere")
+    assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("a", "b")
+    before = (tmp_path / "mine.py").read_text()
+    with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
+        export.run(composed("export", path, f"output={tmp_path}/mine.py"), tmp_path)
+    assert (tmp_path / "mine.py").read_text() == before
+    model("a", ("a", "b")).save(tmp_path / "tank.nc")  # one of two outputs: it predicts, and cannot simulate
+    export.run(composed("export", path, f"output={tmp_path}/mine.py", "overwrite=true"), tmp_path)
+    file = runpy.run_path(str(tmp_path / "mine.py"))
+    assert file["TARGETS"] == ("a",)
+    assert "simulate" not in file
+
+
+def test_mistakes_of_an_export(tmp_path):
+    model().save(tmp_path / "model.nc")
+    (tmp_path / "cut.nc").write_bytes((tmp_path / "model.nc").read_bytes()[:4000])
+    for overrides, words in (
+        ("", "model: expected the file of a model"),
+        ("model={0}/model.nc output={0}/model.txt", r"ends in \.py"),
+        ("model={0}/model.nc output={0}/missing/model.py", "does not exist"),
+        ("model={0}/cut.nc", r"cut\.nc"),
+        ("model={0}/model.nc trusted=own_room", "trusted must be a list"),
+    ):
+        with pytest.raises((ValueError, StoreError), match=words):
+            export.run(composed("export", *overrides.format(tmp_path).split()), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.nc", "cut.nc"}
+
+
+def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
+    """Then the export is refused by its name, and the validation asks for data."""
+    lines = ("from dataclasses import dataclass", "from sysid import ZeroMean", "@dataclass(frozen=True)")
+    (tmp_path / "own_room.py").write_text("\n".join([*lines, "class Own(ZeroMean): pass", ""]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    replace(model(), mean=importlib.import_module("own_room").Own()).save(tmp_path / "model.nc")
+    for call, command, more, words in (
+        (export.run, "export", [], r"trust it .* \+trusted=\[own_room.Own\]"),
+        (validate, "validate", [], r"trust it .* \+trusted=\[own_room.Own\]"),
+        (export.run, "export", ["trusted=[own_room.Own]"], r"own_room\.Own cannot be exported"),
+        (validate, "validate", ["+trusted=[own_room]"], "data"),
+    ):
+        sys.modules.pop("own_room", None)
+        with pytest.raises((ValueError, StoreError), match=words):
+            call(composed(command, f"model={tmp_path}/model.nc", *more), tmp_path)

@@ -1,4 +1,4 @@
-"""One file of a job: the bits of the full outputs, readable by every command, whole or not at all."""
+"""Files of one or several outputs: all of them, or one file of a job with the same bits, whole or not at all."""
 
 import errno
 import json
@@ -10,27 +10,22 @@ import pytest
 import xarray as xr
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from numba import config as numba_config
-from running import CONF, DATA, SHORT, bits, configured, data_of, phases, summary_of
+from running import CONF, DATA, SHORT, bits, configured, data_of, execute, phases, summary_of
 from validating import csv_file
 
-from experiments import exportation, identification
+from experiments import export, identification, plant
 from experiments.identification import run
 from experiments.job_file import FILE, NUMBERS, VARIABLES, Outputs, outputs_of, read_record, read_summary
 from experiments.launch import Stopped
 from experiments.validation import run as validation
+from simulators import Signal, VanDerPol
 from sysid import JointModel, Model, store
 
 LEAN = "outputs=lean"
 RECORD = ("data=csv", "data.inputs=[u]", "data.dt=0.5", "data.units={y:V}", "narx=orders", "narx.na=1", "narx.nb=1")
 SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
-
-
-def executed(folder, *overrides):
-    """Run the command's function in this process into a new folder; returns the folder."""
-    folder.mkdir()
-    run(configured(*overrides), folder)
-    return folder
+ONE, BOTH = "data.outputs=[y]", ("data.outputs=[y,z]", "narx.target=all")
+VALIDATED = {"validation.json", "validation.nc"}
 
 
 def names(folder):
@@ -43,22 +38,51 @@ def group(folder, name):
         return dataset.load()
 
 
-def timeless(summary):
-    return {key: value for key, value in summary.items() if key != "times"}
+def timeless(summary, *more):
+    return {key: value for key, value in summary.items() if key not in ("times", *more)}
 
 
-def assert_same_model(one, other):
-    """The same bits and the same attributes, but those of the file."""
+def assert_same(folder, full, name=""):
+    """Record and model of a job's file and of the full outputs: the same bits and attributes."""
+    under = f"/{name}" * bool(name)
+    record, result = group(folder, f"record{under}"), data_of(full / name, "result")
+    assert bits(record) == bits(read_record(folder / FILE, name)) == bits(result)
+    for key, variable in result.variables.items():
+        assert {k: str(v) for k, v in record[key].attrs.items()} == {k: str(v) for k, v in variable.attrs.items()}
+    one, other = group(folder, f"model{under}"), data_of(full / name, "model")
     assert bits(one) == bits(other)
-    assert one.attrs["digest"] == other.attrs["digest"]
-    for name in ("target_unit", "feature_units"):
-        assert one.attrs[name] == other.attrs[name]
+    for key in ("digest", "target_unit", "feature_units"):
+        assert one.attrs[key] == other.attrs[key]
 
 
 @pytest.fixture(scope="module")
 def lean(tmp_path_factory):
     """Folder of the lean run that has the settings of the full one."""
-    return executed(tmp_path_factory.mktemp("lean") / "run", *SHORT, "figures=true", LEAN)
+    return execute(tmp_path_factory.mktemp("lean") / "run", *SHORT, "figures=true", LEAN)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("record")
+    files = (csv_file(folder / "estimation.csv", n=60, seed=2), csv_file(folder / "test.csv", n=30, seed=5))
+    return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
+
+
+@pytest.fixture(scope="module")
+def single(record, tmp_path_factory):
+    """Folders of the lean and of the full run of one output, whose hyper-parameters follow the stream."""
+    folder = tmp_path_factory.mktemp("single")
+    given = (*record, ONE, "training=adaptive", "training.interval=10", "training.significance=0.5")
+    return execute(folder / "lean", *given, LEAN), execute(folder / "full", *given)
+
+
+@pytest.fixture(scope="module")
+def joint(record, tmp_path_factory):
+    """Folders of the lean and of the full run of two outputs, and what the full one returned."""
+    folder = tmp_path_factory.mktemp("joint")
+    (folder / "full").mkdir()
+    score = run(configured(*record, *BOTH), folder / "full")
+    return execute(folder / "lean", *record, *BOTH, LEAN), folder / "full", score
 
 
 @pytest.fixture
@@ -73,156 +97,123 @@ def multirun():
     instance.cfg = before
 
 
-@pytest.fixture
-def record(tmp_path):
-    files = (csv_file(tmp_path / "estimation.csv", n=60, seed=2), csv_file(tmp_path / "test.csv", n=30, seed=5))
-    return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
-
-
-@pytest.fixture
-def both(record):
-    return (*record, "data.outputs=[y,z]", "narx.target=all")
-
-
-def test_a_lean_run_is_one_file(lean):
+def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
     assert names(lean) == {FILE}
-
-
-def test_a_lean_run_has_the_bits_of_a_full_one(lean, finished):
-    assert bits(group(lean, "record")) == bits(data_of(finished, "result"))
-    assert_same_model(group(lean, "model"), data_of(finished, "model"))
-    assert timeless(read_summary(lean / FILE)) == timeless(summary_of(finished))
-    assert read_summary(lean / FILE).keys() == summary_of(finished).keys()
-    for name, variable in data_of(finished, "result").variables.items():
-        found = group(lean, "record")[name].attrs
-        assert {key: str(value) for key, value in found.items()} == {k: str(v) for k, v in variable.attrs.items()}
-
-
-def test_the_summary_is_text_and_numbers_with_units(lean):
+    assert_same(lean, finished)
     found, summary = group(lean, "summary"), read_summary(lean / FILE)
+    assert timeless(summary) == timeless(summary_of(finished))
     assert json.loads(found.attrs["summary"]) == summary
     assert set(found.data_vars) == set(VARIABLES) <= set(NUMBERS)
     for name, variable in found.data_vars.items():
-        assert variable.shape == ()
-        assert variable.item() == summary[name]
+        assert (variable.shape, variable.item()) == ((), summary[name])
         assert variable.attrs["long_name"] == NUMBERS[name][1]
-    assert found["rmse"].attrs["units"] == "K"
-    assert found["mean_variance"].attrs["units"] == "K2"
-    assert found["smse"].attrs["units"] == found["n_seen"].attrs["units"] == "1"
+    units = {"rmse": "K", "mean_variance": "K2", "smse": "1", "n_seen": "1"}
+    assert {name: found[name].attrs["units"] for name in units} == units
+    attributes = store.read_attributes(lean / FILE, kind="job")
+    assert list(attributes) == ["", "summary", "record", "model"]
+    assert (attributes[""]["seed"], attributes[""]["partial"]) == (0, 0)
+    assert "outputs: lean" in attributes[""]["configuration"]
 
 
-def test_the_file_says_where_it_comes_from(lean):
-    attributes = store.header(lean / FILE)
-    assert attributes["schema"] == "job"
-    assert (attributes["seed"], attributes["partial"]) == (0, 0)
-    assert "outputs: lean" in attributes["configuration"]
-    assert {"creation_time", "package_versions", "timings"} <= attributes.keys()
-
-
-def test_the_record_is_read_alone(lean):
-    found = read_record(lean / FILE)
-    assert bits(found) == bits(group(lean, "record"))
-    with pytest.raises(store.StoreError, match=r"no record .record/b., it holds .*model"):
-        read_record(lean / FILE, "b")
-
-
-def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
-    one = executed(tmp_path / "lean", *record, "data.outputs=[y]", LEAN)
-    full = executed(tmp_path / "full", *record, "data.outputs=[y]")
+def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
+    one, full = single
+    assert group(one, "record").sizes["estimate"] > 0
+    assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
     expected = Model.load(full / "model.nc").predict(x)
-    np.testing.assert_array_equal(Model.load(one / FILE).predict(x), expected)
-    np.testing.assert_array_equal(JointModel.load(one / FILE).models[0].predict(x), expected)
-    assert read_summary(one / FILE)["free_run"] == json.loads((full / "validation.json").read_text())["free_run"]
+    for model in (Model.load(one / FILE), JointModel.load(one / FILE).models[0]):
+        np.testing.assert_array_equal(model.predict(x), expected)
+    measured = read_summary(one / FILE)["free_run"]
+    assert measured == json.loads((full / "validation.json").read_text())["free_run"] == summary_of(full)["free_run"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        export = compose("export", overrides=[f"model={one / FILE}"])
-        simulated = [override for override in record if override.startswith("data")]
-        options = (*simulated, "data.outputs=[y]", "figures=false", "propagation=mean_only", "horizons=[1]")
+        exported = compose("export", overrides=[f"model={one / FILE}"])
+        data = [override for override in record if override.startswith("data")]
+        options = (*data, ONE, "figures=false", "propagation=mean_only", "horizons=[1]")
         judge = compose("validate", overrides=[f"model={one / FILE}", *options])
-    exportation.run(export, tmp_path)
+    export.run(exported, tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean)
-    assert validation.run(judge, tmp_path) == pytest.approx(read_summary(one / FILE)["free_run"]["rmse"], rel=1e-12)
+    assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
 
 
-def test_estimates_on_the_way_are_in_the_record(record, tmp_path):
-    follow = ("training=adaptive", "training.interval=10", "training.significance=0.5", "validate=false")
-    settings = (*record, "data.outputs=[y]", *follow)
-    one, full = executed(tmp_path / "lean", *settings, LEAN), executed(tmp_path / "full", *settings)
-    found = group(one, "record")
-    assert found.sizes["estimate"] > 0
-    assert bits(found) == bits(data_of(full, "result"))
-    assert_same_model(group(one, "model"), data_of(full, "model"))
-
-
-@pytest.mark.parametrize(
-    ("given", "single", "sweep"),
-    [("null", Outputs.full, Outputs.lean), ("lean", Outputs.lean, Outputs.lean), ("full", Outputs.full, Outputs.full)],
-)
-def test_null_is_decided_by_the_mode(given, single, sweep):
-    config = configured(f"outputs={given}")
-    assert outputs_of(config, multirun=False) is single
-    assert outputs_of(config, multirun=True) is sweep
-
-
-@pytest.mark.parametrize("given", ["lenient", "true", "''"])
-@pytest.mark.parametrize("target", [(), ("data.outputs=[y,z]", "narx.target=all")])
-def test_other_outputs_are_refused_before_anything_is_computed(given, target, record, tmp_path, monkeypatch):
+def test_null_is_decided_by_the_mode_and_other_values_are_refused(record, tmp_path, monkeypatch):
+    for given, single, sweep in (("null", "full", "lean"), ("lean", "lean", "lean"), ("full", "full", "full")):
+        config = configured(f"outputs={given}")
+        assert outputs_of(config, multirun=False) is Outputs(single)
+        assert outputs_of(config, multirun=True) is Outputs(sweep)
     monkeypatch.setattr(identification, "source_of", lambda *_: pytest.fail("read"))
-    with pytest.raises(ValueError, match="outputs must be one of lean, full, got"):
-        executed(tmp_path / "run", *record, "data.outputs=[y]", *target, f"outputs={given}")
-    assert names(tmp_path / "run") == set()
+    for given in ("lenient", "true"):
+        with pytest.raises(ValueError, match="outputs must be one of lean, full, got"):
+            execute(tmp_path / given, *record, *BOTH, f"outputs={given}")
+        assert not names(tmp_path / given)
 
 
-def test_full_outputs_of_a_multirun_have_the_one_file_too(multirun, record, tmp_path):
-    full = executed(tmp_path / "run", *record, "data.outputs=[y]", "outputs=full")
-    kept = {f"{kind}.nc" for kind in DATA} | {"summary.json", "validation.json", "validation.nc"}
-    assert names(full) == kept | {FILE}
-    assert read_summary(full / FILE) == summary_of(full)
+def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(multirun, record, tmp_path):
+    assert names(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
+    assert Model.load(tmp_path / "lean" / FILE).narx.target == "y", "all of one output is that output"
+    full = execute(tmp_path / "full", *record, ONE, "outputs=full")
+    files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
+    assert names(full) == files | VALIDATED | {FILE}
     assert group(full, "summary").attrs["summary"] == (full / "summary.json").read_text()
-    assert bits(group(full, "record")) == bits(data_of(full, "result"))
+    assert_same(full, full)
+    both = execute(tmp_path / "both", *record, *BOTH, "outputs=full")
+    own = {f"{output}/{name}" for output in "yz" for name in files}
+    assert names(both) == own | VALIDATED | {FILE, "model.nc"}
+    assert read_summary(both / FILE)["z"]["smse"] == summary_of(both / "z")["smse"]
 
 
-def test_a_multirun_is_lean_by_itself(multirun, record, tmp_path):
-    assert names(executed(tmp_path / "run", *record, "data.outputs=[y]")) == {FILE}
-
-
-several = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="a command does the same without the compiler")
-
-
-@several
-def test_several_outputs_are_one_file(both, tmp_path):
-    one, full = executed(tmp_path / "lean", *both, LEAN), executed(tmp_path / "full", *both)
+def test_every_output_has_a_model_of_the_same_regressors(joint):
+    one, full, score = joint
+    found, judged = read_summary(one / FILE), json.loads((full / "validation.json").read_text())
     assert names(one) == {FILE}
     assert FILE not in names(full)
-    found = read_summary(one / FILE)
-    judged = json.loads((full / "validation.json").read_text())
-    assert judged["warnings"]
     assert list(found) == ["y", "z"]
-    for name, summary in found.items():
+    assert score == max(summary["smse"] for summary in found.values())
+    assert judged["warnings"]
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    models, same = JointModel.load(full / "model.nc").models, JointModel.load(one / FILE).models
+    for (name, summary), *pair in zip(found.items(), models, same, strict=True):
+        own, alone = summary_of(full / name), Model.load(full / name / "model.nc")
         assert summary["free_run"] == judged["free_run"][name]
-        own = summary_of(full / name)
         assert own["free_run"] is None
         assert summary["warnings"] == own["warnings"] + judged["warnings"]
-        same = {key: own[key] for key in ("free_run", "warnings")}
-        assert timeless(summary) | same == timeless(own)
-        assert bits(read_record(one / FILE, name)) == bits(data_of(full / name, "result"))
-        assert_same_model(group(one, f"model/{name}"), data_of(full / name, "model"))
-    x = np.random.default_rng(0).normal(size=(5, 3))
-    expected = JointModel.load(full / "model.nc")
-    for joint in zip(JointModel.load(one / FILE).models, expected.models, strict=True):
-        np.testing.assert_array_equal(*(model.predict(x) for model in joint))
+        assert timeless(summary, "free_run", "warnings") == timeless(own, "free_run", "warnings")
+        assert_same(one, full, name)
+        assert alone.narx.target == name
+        for model in pair:
+            np.testing.assert_array_equal(model.predict(x), alone.predict(x))
     with pytest.raises(store.StoreError, match=r"holds models of \['y', 'z'\]: read it with .*JointModel"):
         Model.load(one / FILE)
 
 
-@several
-def test_several_full_outputs_of_a_multirun_have_the_one_file_too(multirun, both, tmp_path):
-    full = executed(tmp_path / "run", *both, "outputs=full")
-    assert {name for name in names(full) if "/" not in name} == {FILE, "model.nc", "validation.json", "validation.nc"}
-    assert {name for name in names(full) if name.startswith("y/")} == {
-        f"y/{name}" for name in (*(f"{kind}.nc" for kind in DATA), "summary.json")
-    }
-    assert read_summary(full / FILE)["z"]["smse"] == summary_of(full / "z")["smse"]
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("narx.target=[y]", r"narx.target=\['y'\].*a model for every output among them.*take narx=orders"),
+        ("narx.target=[y,y]", "each output once"),
+        ("narx.target=[y,c]", "'c'. must be one of its outputs"),
+        ("narx.target=[]", "each output once"),
+    ],
+)
+def test_outputs_that_cannot_be_joined_are_refused_before_anything_is_written(record, given, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        execute(tmp_path, *record, *BOTH, given)
+    assert not names(tmp_path)
+
+
+class TwoOutputs(VanDerPol):
+    outputs = (*VanDerPol.outputs, Signal("speed", "m/s", "measured velocity"))
+
+
+def test_several_outputs_are_simulated_once(tmp_path, monkeypatch):
+    """Both learn from the same samples; a plant that costs hours is not simulated for each of them."""
+    original, begun = plant.Plant.samples, []
+    monkeypatch.setattr(plant.Plant, "samples", lambda *given: begun.append(given) or original(*given))
+    lags = ("narx=orders", "narx.na=2", "narx.nb=2", "narx.target=all", "figures=false")
+    two = ("system=van_der_pol", f"system._target_={__name__}.TwoOutputs", "duration=200samples")
+    folder = execute(tmp_path, *two, "training.n_initial=30", "budget=20", *lags)
+    assert len(begun) == 1
+    first, other = (store.read(path, kind="trajectory") for path in sorted(folder.glob("*/trajectory.nc")))
+    assert first.identical(other.assign_attrs(first.attrs))
 
 
 def interrupted(monkeypatch, run_number, n):
@@ -232,15 +223,15 @@ def interrupted(monkeypatch, run_number, n):
     def prepare(*arguments):
         calls.append(arguments)
         made = original(*arguments)
+        observe_many, seen = made.observe_many, []
+
+        def stopping(regressors, targets, *, follows=None):
+            seen.append(targets)
+            if len(seen) == n:
+                raise KeyboardInterrupt
+            return observe_many(regressors, targets, follows=follows)
+
         if len(calls) == run_number:
-            observe_many, seen = made.observe_many, []
-
-            def stopping(regressors, targets, *, follows=None):
-                seen.append(targets)
-                if len(seen) == n:
-                    raise KeyboardInterrupt
-                return observe_many(regressors, targets, follows=follows)
-
             made.observe_many = stopping
         return made
 
@@ -252,32 +243,27 @@ def interrupted(monkeypatch, run_number, n):
 def test_an_interrupted_lean_run_keeps_what_it_had(n, has_model, record, tmp_path, monkeypatch):
     interrupted(monkeypatch, 1, n)
     with pytest.raises(Stopped):
-        executed(tmp_path / "run", *record, "data.outputs=[y]", LEAN)
-    path = tmp_path / "run" / FILE
-    assert names(path.parent) == {FILE}
-    assert store.header(path)["partial"] == 1
-    assert read_summary(path)["partial"] is True
+        execute(tmp_path, *record, ONE, LEAN)
+    path = tmp_path / FILE
+    assert names(tmp_path) == {FILE}
+    assert (store.header(path)["partial"], read_summary(path)["partial"]) == (1, True)
     assert sum(phases(read_record(path))[:2]).sum() == n - 1
     if has_model:
         assert Model.load(path).gp.n_points == 15
-        return
-    for load in (Model.load, JointModel.load):
+    else:
         with pytest.raises(store.StoreError, match="holds no model"):
-            load(path)
+            Model.load(path)
 
 
-@several
-def test_an_interrupted_second_output_keeps_the_first(both, tmp_path, monkeypatch):
-    complete = executed(tmp_path / "complete", *both, LEAN)
+def test_an_interrupted_second_output_keeps_the_first(joint, record, tmp_path, monkeypatch):
     interrupted(monkeypatch, 2, 20)
     with pytest.raises(Stopped):
-        executed(tmp_path / "run", *both, LEAN)
-    path = tmp_path / "run" / FILE
-    assert names(path.parent) == {FILE}
+        execute(tmp_path, *record, *BOTH, LEAN)
+    path = tmp_path / FILE
+    assert names(tmp_path) == {FILE}
     assert store.header(path)["partial"] == 1
-    found = read_summary(path)
-    assert [summary["partial"] for summary in found.values()] == [False, True]
-    assert bits(read_record(path, "y")) == bits(read_record(complete / FILE, "y"))
+    assert [summary["partial"] for summary in read_summary(path).values()] == [False, True]
+    assert bits(read_record(path, "y")) == bits(read_record(joint[0] / FILE, "y"))
     assert sum(phases(read_record(path, "z"))[:2]).sum() == 19
 
 
@@ -288,48 +274,27 @@ def test_a_full_disk_leaves_nothing(step, record, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(store.StoreError, match=r"could not write .*job\.nc .*No space left"):
-        executed(tmp_path / "run", *record, "data.outputs=[y]", LEAN)
-    assert names(tmp_path / "run") == set()
+        execute(tmp_path, *record, ONE, LEAN)
+    assert not names(tmp_path)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.9999])
-def test_a_file_cut_short_is_refused(share, lean, tmp_path):
-    content = (lean / FILE).read_bytes()
-    path = tmp_path / FILE
-    path.write_bytes(content[: int(share * len(content))])
-    for load in (read_summary, read_record, Model.load, JointModel.load):
-        with pytest.raises(store.StoreError, match=r"job\.nc"):
-            load(path)
-
-
-def test_a_changed_byte_in_the_summary_is_noticed(lean, tmp_path):
+def test_a_damaged_file_and_one_of_another_kind_are_refused(lean, finished, tmp_path):
     content, path = (lean / FILE).read_bytes(), tmp_path / FILE
+    for share in (0.0, 0.9999):
+        path.write_bytes(content[: int(share * len(content))])
+        for load in (read_summary, read_record, Model.load, JointModel.load):
+            with pytest.raises(store.StoreError, match=r"job\.nc"):
+                load(path)
     place = content.index(b'"smse": ') + len(b'"smse": ')
     path.write_bytes(content[:place] + b"7" + content[place + 1 :])
     with pytest.raises(store.StoreError, match=r"damaged|truncated"):
         read_summary(path)
-
-
-def test_a_summary_that_was_edited_is_refused(lean, tmp_path):
-    path = tmp_path / FILE
     groups = store.read_groups(lean / FILE, kind="job")
     groups["summary"].attrs["summary"] = json.dumps(read_summary(lean / FILE) | {"smse": 0.001})
     store.write_groups(groups, path, kind="job")
     with pytest.raises(store.StoreError, match="damaged or was edited"):
         read_summary(path)
-
-
-def test_files_of_another_kind_are_told_apart(finished, lean):
     with pytest.raises(store.StoreError, match="holds schema 'model', expected 'job'"):
         read_summary(finished / "model.nc")
-    with pytest.raises(store.StoreError, match="holds schema 'job', expected 'model'"):
-        store.read(lean / FILE, kind="model")
-    with pytest.raises(store.StoreError, match="no file"):
-        read_summary(lean / "missing.nc")
-
-
-def test_attributes_are_those_of_the_groups(lean):
-    found = store.read_attributes(lean / FILE, kind="job")
-    assert list(found) == ["", "summary", "record", "model"]
-    assert found["model"]["digest"] == group(lean, "model").attrs["digest"]
-    assert list(store.read_attributes(lean / FILE, kind="job", under="model")) == ["", "model"]
+    with pytest.raises(store.StoreError, match=r"no record .record/b., it holds .*model"):
+        read_record(lean / FILE, "b")

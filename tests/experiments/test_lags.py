@@ -1,0 +1,158 @@
+"""Lags that the toolbox chooses, from the dynamics of a plant or from records, and `narx=orders`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from running import configured, data_of, execute
+from two_rooms import TwoRooms
+
+from experiments.automatic import N_POINTS, REHEARSAL, AutomaticNarx
+from experiments.identification import narx_of, source_of
+from experiments.plant import Plant, plant_of
+from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
+from sysid import Narx, OnMissing, Recordings, Target, make_record
+
+SMALL = ("duration=120samples", "training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
+
+
+def chosen(*overrides):
+    config = configured("duration=120samples", *overrides)
+    return narx_of(config, source_of(config))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "outputs", "inputs"),
+    [  # published orders, and what the physics of each system say
+        ("narx=auto", {"zone_temperature": 3}, {"ambient_temperature": 3, "mass_flow": 3}),
+        ("narx=auto controller=none", {"zone_temperature": 3}, {"ambient_temperature": 3, "mass_flow": 3}),
+        ("system=van_der_pol", {"displacement": 2}, {}),
+        ("system=cascaded_tanks excitation.offset=4", {"level": 2}, {"pump_voltage": 2}),
+        ("system=cascaded_tanks controller=level_pi", {"level": 2}, {"pump_voltage": 2}),
+        ("system=bouc_wen excitation.rms=50", {"displacement": 3}, {"force": 3}),
+    ],
+)
+def test_known_orders_are_found_and_reported(overrides, outputs, inputs, caplog):
+    caplog.set_level("INFO")
+    narx = chosen(*overrides.split())
+    if "controller=none" in overrides:  # without flow nothing shows what flow does
+        inputs = {name: n for name, n in inputs.items() if name in dict(narx.inputs)}
+    assert narx == Narx(outputs, inputs)
+    for signal, n in (outputs | inputs).items():
+        assert f"{n} of {signal}" in caplog.text
+
+
+def test_settings_beside_the_lags_are_passed_on():
+    narx = chosen("narx=auto", "narx.predict=value", "on_missing=skip")
+    assert (narx.predict, narx.on_missing, narx.target) == (Target.value, OnMissing.skip, "zone_temperature")
+    assert dict(chosen("narx.outputs.zone_temperature=5").outputs)["zone_temperature"] == (1, 2, 3, 4, 5)
+    own = chosen("system=van_der_pol", "narx=lags", "narx.outputs={y: 2}", "narx.inputs={u: [0, 3]}")
+    assert own.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ("narx=auto narx.target=mass_flow", r"narx=auto: target must be .*\['zone_temperature'\].*'mass_flow'"),
+        ("narx=auto narx.predict=guess", "predict .*change, value.*guess"),
+        ("narx=auto on_missing=guess", "on_missing .*error, skip.*guess"),
+        ("narx=auto system.substeps=1 system.radiator_capacity=1", "narx=auto.*diverged.*substeps"),
+        ("system=cascaded_tanks excited=[]", "narx=auto.*'level'.*pump_voltage.*offset"),
+        ("narx=orders narx.na=-1", "na.*must be a whole number"),
+        ("narx=orders narx.nb=[1,1,1]", "one number nb"),
+        ("narx=orders narx.target=mass_flow", "target"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(overrides, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        execute(tmp_path, *SMALL, *overrides.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_rehearsal_is_bounded(monkeypatch):
+    """The choice costs the same for an hour and for a century."""
+    lengths, original = [], Plant.trajectory
+
+    def trajectory(self, n_samples, seed):
+        lengths.append(n_samples)
+        return original(self, min(n_samples, 60), seed)
+
+    monkeypatch.setattr(Plant, "trajectory", trajectory)
+    plant = plant_of(configured("system=van_der_pol"))
+    for n in (30, 10**9):
+        _, report = AutomaticNarx().of_plant(plant, n, seed=0)
+    assert lengths == [30, REHEARSAL]
+    assert f"the largest of {N_POINTS} operating points" in report
+
+
+@dataclass(frozen=True)
+class OneWay(TwoRooms):
+    """The heated room warms the other and feels nothing of it: one state explains it, two the other."""
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = input[0] - parameters[0] * state[0] + noise[0]
+        derivative[1] = parameters[1] * (state[0] - state[1])
+
+
+def test_every_output_has_lags_of_its_own():
+    system, heat = OneWay(noise=0.0), {"heat": Multisine(rms=1.0)}
+    plant = Plant(system, OpenLoop(system.dt), {}, heat, MeasurementNoise(), Interpolation.held)
+    for target, name, order in (("", "warm_air", 1), ("cold_air", "cold_air", 2)):
+        narx, _ = AutomaticNarx(target=target).of_plant(plant, 60, seed=0)
+        assert narx == Narx({name: order}, {"heat": order}, name)
+
+
+@pytest.fixture(scope="module")
+def records():
+    made = []
+    for seed in (0, 1):
+        u, y = np.random.default_rng(seed).normal(size=700), np.zeros(700)
+        for k in range(2, 700):
+            y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + np.tanh(u[k - 1])
+        made.append(make_record({"u": u, "y": y, "z": y[::-1] ** 2 + u}, name="r", sampling_time=1.0))
+    return tuple(made)
+
+
+@pytest.mark.parametrize("max_order", [1, 4])
+def test_estimation_records_alone_are_tested_for_their_order(max_order, records):
+    noise = np.random.default_rng(3).normal(size=(2, 400))
+    wild = make_record({"u": noise[0], "y": 5 * noise[1]}, name="wild", sampling_time=1.0)
+    recordings = Recordings("r", ("u",), ("y",), records, validation=(wild,), test=(wild,))
+    narx, report = AutomaticNarx(max_order=max_order, predict="value").of_records(recordings)
+    order = min(max_order, 2)
+    assert narx == Narx({"y": order}, {"u": order}, "y", predict=Target.value)
+    assert report.startswith(f"order {order}")
+    assert ("raise max_order" in report) == (max_order == 1)
+
+
+def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
+    recordings = Recordings("r", ("u",), ("y", "z"), records)
+    assert AutomaticNarx(max_order=1).of_records(recordings)[0].target == "y"
+    assert AutomaticNarx(target="z", max_order=1).of_records(recordings)[0].output_names == ("z",)
+    time = np.arange(500)
+    record = make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
+    narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)))
+    assert narx == Narx({"y": 2})
+
+
+def test_static_data_have_no_lags():
+    columns = {"a": [1.0, 2.0], "b": [3.0, 5.0], "y": [0.0, 1.0]}
+    table = make_record(columns, name="t", sampling_time=1.0, attributes={"static": 1})
+    narx, report = AutomaticNarx().of_records(Recordings("t", ("a", "b"), ("y",), (table,)))
+    assert narx == Narx({"y": []}, {"a": [0], "b": [0]}, predict=Target.value)
+    assert report == "static data: no lags"
+
+
+def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):
+    narx = chosen("narx=orders", "narx.na=1", "narx.nb=[2,1]", "narx.nk=[0,3]")
+    assert narx.lags == {"zone_temperature": (1,), "ambient_temperature": (0, 1), "mass_flow": (3,)}
+    assert narx.predict is Target.change
+    (tmp_path / "a.csv").write_text("u,v,y\n" + "".join(f"{k % 3},{k % 5},{k % 7}\n" for k in range(30)))
+    data = ("data=csv", f"data.estimation={tmp_path}/a.csv", "data.inputs=[u,v]", "data.outputs=[y]", "data.dt=1")
+    narx = chosen("narx=orders", *data, "narx.nb=1", "narx.predict=value", "on_missing=skip")
+    assert narx.lags == {"y": (1, 2), "u": (1,), "v": (1,)}
+    assert (narx.predict, narx.on_missing) == (Target.value, OnMissing.skip)
+    folder = execute(tmp_path / "run", *SMALL, "narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=2")
+    names = ["zone_temperature[k-1]", "ambient_temperature[k-2]", "mass_flow[k-2]"]
+    assert data_of(folder, "model")["feature"].values.tolist() == names
