@@ -17,7 +17,7 @@ from experiments.build import build
 from experiments.interrupt import deferred_interrupt
 from experiments.job_file import Outputs, attributes_of, is_multirun, outputs_of
 from experiments.launch import Stopped
-from experiments.mistake import is_bug_of_ours, is_mistake
+from experiments.mistake import is_mistake
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
@@ -120,7 +120,7 @@ def raise_early_end(reason: BaseException, folder: Path) -> None:
     where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
         raise Stopped(f"Run interrupted. {where}", 130)
-    if is_mistake(reason) or (isinstance(reason, ArithmeticError) and not is_bug_of_ours(reason)):  # it diverged
+    if is_mistake(reason):
         raise Stopped(f"Run stopped: {reason}. {where}", 1)
     log.error("Run stopped by an unexpected error. %s", where)
     raise reason

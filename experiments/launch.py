@@ -17,9 +17,11 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from experiments.mistake import is_mistake
 
@@ -65,13 +67,16 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
         overrides = [one for one in parsed if not one.key_or_group.startswith("hydra")]
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config, loader = compose(name), GlobalHydra.instance().config_loader()
+            chosen = [str(one.input_line) for one in overrides if loader.get_group_options(one.key_or_group)]
+            with suppress(HydraException, OmegaConfBaseException):
+                config = compose(name, overrides=chosen)
             return explain(ValueError(""), overrides, config, loader)
     except Exception:  # Hydra has said what it knows
         return ""
 
 
 class Refused(SystemExit):
-    """A callback has printed why the command ends: there is nothing to add."""
+    """The command has said why it ends: there is nothing to add."""
 
 
 class Stopped(Exception):

@@ -23,8 +23,9 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (70, 8300),
     "simulators": (30, 2500),
-    "experiments": (246, 15560),
-    "hydra_plugins": (4, 150),
+    "experiments": (93, 11260),
+    "hydra_plugins": (3, 150),
+    "tests/experiments": (59, 9820),
     "tests/sysid": (25, 6180),
     "tests/simulators": (15, 1820),
 }

@@ -123,13 +123,14 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def in_one_line() -> Iterator[None]:
     """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
+    from experiments.launch import Refused
     from experiments.mistake import is_mistake
     from experiments.sweeps.sweep import Ended
 
     try:
         yield
     except Ended as end:
-        raise SystemExit(end.exit_code) from None
+        raise Refused(end.exit_code) from None
     except Exception as error:
         if not (is_mistake(error) or isinstance(error, ImportError)):
             raise
@@ -138,5 +139,7 @@ def in_one_line() -> Iterator[None]:
 
 def end_with_error(message: str) -> NoReturn:
     """End the command with exit code 1."""
+    from experiments.launch import Refused
+
     print(f"Error: {message}", file=sys.stderr)
-    raise SystemExit(1) from None
+    raise Refused(1) from None
