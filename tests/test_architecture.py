@@ -24,7 +24,7 @@ BUDGET = {
     "sysid": (70, 8300),
     "simulators": (30, 2500),
     "experiments": (93, 11260),
-    "hydra_plugins": (3, 150),
+    "hydra_plugins": (3, 160),
     "tests/experiments": (59, 9820),
     "tests/sysid": (25, 6180),
     "tests/simulators": (15, 1820),

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
 LINES = [line for kind, text in BLOCKS if kind == "bash" for line in text.strip().splitlines()]
-COMMANDS = [line for line in LINES if re.match(r"(PYTHONPATH=\. )?\.venv/bin/sysid-", line)]
+COMMANDS = [line for line in LINES if line.startswith(".venv/bin/sysid-")]
 PUBLISHED = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concrete")
 SHORT = ["duration=289samples", "training.n_initial=60", "budget=20", "figures=false"]
 GENERATED = ["estimation=300", "validation=80", "test=150", "initialisation_window=10", "training.n_initial=20"]
@@ -35,12 +35,12 @@ SIMULATED = [
 
 def parts(line):
     """Program, folder of the user's own configuration, and overrides of a command."""
-    words = shlex.split(line.removeprefix("PYTHONPATH=. "))
+    words = shlex.split(line)
     own = words[words.index("--config-dir") + 1] if "--config-dir" in words else None
     return words[0].rpartition("-")[2], own, [word for word in words[1:] if word not in ("--config-dir", own)]
 
 
-PROGRAMS = [(parts(line)[0], line.startswith("PYTHONPATH")) for line in COMMANDS]
+PROGRAMS = [(parts(line)[0], "--config-dir" in line) for line in COMMANDS]
 FIRST = [line for k, line in enumerate(COMMANDS) if PROGRAMS.index(PROGRAMS[k]) == k]
 RUNS = [pytest.param(line, marks=() if line in FIRST else pytest.mark.slow) for line in COMMANDS]
 
@@ -83,20 +83,20 @@ def test_command_composes(line, tmp_path):
     importlib.import_module("experiments.launch").check_keys(composed, program)
 
 
-def call(arguments, cwd, own=()):
-    path = os.pathsep.join([*own, str(ROOT)])
+def call(arguments, cwd):
+    """Run Python without the current folder on its path: a command finds modules there by itself."""
     return subprocess.run(
-        [sys.executable, *arguments],
+        [sys.executable, "-P", *arguments],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
     )
 
 
-def run(program, overrides, cwd, own=()):
-    done = call(["-m", f"experiments.{program}", *overrides], cwd, own)
+def run(program, overrides, cwd):
+    done = call(["-m", f"experiments.{program}", *overrides], cwd)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -189,7 +189,7 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
             *added(fewer(overrides) if "-m" in overrides else overrides, SIMULATED if simulated else SHORT),
             *hydra,
         ]
-    run(program, ["--config-dir", own, *overrides] if own else overrides, tmp_path, ["."] if own else [])
+    run(program, ["--config-dir", own, *overrides] if own else overrides, tmp_path)
     if program == "export":
         assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0
         return

@@ -163,8 +163,7 @@ def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
         modules = {target.rpartition(".")[0] for target in targets_of(settings).values()}
         if foreign := sorted(module for module in modules if module.partition(".")[0] not in OWN):
             names = ", ".join(f"`{module}`" for module in foreign)
-            facts["command"] = f"PYTHONPATH=. {facts['command']}"
-            facts["needs"] = f"PYTHONPATH must name the folder from which {names} is imported"
+            facts["needs"] = f"Run it in the folder from which {names} is imported"
     return facts
 
 
