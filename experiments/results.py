@@ -12,11 +12,11 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments import job_file
+from experiments.files import write_every
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
 from experiments.sources import Source
 from experiments.validation.report import ValidationOnTest
 from experiments.validation.report import writers as report_writers
-from experiments.written import write_every
 from sysid import Estimate, Identification, LagWindow, Prediction, store
 from sysid.model.result import result_dataset, with_estimates
 

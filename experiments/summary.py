@@ -10,7 +10,7 @@ import numpy as np
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.plain import plain
+from experiments.files import plain
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from experiments.collection.dataset import KIND, build_dataset, check_names, write_with_records
 from experiments.collection.read import AGAIN, Results, read_results, read_sweep
 from experiments.collection.tables import count_jobs, write_csv, write_markdown
-from experiments.written import write_every
+from experiments.files import write_every
 from sysid import store
 
 log = logging.getLogger(__name__)

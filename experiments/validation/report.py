@@ -13,14 +13,13 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.build import build
-from experiments.plain import plain
+from experiments.files import plain, write_every
 from experiments.plots.frames import fixed, to_text
 from experiments.sources import Source
 from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, default_window, plan_cases
 from experiments.validation.loop import LoopComparison
 from experiments.validation.material import select_records
 from experiments.validation.warnings import warn
-from experiments.written import write_every
 from sysid import JointModel, Model, ResidualReport, calibration, residual_tests, store
 from sysid.simulation.residuals import MEANINGS, most_lags
 
