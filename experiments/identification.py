@@ -26,6 +26,7 @@ from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_sou
 from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test
 from experiments.validation.report import write as write_report
+from simulators import DivergenceError
 from sysid import Identification, JointModel, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
 from sysid.stream import NOT_PREDICTED
 
@@ -120,7 +121,7 @@ def raise_early_end(reason: BaseException, folder: Path) -> None:
     where = f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
         raise Stopped(f"Run interrupted. {where}", 130)
-    if is_mistake(reason):
+    if isinstance(reason, DivergenceError) or is_mistake(reason):
         raise Stopped(f"Run stopped: {reason}. {where}", 1)
     log.error("Run stopped by an unexpected error. %s", where)
     raise reason

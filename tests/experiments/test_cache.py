@@ -22,6 +22,7 @@ from experiments.launch import Stopped
 from experiments.plant import Plant
 from experiments.sweeps import cache as cache_module
 from experiments.sweeps.cache import Cache, CachedTraining, Kind, cache_of, counts_of, read_sealed, write_sealed
+from simulators import DivergenceError
 from sysid import (
     Adaptive,
     ConstantMean,
@@ -431,7 +432,7 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(after, tmp_pa
     def breaking(self, *arguments):
         for k, sample in enumerate(original(self, *arguments)):
             if k == after:
-                raise ArithmeticError("the plant exploded")
+                raise DivergenceError("the plant exploded")
             yield sample
 
     monkeypatch.setattr(Plant, "samples", breaking)
