@@ -121,6 +121,8 @@ class JoblibPool(Engine):
         except ImportError:
             raise ImportError("hydra/launcher=joblib needs joblib: pip install 'sysid[joblib]'") from None
         workers = min(self.workers or count_cores(), len(jobs))
+        quiet = "ignore:resource_tracker"  # an interrupted start has removed what loky's tracker wants to remove
+        os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
         pool = loky.ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD)
         over = False
         try:
