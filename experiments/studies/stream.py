@@ -11,18 +11,11 @@ import xarray as xr
 from scipy.optimize import brentq
 
 import sysid
+from experiments.benchmarks.scores import CRITERIA
 from experiments.studies import paper
 from experiments.studies.study import Plan, Unit, read_part
 from experiments.studies.tasks import TASKS, TaskData, load_task
 
-#: the five criteria of section 3.2
-CRITERIA: dict[str, sysid.Criterion] = {
-    "prior_entropy": sysid.PriorEntropy(),
-    "predictive_entropy": sysid.PredictiveEntropy(),
-    "mean_relevance": sysid.MeanRelevance(),
-    "marginal_log_likelihood": sysid.MarginalLogLikelihood(),
-    "log_predictive_density": sysid.LogPredictiveDensity(),
-}
 #: without acceptance, and with the matched criterion under each reference; the published one repeats one of the others
 DISTINCT = ("none", sysid.Reference.leave_one_out.value, sysid.Reference.in_sample.value)
 VARIANTS = (*DISTINCT, sysid.Reference.published.value)
