@@ -222,7 +222,7 @@ def check_values(config: DictConfig) -> None:
     """Refuse values of another type than the key says."""
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise ValueError(f"seed must be a whole number of >= 0, got {config.seed!r}")
-    for name in ("figures", "validate"):
+    for name in ("figures", "scale", "validate"):
         if not isinstance(config[name], bool):
             raise ValueError(f"{name} must be true or false, got {config[name]!r}")
     outputs_of(config, multirun=is_multirun())
@@ -237,6 +237,8 @@ def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> I
         insertion=build(config, "insertion"),
         acceptance=build(config, "acceptance"),
         reduction=build(config, "reduction"),
+        learning=config.learning,
+        scale=config.scale,
         selection=build(config, "selection"),
         budget=config.budget,
         seed=config.seed,

@@ -35,9 +35,11 @@ from .gp.rules import Either as Either
 from .gp.rules import ErrorThreshold as ErrorThreshold
 from .gp.rules import ExceedsMinimum as ExceedsMinimum
 from .gp.rules import Insertion as Insertion
+from .gp.rules import Learning as Learning
 from .gp.rules import LogPredictiveDensity as LogPredictiveDensity
 from .gp.rules import MarginalLogLikelihood as MarginalLogLikelihood
 from .gp.rules import MeanRelevance as MeanRelevance
+from .gp.rules import Novelty as Novelty
 from .gp.rules import PredictiveEntropy as PredictiveEntropy
 from .gp.rules import PriorEntropy as PriorEntropy
 from .gp.rules import Reference as Reference

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import check_whole, matrix, vector
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import OnlineGP
-from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, MarginalLogLikelihood
+from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
 from sysid.model.mean import ConstantMean, MeanFunction
@@ -45,12 +45,15 @@ class Settings:
     insertion: Insertion = field(default_factory=Always)
     acceptance: Acceptance = field(default_factory=AcceptAll)
     reduction: Criterion = field(default_factory=MarginalLogLikelihood)
+    learning: Learning | str = Learning.every_sample
+    scale: bool = True  # whether all variances follow the errors, if every sample is learned
     selection: Selection = field(default_factory=Backward)  # of the initial samples, if they exceed the budget
     budget: int = 100  # points
     seed: int = 0  # of the training's random starts
 
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")
+        object.__setattr__(self, "learning", Learning.of(self.learning, "Settings"))
 
 
 class Block(NamedTuple):
@@ -200,8 +203,12 @@ class Identification:
         assert scaling is not None
         assert mean is not None
         assert hyperparameters is not None
-        rules: dict[str, Any] = {"insertion": s.insertion, "acceptance": s.acceptance, "reduction": s.reduction}
-        gp = OnlineGP(hyperparameters.kernel, noise_variance=hyperparameters.noise_variance, budget=s.budget, **rules)
+        gp = OnlineGP(
+            hyperparameters.kernel,
+            noise_variance=hyperparameters.noise_variance,
+            learning=s.learning if points is None else Learning.stored,  # given points say it all
+            **{name: getattr(s, name) for name in ("budget", "insertion", "acceptance", "reduction", "scale")},
+        )
         if points is None:
             centred = samples.targets - mean(samples.regressors)
             gp = s.selection.fill(gp, scaling.transform(samples.regressors), centred)
@@ -211,7 +218,7 @@ class Identification:
         self.initial = replace(self.model, gp=self.model.gp.copy())
         self._collected.clear()
         if self.adaptation is not None:
-            self.adaptation.start(scaling, mean, samples.regressors, samples.targets)
+            self.adaptation.start(scaling, mean, samples.regressors, samples.targets, gp.learning)
 
 
 def learn_from(

@@ -177,6 +177,7 @@ def identify(
         insertion=insertion,
         acceptance=acceptance,
         reduction=reduction,
+        learning="stored",
         budget=budget,
         seed=seed,
     )

@@ -182,7 +182,7 @@ def _numbers(model: Model, i: int) -> list[str]:
         raise _no_formula(model.mean)
     vectors: dict[str, np.ndarray] = {}
     kernel = _kernel_text(model.gp.kernel, i, vectors)
-    state, origin, n = model.gp.state(), np.zeros((1, model.narx.n_features)), model.gp.n_points
+    state, origin, n = model.gp.exact_form(), np.zeros((1, model.narx.n_features)), model.gp.n_points
     named = vectors | {
         f"SLOPES_{i}": model.mean.gradient(origin)[0],
         f"OFFSET_{i}": model.scaling.offset,

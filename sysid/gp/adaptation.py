@@ -16,6 +16,7 @@ from sysid.gp.dictionary import RECORD
 from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
 from sysid.gp.online import OnlineGP
+from sysid.gp.rules import Learning
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import MeanFunction
@@ -66,11 +67,16 @@ class Reservoir:
 EVALUATIONS_PER_UPDATE = 3  # of the objective, at most on average: one and a half are usual
 
 
+#: samples kept to estimate from if the settings do not say it: only stored samples are learned, or all
+SAMPLES_OF_STORED, SAMPLES_OF_ALL = 100, 500
+
+
 class Reason(StrEnum):
     """What asked for an estimate."""
 
     errors = "errors"  # the prediction errors contradict the hyper-parameters
     revised = "revised"  # so many points have entered the dictionary
+    doubled = "doubled"  # twice as many samples have been seen as at the last estimate
 
 
 class Estimate(NamedTuple):
@@ -109,7 +115,9 @@ class Adaptation:
         log p(y_W | y_D) = log p(y_W, y_D) - log p(y_D)
 
     The points of the dictionary only condition: they were selected because they surprised, and their own
-    likelihood takes that for noise. Nothing is used that has not been seen.
+    likelihood takes that for noise. Nothing is used that has not been seen. An online GP that learns every sample
+    carries over what the others said, so that D is empty there, and a good estimate is worth more: it is also made
+    whenever twice as many samples have been seen as at the last one.
 
     Parameters
     ----------
@@ -129,12 +137,17 @@ class Adaptation:
         self._squares = np.zeros(0)  # standardised squared errors since the last estimate
         self._n_revised = 0  # points that entered since then
 
-    def start(self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray) -> None:
+    def start(
+        self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray, learning: Learning
+    ) -> None:
         """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units."""
         settings, p = self.settings, scaling.n_features
         self._scaling, self._mean = scaling, mean
-        self._sample = Reservoir(settings.sample_size, p, np.random.default_rng([self.seed, settings.sample_size]))
+        self._learns_every_sample = learning is Learning.every_sample
+        size = settings.sample_size or (SAMPLES_OF_ALL if self._learns_every_sample else SAMPLES_OF_STORED)
+        self._sample = Reservoir(size, p, np.random.default_rng([self.seed, size]))
         self._keep(regressors, targets)
+        self._n_estimated = self._sample.n_seen  # samples seen at the last estimate
         self._regressors = np.zeros((settings.interval, p))
         self._targets, self._record = np.zeros(settings.interval), np.zeros(settings.interval, dtype=RECORD)
         self._n = 0  # samples since the last look
@@ -168,6 +181,8 @@ class Adaptation:
         self._n = 0
         if contradicts(self._squares, self.settings.significance):
             return Reason.errors
+        if self._learns_every_sample and self._sample.n_seen >= 2 * self._n_estimated:
+            return Reason.doubled
         return Reason.revised if 0 < self.settings.after_revised <= self._n_revised else None
 
     def _estimated(self, gp: OnlineGP, reason: Reason) -> OnlineGP:
@@ -196,14 +211,16 @@ class Adaptation:
                 warnings=(*moved, *problem.warnings(found.x)),
             )
         )
-        self._squares, self._n_revised = np.zeros(0), 0
+        self._squares, self._n_revised, self._n_estimated = np.zeros(0), 0, self._sample.n_seen
         return adapted
 
     def problem(self, gp: OnlineGP) -> MarginalLikelihoodProblem:
-        """Minus ``log p(y_W | y_D)`` and the priors, on the scale of all points of the dictionary."""
+        """Minus ``log p(y_W | y_D)`` and the priors, on the scale of all points of the dictionary; of W without D."""
         order = gp.age_order
         inputs, targets = gp.inputs[order], gp.targets[order]
         kept_inputs, kept_targets, numbers = self._sample.kept()
+        if self._learns_every_sample:
+            return MarginalLikelihoodProblem.of(self.settings, kept_inputs, kept_targets)
         given = ~np.isin(gp.sample_numbers[order], numbers)
         return replace(
             MarginalLikelihoodProblem.of(self.settings, inputs, targets),
@@ -232,14 +249,16 @@ class Adaptive(MaximumAPosteriori):
     interval: int = 50  # samples between two looks at the errors
     significance: float = 1e-3  # probability of an estimate at a look although nothing is wrong
     window: int = 100  # samples; the last errors that are looked at
-    sample_size: int = 100  # samples of the stream kept to estimate from
+    sample_size: int | None = None  # samples of the stream kept to estimate from; None: 100, or 500 of every_sample
     after_revised: int = 0  # points that entered since the last estimate and ask for one; 0: never
     max_updates: int = 20  # iterations of one estimate
     tolerance: float = 1e-4  # relative gain of an iteration at which an estimate ends
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, interval=1, window=1, sample_size=2, after_revised=0, max_updates=1)
+        check_counts(self, interval=1, window=1, after_revised=0, max_updates=1)
+        if self.sample_size is not None:
+            check_counts(self, sample_size=2)
         for name in ("significance", "tolerance"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:

@@ -12,6 +12,18 @@ is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the r
 their number, so both factors are renewed from the exact covariance every so many entries
 (`REFRESH_INTERVAL`), and their drift is measured more often (`PROBE_INTERVAL`).
 
+With ``learning=every_sample`` the points are places for what all samples say. Their values ``z = f(points) + e'``,
+``e' ~ N(0, diagonal I)``, are hidden. Whitened, ``w = U'^-1 z``, they are N(0, I) before the first sample and N(b, M'M)
+from then on: b takes the place of ``F y``; M, upper triangular like U, is a root of the posterior covariance. For a
+sample (x, y), ``U'phi = k`` and ``g2 = k(x, x) - phi'phi``, the part that the points cannot represent::
+
+    mean = phi'b,   latent variance = g2 + |M phi|^2,   s = noise_variance + g2 + |M phi|^2
+    b += P phi (y - mean)/s,   M <- root of P - P phi phi'P/s,   P = M'M   (Kalman filter, Carlson's triangular root)
+
+With the points fixed this is the recursion of FITC (Huber, "Recursive Gaussian process", 2014). As they move, it is
+the posterior of Csato and Opper (2002). A point enters with a coordinate of its own, N(0, 1)
+before its sample is learned. One that leaves is rotated into the last coordinate and dropped, which marginalises it.
+
 Points keep their *slot* for life; the factors, b, a and q are in order of *age*, oldest first, and ``order``
 maps age to slot. All loops live in this one file because numba's disk cache knows only the content of the
 file itself. They know no kernel, criterion or rule: those come as addresses (`sysid.gp.formula`).
@@ -60,6 +72,16 @@ N_COUNTS = len(COUNT_NAMES)
 GOOD, DUE, DRIFTED = range(3)
 
 
+SCALE_INTERVAL = 100  # samples between two estimates of the scale of all variances
+
+
+LARGEST_SQUARE = 9.0  # squared standardised errors count at most so much for the scale
+
+
+# positions in Dictionary.errors
+SUM, NUMBER, MEMORY = range(3)
+
+
 # how the stored points are judged when a candidate asks to be accepted
 ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
 
@@ -85,6 +107,10 @@ class Dictionary(NamedTuple):
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
     number: np.ndarray  # (N,) number of the sample that each point was, by slot; -1 if unknown
     n_seen: np.ndarray  # (1,) samples seen so far
+    root: (
+        np.ndarray
+    )  # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored ones are learned
+    errors: np.ndarray  # (3,) sum and number of squared standardised errors for the scale, samples that it remembers
 
 
 class Rules(NamedTuple):
@@ -92,7 +118,10 @@ class Rules(NamedTuple):
 
     kernel: Any
     kernel_parameters: np.ndarray
-    noise_variance: float
+    noise_variance: float  # of a measurement
+    diagonal: float  # added to the covariance of the points: the noise variance if only stored samples are learned
+    every_sample: bool  # whether samples without a place are learned
+    scale: bool  # whether the errors are summed for the scale of all variances
     insertion: Any
     insertion_parameters: np.ndarray
     acceptance: Any
@@ -249,6 +278,13 @@ def _add_four_squares(a, b, c, d, n, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def solve_weights(state, n):  # type: ignore[no-untyped-def]
+    """``a`` from ``Ua = b``."""
+    state.weights[:n] = state.whitened[:n]
+    _substitute_back(state.cholesky, state.pivots, n, state.weights)
+
+
+@njit(cache=True)
 def _renew(state, n):  # type: ignore[no-untyped-def]
     """``q_j = sum_i F_ij^2``, F has zeros above its diagonal; ``a`` from ``Ua = b``."""
     factor, precision = state.factor, state.precision
@@ -259,8 +295,7 @@ def _renew(state, n):  # type: ignore[no-untyped-def]
     for i in range(whole, n):
         for j in range(i + 1):
             precision[j] += factor[i, j] * factor[i, j]
-    state.weights[:n] = state.whitened[:n]
-    _substitute_back(state.cholesky, state.pivots, n, state.weights)
+    solve_weights(state, n)
     state.counts[MINIMUM_IS_STALE] = 1
 
 
@@ -320,6 +355,7 @@ def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
     carried through the younger rows and each Givens rotation removes one of them.
     """
     upper, b, carried = state.cholesky, state.whitened, state.work[6]
+    cosines, sines = state.work[4], state.work[5]
     for i in range(r):
         _shift_left(upper[i, r:], n - 1 - r)
     carried[r:n] = upper[r, r:n]
@@ -327,18 +363,38 @@ def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
     for i in range(r + 1, n):
         row, above = upper[i], upper[i - 1]
         length = math.sqrt(carried[i] * carried[i] + row[i] * row[i])
-        c, s = row[i] / length, -carried[i] / length
+        cosines[i], sines[i] = c, s = row[i] / length, -carried[i] / length
         _rotate(row[i:], carried[i:], above[i - 1 :], c, s, n - i)
         state.pivots[i - 1] = 1.0 / length
         b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
+    if state.root.size:
+        _delete_from_root(state.root, n, r, cosines, sines)
+
+
+@njit(cache=True)
+def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-def]
+    """Marginalise the r-th oldest of n points in M: the rotations of U turn its columns, the carried one is dropped.
+
+    That leaves one entry too many below the diagonal in each younger column, which a rotation of two rows removes.
+    """
+    for k in range(n):
+        row = root[k]
+        carried = row[r] if k <= r else 0.0
+        for i in range(max(r + 1, k), n):
+            row[i - 1], carried = cosines[i] * row[i] - sines[i] * carried, sines[i] * row[i] + cosines[i] * carried
+    for j in range(r, n - 1):
+        row, below = root[j], root[j + 1]
+        length = math.sqrt(row[j] * row[j] + below[j] * below[j])
+        _rotate(row[j:], below[j:], row[j:], row[j] / length, -below[j] / length, n - 1 - j)
 
 
 @njit(cache=True)
 def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
     """Kernel vector and its image: work[0] = k by slot, work[1] = k by age, work[2] = z with ``U'z = k``.
 
-    Returns the posterior mean ``z'b``, the prior variance ``k(x, x)`` and the latent posterior variance
-    ``k(x, x) - z'z``, which rounding may leave slightly negative.
+    Returns the posterior mean ``z'b``, the prior variance ``k(x, x)`` and what the points cannot represent,
+    ``k(x, x) - z'z``, which rounding may leave slightly negative. If only stored samples are learned, that is the
+    latent posterior variance.
     """
     by_slot, k, z, itself = state.work[0], state.work[1], state.work[2], state.work[3]
     covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
@@ -351,6 +407,67 @@ def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _project_root(root, n, z, image):  # type: ignore[no-untyped-def]
+    """``image = M z``; returns its squared length."""
+    for j in range(n):
+        image[j] = _dot(root[j, j:], z[j:], n - j)
+    return _dot(image, image, n)
+
+
+@njit(cache=True)
+def _shrink_row(row, gain, a, scale, share, n):  # type: ignore[no-untyped-def]
+    """``gain += a row``, and the row becomes ``scale row - share gain`` with the gain before."""
+    for i in range(n):
+        before = row[i]
+        row[i] = scale * before - share * gain[i]
+        gain[i] += a * before
+
+
+@njit(cache=True)
+def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
+    """Learn a sample of ``image = M phi``, its error and noise: b, and M by rows, the youngest first (Carlson, 1973).
+
+    With ``s_j = s_{j+1} + image_j^2`` from ``s_n = noise`` on, and g the sum of the rows done, each times its image::
+
+        M_j <- sqrt(s_{j+1}/s_j) M_j - image_j/sqrt(s_{j+1} s_j) g,   b += g error/s_0   at the end, g = M'M phi
+    """
+    gain, s = state.work[5], noise
+    gain[:n] = 0.0
+    for j in range(n - 1, -1, -1):
+        a, before = image[j], s
+        s += a * a
+        _shrink_row(state.root[j, j:], gain[j:], a, math.sqrt(before / s), a / math.sqrt(before * s), n - j)
+    _add_multiple(state.whitened, error / s, gain, n)
+
+
+@njit(cache=True)
+def condition_all(rules, state, n, points, targets):  # type: ignore[no-untyped-def]
+    """Learn the points (m, p) with their targets (m,); none gets a place."""
+    for t in range(points.shape[0]):
+        mean, _, residual = _project(rules, state, n, points[t])
+        _project_root(state.root, n, state.work[2], state.work[4])
+        noise = rules.noise_variance + max(residual, 0.0)
+        _condition(state, n, state.work[4], noise, targets[t] - mean)
+
+
+@njit(cache=True)
+def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped-def]
+    """Give a sample a coordinate of its own, N(0, 1), and learn it; returns what it says of its own place.
+
+    The return value is to the place what the error is to a stored sample: ``b_n sqrt(s)``.
+    """
+    z, root = state.work[2], state.root
+    _append(state, n, z, state.work[3], 0.0, s)
+    root[: n + 1, n] = root[n, : n + 1] = 0.0
+    root[n, n] = 1.0
+    z[n] = residual / math.sqrt(s)
+    _project_root(root, n + 1, z, state.work[4])
+    _condition(state, n + 1, state.work[4], rules.noise_variance + max(residual - z[n] * z[n], 0.0), error)
+    solve_weights(state, n)
+    return state.whitened[n] * math.sqrt(s)
+
+
+@njit(cache=True)
 def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
     """Posterior mean and latent variance at the rows of points (m, p); returns how many it clipped at 0."""
     clipped = 0
@@ -358,16 +475,18 @@ def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped
         mean[t], _, latent = _project(rules, state, n, points[t])
         clipped += latent < 0.0
         variance[t] = max(latent, 0.0)
+        if rules.every_sample:
+            variance[t] += _project_root(state.root, n, state.work[2], state.work[4])
     return clipped
 
 
 @njit(cache=True)
 def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
-    """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns the noisy variance s, at least the noise."""
+    """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns ``s = k(x, x) + diagonal - z'z``, at least the diagonal."""
     v = state.work[3]
     v[:n] = state.work[2][:n]
     _substitute_back(state.cholesky, state.pivots, n, v)
-    return max(latent, 0.0) + rules.noise_variance
+    return max(latent, 0.0) + rules.diagonal
 
 
 @njit(cache=True)
@@ -400,19 +519,24 @@ def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-d
     """Reduction score of every stored point by age in work[7], with the candidate solved for in the set."""
     residual, variance, score = state.work[4], state.work[5], state.work[7]
     _leave_one_out_with(state, n, error, s, residual, variance)
-    scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+    scores(rules.reduction, n, residual, variance, rules.diagonal, score)
     return score
 
 
 @njit(cache=True)
 def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-untyped-def]
     """Reduction scores (m, n) by slot, each row with one of the points (m, p), (m,) in the set; none is stored."""
+    root, whitened = state.root.copy(), state.whitened.copy()
     for t in range(points.shape[0]):
-        mean, _, latent = _project(rules, state, n, points[t])
-        s = _solve(rules, state, n, latent)
-        score = _replacement_scores(rules, state, n, targets[t] - mean, s)
+        mean, _, residual = _project(rules, state, n, points[t])
+        s, error = _solve(rules, state, n, residual), targets[t] - mean
+        if rules.every_sample:
+            error = _open_place(rules, state, n, max(residual, 0.0), s, error)
+        score = _replacement_scores(rules, state, n, error, s)
         for j in range(n):
             out[t, state.order[j]] = score[j]
+        if rules.every_sample:
+            state.root[:], state.whitened[:] = root, whitened
 
 
 @njit(cache=True)
@@ -421,20 +545,20 @@ def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
 
     In sample, by the model that has the point: residual ``noise a_i``, noisy variance ``2 noise - noise^2 q_i``.
     """
-    residual, variance, noise = state.work[4], state.work[6], rules.noise_variance
+    residual, variance, noise = state.work[4], state.work[6], rules.diagonal
     if rules.reference == IN_SAMPLE:
         for j in range(n):
             variance[j] = 2.0 * noise - noise * noise * state.precision[j]
             residual[j] = noise * state.weights[j]
     else:
         leave_one_out(state, n, residual, variance)
-    scores(rules.acceptance, n, residual, variance, rules.noise_variance, out)
+    scores(rules.acceptance, n, residual, variance, noise, out)
 
 
 @njit(cache=True)
 def _minimum(rules, state, n):  # type: ignore[no-untyped-def]
     """Smallest acceptance score of the stored points, computed once after each change."""
-    if state.counts[MINIMUM_IS_STALE]:
+    if state.counts[MINIMUM_IS_STALE] or rules.every_sample:
         acceptance_scores(rules, state, n, state.work[5])
         state.minimum[0] = state.work[5, :n].min()
         state.counts[MINIMUM_IS_STALE] = 0
@@ -472,10 +596,10 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     for i in range(n):
         state.covariance[slot, i] = k[i]
         state.covariance[i, slot] = k[i]
-        own = state.covariance[i, i] - rules.noise_variance
+        own = state.covariance[i, i] - rules.diagonal
         alike = k[i] > 0.0 and k[i] * k[i] > prior * own * (1.0 - ALIKE)
         duplicate |= i != slot and alike and abs(prior - own) <= SAME * prior
-    state.covariance[slot, slot] = prior + rules.noise_variance
+    state.covariance[slot, slot] = prior + rules.diagonal
     state.counts[N_POINTS] = n
     state.counts[N_DUPLICATES] += duplicate
     state.counts[N_ENTRIES] += 1
@@ -524,11 +648,13 @@ def _factors_are(rules, state, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def summarise(state, n):  # type: ignore[no-untyped-def]
-    """``1/diag(U)``, b, a and q: what follows from new factors."""
+    """``1/diag(U)``, b, a and q: what follows from new factors; b stays where it holds what all samples said."""
     for j in range(n):
         state.pivots[j] = 1.0 / state.cholesky[j, j]
-        state.whitened[j] = state.targets[state.order[j]]
-    _substitute(state.cholesky, state.pivots, n, state.whitened)
+    if not state.root.size:
+        for j in range(n):
+            state.whitened[j] = state.targets[state.order[j]]
+        _substitute(state.cholesky, state.pivots, n, state.whitened)
     _renew(state, n)
 
 
@@ -540,9 +666,10 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
     """
     residual, variance, score = state.work[4], state.work[5], state.work[7]
     order = state.order
+    solve_weights(state, state.counts[N_POINTS])
     for n in range(state.counts[N_POINTS], target, -1):
         leave_one_out(state, n, residual, variance)
-        scores(rules.reduction, n, residual, variance, rules.noise_variance, score)
+        scores(rules.reduction, n, residual, variance, rules.diagonal, score)
         r = lowest(score, n)
         slot, last = order[r], n - 1
         _delete_from_inverse(state, n, r)
@@ -582,9 +709,32 @@ def can_hold(rules, state, points):  # type: ignore[no-untyped-def]
     for t in range(points.shape[0]):
         x = points[t]
         covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, itself)
-        if not rules.noise_variance >= LEAST_NOISE * itself[0]:
+        if not rules.diagonal >= LEAST_NOISE * itself[0]:
             return False
     return True
+
+
+@njit(cache=True)
+def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # type: ignore[no-untyped-def]
+    """Store the sample if there is room or if it is accepted, in the place of the point of lowest reduction score."""
+    s, r = _solve(rules, state, n, residual), n
+    if rules.every_sample:
+        error = _open_place(rules, state, n, residual, s, error)
+    if n == state.targets.size:
+        if rules.reference != ACCEPT_ALL:
+            row["acceptance_score"] = _score(rules.acceptance, (error, s, rules.diagonal))
+            row["acceptance_minimum"] = _minimum(rules, state, n)
+            if not row["acceptance_score"] > row["acceptance_minimum"]:
+                return
+        score = _replacement_scores(rules, state, n, error, s)
+        r = lowest(score, n)
+        row["reduction_score"] = score[r]
+    if not rules.every_sample:
+        _append(state, n, state.work[2], state.work[3], error, s)
+    row["accepted"] = True
+    row["slot"] = _enter(rules, state, n, r, x, target, prior)
+    if r < n:
+        row["removed"] = row["slot"]
 
 
 @njit(cache=True)
@@ -592,46 +742,43 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
     """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
 
     The targets (n,) less the prior mean (n,) at the points are learned; the record has the mean of the targets.
+    With `every_sample`, samples that get no place are learned too, and the criteria judge what the posterior says of
+    the places: with its mean in the place of the targets, and the diagonal in the place of the noise.
+
     Returns the index after the last sample it took: fewer than all when the factors need renewal
-    (``counts[FACTORS_ARE]``), which the caller does before it goes on; -1, with nothing learned, if a sample is not
-    finite, or if the prior variance at one is too large beside the noise.
+    (``counts[FACTORS_ARE]``) or the scale is due (``errors[NUMBER]``), which the caller does before it goes on; -1,
+    with nothing learned, if a sample is not finite, or if the prior variance at one is too large beside the noise.
     """
-    budget = state.targets.size
     if start == 0 and not (_all_finite(points, targets, prior_mean) and can_hold(rules, state, points)):
         return -1
     for t in range(start, points.shape[0]):
         state.n_seen[0] += 1
         n, x, row = state.counts[N_POINTS], points[t], record[t]
-        mean, prior, latent = _project(rules, state, n, x)
-        if latent < 0.0:
+        mean, prior, residual = _project(rules, state, n, x)
+        if residual < 0.0:
             state.counts[N_CLIPPED] += 1
-            latent = 0.0
+            residual = 0.0
+        latent = residual
+        if rules.every_sample:
+            latent += _project_root(state.root, n, state.work[2], state.work[4])
         target = targets[t] - prior_mean[t]
         error = target - mean
         row["mean"], row["variance"], row["n_points"] = mean + prior_mean[t], latent, n
         row["accepted"], row["slot"], row["removed"] = False, -1, -1  # nothing has entered yet
         row["acceptance_score"] = row["acceptance_minimum"] = row["reduction_score"] = math.nan
-        row["inserted"] = _decide(rules.insertion, (error, latent, _pointer(rules.insertion_parameters)))
-        if not row["inserted"]:
-            continue
-        s = _solve(rules, state, n, latent)
-        r = n
-        if n == budget:
-            if rules.reference != ACCEPT_ALL:
-                row["acceptance_score"] = _score(rules.acceptance, (error, s, rules.noise_variance))
-                row["acceptance_minimum"] = _minimum(rules, state, n)
-                if not row["acceptance_score"] > row["acceptance_minimum"]:
-                    continue
-            score = _replacement_scores(rules, state, n, error, s)
-            r = lowest(score, n)
-            row["reduction_score"] = score[r]
-        _append(state, n, state.work[2], state.work[3], error, s)
-        row["accepted"] = True
-        row["slot"] = _enter(rules, state, n, r, x, target, prior)
-        if r < n:
-            row["removed"] = row["slot"]
-        row["n_points"] = state.counts[N_POINTS]
-        state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
-        if state.counts[FACTORS_ARE] != GOOD:
+        novelty = residual / rules.noise_variance
+        row["inserted"] = _decide(rules.insertion, (error, latent, novelty, _pointer(rules.insertion_parameters)))
+        if rules.scale:
+            square = error * error / (latent + rules.noise_variance)
+            state.errors[SUM] += min(square, LARGEST_SQUARE)
+            state.errors[NUMBER] += 1.0
+        if row["inserted"]:
+            _ask_for_place(rules, state, n, x, target, prior, residual, error, row)
+            row["n_points"] = state.counts[N_POINTS]
+        elif rules.every_sample:
+            _condition(state, n, state.work[4], rules.noise_variance + residual, error)
+        if row["accepted"]:
+            state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
+        if state.counts[FACTORS_ARE] != GOOD or state.errors[NUMBER] >= SCALE_INTERVAL:
             return t + 1
     return points.shape[0]

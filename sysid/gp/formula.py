@@ -23,8 +23,8 @@ FLOATS = types.CPointer(types.float64)
 SCORE = types.float64(types.float64, types.float64, types.float64)
 
 
-#: (error, latent variance, parameters) -> insert?
-DECISION = types.boolean(types.float64, types.float64, FLOATS)
+#: (error, latent variance, novelty, parameters) -> insert?
+DECISION = types.boolean(types.float64, types.float64, types.float64, FLOATS)
 
 
 #: (points, stride, number of points, number of features, x, parameters, out)

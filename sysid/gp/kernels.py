@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -117,6 +117,12 @@ class Kernel(ABC):
     def is_prototype(self) -> bool:
         """Whether hyper-parameters and number of features are open."""
         return False
+
+    def scaled(self, factor: float) -> Self:
+        """The covariance times a factor."""
+        logs = self.log_hyperparameters()
+        logs[0] += np.log(factor)
+        return self.with_log_hyperparameters(logs)
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
         """Kernel of the same kind, of this variance, whose functions change over these lengths (p,).
@@ -261,6 +267,9 @@ class Stationary(OnePerFeature):
     @abstractmethod
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
         """``-variance f'(r) / r`` (m, n) between the rows of first (m, p) and second (n, p) of this covariance."""
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, variance=factor * self.variance)
 
     def stretched(self, factors: np.ndarray) -> Self:
         return type(self)(self.variance, np.asarray(self.length_scales) * factors)
@@ -410,6 +419,9 @@ class Linear(OnePerFeature):
     row = staticmethod(compiled_kernels.linear)
     names = ("offset variance", "weight variance")
 
+    def scaled(self, factor: float) -> Self:
+        return type(self)(factor * self.offset_variance, factor * np.asarray(self.weight_variances))
+
     def stretched(self, factors: np.ndarray) -> Self:
         return type(self)(self.offset_variance, np.asarray(self.weight_variances) / np.square(factors))
 
@@ -545,6 +557,9 @@ class Sum(OfParts):
 
     code = ADD
 
+    def scaled(self, factor: float) -> Self:
+        return type(self)([part.scaled(factor) for part in self.parts])
+
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
         """Parts of equal shares of the variance and of these lengths."""
         return type(self)([part.with_scales(variance / len(self.parts), length_scales) for part in self.parts])
@@ -585,6 +600,9 @@ class Product(OfParts):
     """
 
     code = MULTIPLY
+
+    def scaled(self, factor: float) -> Self:
+        return type(self)([self.parts[0].scaled(factor), *self.parts[1:]])
 
     def with_scales(self, variance: float, length_scales: np.ndarray) -> Self:
         """Parts of these lengths; the first has the variance, the others have 1."""

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
 
 from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
 from sysid.gp.kernels import Kernel
-from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, MarginalLogLikelihood
+from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood
 
 #: smallest noise variance, relative to the prior variance at features of one; points further out may have 1e5 times
 #: that prior variance until `dictionary.LEAST_NOISE` is reached
@@ -28,7 +28,19 @@ NO_MEAN = np.zeros(1)  # prior mean of a single sample
 
 #: what an online GP is made with; fixed from then on
 ROLES = {"kernel": Kernel, "insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
-SETTINGS = (*ROLES, "noise_variance", "budget")
+SETTINGS = (*ROLES, "noise_variance", "budget", "learning", "scale")
+
+#: of the noise variance: added to the covariance of points that all samples speak of, which keeps its factor sound
+DIAGONAL = 0.01
+
+#: the scale of all variances starts like one that so many samples confirm, and remembers at most so many
+FIRST_MEMORY, LONGEST_MEMORY = 20, 1000
+
+#: share of a prior variance that counts as unknown: what less is known of cannot be told from it
+LEAST_KNOWN = 1e-12
+
+#: E[min(z^2, 9)] of a standard normal z
+EXPECTED_SQUARE = 0.9950
 
 
 class LeaveOneOut(NamedTuple):
@@ -51,6 +63,10 @@ class OnlineGP:
     (while there is room), or let it replace the stored point of lowest reduction score, if accepted. A
     replacement costs O(N^2), memory is O(N^2). Targets and thresholds are in the target's own units.
 
+    That is ``learning="stored"``. With ``learning="every_sample"`` the points are chosen alike, and every sample,
+    stored or not, is learned by the posterior of the function at the points (`sysid.gp.dictionary`), at O(N^2) too.
+    All variances, those of kernel and noise, then follow a running mean of the squared standardised errors; means stay.
+
     Parameters
     ----------
     kernel : Kernel
@@ -62,6 +78,9 @@ class OnlineGP:
     insertion : Insertion, default `Always`
     acceptance : Acceptance, default `AcceptAll`
     reduction : Criterion, default `MarginalLogLikelihood`
+    learning : Learning or its name, default ``stored``
+    scale : bool, default True
+        Whether the variances follow the errors, if every sample is learned.
 
     Examples
     --------
@@ -86,8 +105,12 @@ class OnlineGP:
         insertion: Insertion | None = None,
         acceptance: Acceptance | None = None,
         reduction: Criterion | None = None,
+        learning: Learning | str = Learning.stored,
+        scale: bool = True,
     ) -> None:
         check_whole(budget, 2, "OnlineGP: budget")
+        self.learning = Learning.of(learning, "OnlineGP")
+        self.scale = bool(scale)
         self.kernel = kernel
         self.budget = int(budget)
         self.insertion = Always() if insertion is None else insertion
@@ -122,6 +145,9 @@ class OnlineGP:
             kernel=self.kernel.address,
             kernel_parameters=self.kernel.parameters(),
             noise_variance=self.noise_variance,
+            diagonal=self.diagonal,
+            every_sample=self.learns_every_sample,
+            scale=self.learns_every_sample and self.scale,
             insertion=self.insertion.address,
             insertion_parameters=self.insertion.parameters(),
             acceptance=self.acceptance.address,
@@ -130,6 +156,16 @@ class OnlineGP:
             tolerance=self._tolerance(self.inputs),
         )
 
+    @property
+    def learns_every_sample(self) -> bool:
+        """Whether samples without a place are learned."""
+        return self.learning is Learning.every_sample
+
+    @property
+    def diagonal(self) -> float:
+        """What is added to the covariance K of the points: the noise variance, or a hundredth of it."""
+        return self.noise_variance * (DIAGONAL if self.learns_every_sample else 1.0)
+
     def _largest_prior_variance(self, inputs: np.ndarray) -> float:
         """Largest ``k(x, x)`` at the origin, at features of one, and at inputs (n, p)."""
         reference = np.outer([0.0, 1.0], np.ones(self.n_features))
@@ -137,12 +173,18 @@ class OnlineGP:
 
     def _tolerance(self, inputs: np.ndarray) -> float:
         """Largest drift of the factors of inputs (n, p) that needs no repair, by the condition of their covariance."""
-        condition = self.budget * self._largest_prior_variance(inputs) / self.noise_variance
+        condition = self.budget * self._largest_prior_variance(inputs) / self.diagonal
         return float(1e-10 + 10.0 * np.finfo(float).eps * condition)
 
-    def _from_points(self, inputs: np.ndarray, targets: np.ndarray, capacity: int) -> Dictionary:
-        """State with room for so many points, these points and their exact covariance; `factorise` does the rest."""
+    def _from_points(
+        self, inputs: np.ndarray, targets: np.ndarray, capacity: int, learning: Learning | None = None
+    ) -> Dictionary:
+        """State with room for so many points, these points and their exact covariance; `factorise` does the rest.
+
+        If every sample is learned, none is yet: ``M = I``.
+        """
         n, size = len(targets), capacity + 1
+        every_sample = (learning or self.learning) is Learning.every_sample
         state = Dictionary(
             inputs=np.zeros((self.n_features, capacity)),
             targets=np.zeros(capacity),
@@ -155,6 +197,8 @@ class OnlineGP:
             minimum=np.zeros(1),
             number=np.full(capacity, -1),
             n_seen=np.zeros(1, dtype=np.int64),
+            root=np.eye(size if every_sample else 0),
+            errors=np.array([0.0, 0.0, FIRST_MEMORY]),
         )
         covariance = self.kernel(inputs, inputs)
         prior = np.diag(covariance)
@@ -162,7 +206,7 @@ class OnlineGP:
         alike &= abs(prior[:, None] - prior) <= dictionary.SAME * prior
         state.inputs[:, :n], state.targets[:n] = inputs.T, targets
         state.covariance[:n, :n] = covariance
-        state.covariance[np.arange(n), np.arange(n)] += self.noise_variance
+        state.covariance[np.arange(n), np.arange(n)] += self.diagonal if every_sample else self.noise_variance
         state.counts[dictionary.N_POINTS] = n
         state.counts[dictionary.N_DUPLICATES] = np.count_nonzero(np.tril(alike, -1).any(axis=1))
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
@@ -176,7 +220,8 @@ class OnlineGP:
     def __repr__(self) -> str:
         return (
             f"OnlineGP({self.kernel}, noise_variance={self.noise_variance:g}, {self.n_points} of {self.budget} points, "
-            f"insertion={self.insertion}, acceptance={self.acceptance}, reduction={self.reduction})"
+            f"learning={self.learning.value}, insertion={self.insertion}, acceptance={self.acceptance}, "
+            f"reduction={self.reduction})"
         )
 
     @property
@@ -228,6 +273,8 @@ class OnlineGP:
     def fit(self, inputs: ArrayLike, targets: ArrayLike, *, numbers: ArrayLike | None = None) -> "OnlineGP":
         """Start from these points; beyond the budget, from those that the reduction criterion keeps. Returns itself.
 
+        All of them are learned if every sample is.
+
         Parameters
         ----------
         inputs : (n, n_features)
@@ -239,17 +286,29 @@ class OnlineGP:
         y = vector(targets, len(x), "targets")
         if not dictionary.can_hold(self._rules, self._state, x):
             raise self._report_too_far(x)
-        points = self._from_points(x, y, max(self.budget, len(x)))
+        points = self._from_points(x, y, max(self.budget, len(x)), Learning.stored)
         points.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
         points.n_seen[:] = len(x)
         factorise(points)
-        dictionary.reduce(self._rules, points, self.budget)
-        factorise(points)
-        for own, array in zip(self._state, points, strict=True):
-            own[...] = array[tuple(slice(size) for size in own.shape)]
+        exact = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
+        dictionary.reduce(exact, points, self.budget)
+        n = int(points.counts[dictionary.N_POINTS])
+        kept = self._from_points(points.inputs[:, :n].T, points.targets[:n], self.budget)
+        for name in ("order", "number", "n_seen"):
+            getattr(kept, name)[:] = getattr(points, name)[: len(getattr(kept, name))]
+        factorise(kept)
+        self._state = kept
         self._rules = self._compile_rules()
+        if self.learns_every_sample:
+            dictionary.condition_all(self._rules, kept, n, x, y)
         self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
         return self
+
+    def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
+        """Learn samples (n, n_features), (n,) that get no place; nothing happens if only stored samples are learned."""
+        x, y = rows(inputs, targets, self.n_features, "inputs")
+        if self.learns_every_sample:
+            dictionary.condition_all(self._rules, self._state, self.n_points, x, y)
 
     def copy(self) -> "OnlineGP":
         """Online GP of the same settings, points and counts that learns on independently."""
@@ -319,7 +378,23 @@ class OnlineGP:
                 raise self._report_too_far(x)
             if self._state.counts[dictionary.FACTORS_ARE] != dictionary.GOOD:
                 self._renew_factors()
+            if self._state.errors[dictionary.NUMBER] >= dictionary.SCALE_INTERVAL:
+                self._rescale()
         return record
+
+    def _rescale(self) -> None:
+        """Multiply all variances by what the last errors say; every mean stays.
+
+        KRLS-T (Van Vaerenbergh and others, 2012) estimates this scale; here it is a running mean, of bounded memory,
+        of ``min(e^2/s, 9)``, so that a single outlier counts little.
+        """
+        state = self._state
+        total, number, memory = state.errors
+        factor = float((memory + total / EXPECTED_SQUARE) / (memory + number))
+        state.errors[:] = 0.0, 0.0, min(memory + number, LONGEST_MEMORY)
+        vars(self).update(kernel=self.kernel.scaled(factor), noise_variance=self.noise_variance * factor)
+        scale_state(state, factor)
+        self._rules = self._compile_rules()
 
     def _report_too_far(self, inputs: np.ndarray) -> ValueError:
         """Error that says at which of the inputs (n, p) the prior variance is largest, too large beside the noise."""
@@ -347,6 +422,7 @@ class OnlineGP:
     def leave_one_out(self) -> LeaveOneOut:
         """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams, 5.12)."""
         n = self.n_points
+        dictionary.solve_weights(self._state, n)
         by_age = np.empty((2, n))
         dictionary.leave_one_out(self._state, n, by_age[0], by_age[1])
         by_slot = np.empty_like(by_age)
@@ -356,7 +432,11 @@ class OnlineGP:
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the arrays that define the dictionary (`sysid.gp.dictionary.Dictionary`), for `restore`."""
         state, n = self._state, self.n_points
-        return {
+        dictionary.solve_weights(state, n)
+        of_all = (
+            {"root": np.triu(state.root[:n, :n]), "errors": state.errors.copy()} if self.learns_every_sample else {}
+        )
+        return of_all | {
             "inputs": self.inputs,
             "targets": self.targets,
             "order": self.age_order,
@@ -365,6 +445,37 @@ class OnlineGP:
             **{name: getattr(state, name)[:n].copy() for name in BY_AGE},
             "counts": state.counts.copy(),
         }
+
+    def exact_form(self) -> dict[str, np.ndarray]:
+        """Arrays of `state` by which mean and variance are those of an exact GP: ``k'a`` and ``k(x, x) - |F k|^2``.
+
+        If every sample is learned, U, F and b are those of a Ky with the same posterior: with ``P = B diag(p) B'``,
+        ``U <- R`` of the QR decomposition of ``diag(1 - p)^(-1/2) B'U``. `whitened` follows; nothing else changes.
+        """
+        state = self.state()
+        if self.learns_every_sample and self.n_points:
+            _, spread, directions = np.linalg.svd(state["root"])
+            known = np.maximum(1.0 - spread**2, LEAST_KNOWN)  # of the prior variance along each direction
+            upper = np.linalg.qr(directions / np.sqrt(known)[:, None] @ state["cholesky"], mode="r")
+            upper *= np.sign(np.diag(upper))[:, None]
+            factor = solve_triangular(upper, np.eye(len(upper)), trans=1)
+            state |= {"cholesky": upper, "factor": factor, "whitened": upper @ state["weights"]}
+        return state
+
+    def draw_targets(self, n_draws: int, generator: np.random.Generator) -> np.ndarray:
+        """What is known of the points (n_points, n_draws), by slot: their targets, or draws of their values z.
+
+        Given these and the noise of variance `diagonal` on them, the function follows by exact conditioning.
+        """
+        state = self._state
+        n = self.n_points
+        if not self.learns_every_sample:
+            return np.repeat(self.targets[:, None], n_draws, axis=1)
+        normal = generator.standard_normal((n, n_draws))
+        whitened = state.whitened[:n, None] + np.triu(state.root[:n, :n]).T @ normal
+        by_slot = np.empty_like(whitened)
+        by_slot[self.age_order] = np.triu(state.cholesky[:n, :n]).T @ whitened
+        return by_slot
 
     def restore(self, arrays: Mapping[str, np.ndarray], counts: Sequence[int]) -> None:
         """Take over the arrays and counts of `state`, bit for bit.
@@ -378,15 +489,18 @@ class OnlineGP:
         n = len(arrays["targets"])
         if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
             raise ValueError(f"expected at most {self.budget} points with an order of their own, got {n}")
-        shapes = {name: np.shape(arrays[name]) for name in (*FACTORS, *BY_AGE, "inputs")}
-        expected = dict.fromkeys(FACTORS, (n, n)) | dict.fromkeys(BY_AGE, (n,)) | {"inputs": (n, self.n_features)}
+        factors = (*FACTORS, "root") if self.learns_every_sample else FACTORS
+        shapes = {name: np.shape(arrays[name]) for name in (*factors, *BY_AGE, "inputs")}
+        expected = dict.fromkeys(factors, (n, n)) | dict.fromkeys(BY_AGE, (n,)) | {"inputs": (n, self.n_features)}
         if shapes != expected:
             raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
         x = matrix(arrays["inputs"], self.n_features, "inputs")
         state = self._from_points(x, vector(arrays["targets"], n, "targets"), self.budget)
         state.order[:n] = arrays["order"]
-        for name in FACTORS:
+        for name in factors:
             getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
+        if self.learns_every_sample:
+            state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
         for name in BY_AGE:
             getattr(state, name)[:n] = vector(arrays[name], n, name)
         state.counts[:] = counts
@@ -402,13 +516,20 @@ class OnlineGP:
         self._rules = self._compile_rules()
 
     def with_hyperparameters(self, kernel: Kernel, noise_variance: float) -> "OnlineGP":
-        """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3)."""
+        """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3).
+
+        If every sample is learned, what the samples said of the values z of the points is carried over: their
+        likelihood under the old prior, a Gaussian in z, times the new prior (Bui, Nguyen and Turner, "Streaming sparse
+        Gaussian process approximations", 2017).
+        """
         settings = {name: getattr(self, name) for name in SETTINGS}
         other = OnlineGP(**settings | {"kernel": kernel, "noise_variance": noise_variance})
         other._state = other._from_points(self.inputs, self.targets, self.budget)
         for name in ("order", "counts", "number", "n_seen"):
             getattr(other._state, name)[:] = getattr(self._state, name)
         factorise(other._state)
+        if self.learns_every_sample:
+            carry_over(self._state, other._state)
         other._rules = other._compile_rules()
         for name in COUNTED:
             setattr(other, f"n_{name}", getattr(self, f"n_{name}"))
@@ -456,19 +577,51 @@ def factorise(state: Dictionary) -> None:
     dictionary.summarise(state, n)
 
 
+def scale_state(state: Dictionary, factor: float) -> None:
+    """Multiply the covariance of the points by a factor, and give everything that follows from it."""
+    root = np.sqrt(factor)
+    state.covariance[:] *= factor
+    state.cholesky[:] *= root
+    state.precision[:] /= factor
+    for array in (state.factor, state.pivots, state.whitened):
+        array[:] /= root
+    state.counts[dictionary.MINIMUM_IS_STALE] = 1
+
+
+def carry_over(old: Dictionary, new: Dictionary) -> None:
+    """Posterior of the places under a new prior, from that under the old one; both have the same points and ages.
+
+    With ``z = U'w`` and the old posterior ``w ~ N(b, P)``, the samples said ``exp(-z'A z/2 + h'z)`` with
+    ``A = U^-1 (P^-1 - I) U'^-1`` and ``h = U^-1 P^-1 b``. In the whitened coordinates of the new prior the precision is
+    ``I + V A V'``, V its factor, and the precision times the mean is ``V h``.
+    """
+    n = int(old.counts[dictionary.N_POINTS])
+    inverse = solve_triangular(np.triu(old.root[:n, :n]), np.eye(n))
+    precision = inverse @ inverse.T
+    change = solve_triangular(np.triu(old.cholesky[:n, :n]), np.triu(new.cholesky[:n, :n]).T, trans="T").T  # V U^-1
+    weight = change @ (precision @ old.whitened[:n])
+    precision = np.eye(n) + change @ (precision - np.eye(n)) @ change.T
+    values, vectors = np.linalg.eigh(0.5 * (precision + precision.T))
+    covariance = (vectors / np.maximum(values, 1.0)) @ vectors.T
+    new.root[:n, :n] = np.linalg.cholesky(covariance).T
+    new.whitened[:n] = covariance @ weight
+    dictionary.summarise(new, n)
+
+
 def contradiction(state: Dictionary) -> float:
     """How far a state is from one computed from scratch: 0 if exact, infinite if it is nonsense.
 
-    The drift of the factors, and the largest relative residual of ``Ky a = y``, ``Fy = b`` and ``q``.
+    The drift of the factors, and the largest relative residual of ``Ky a = y``, ``Fy = b`` and ``q``. If every sample
+    is learned, the targets do not say what b is: then that of ``Ua = b``.
     """
     n = int(state.counts[dictionary.N_POINTS])
     if n == 0:
         return 0.0
     order = state.order[:n]
-    ky, y = state.covariance[np.ix_(order, order)], state.targets[order]
+    ky, y, upper = state.covariance[np.ix_(order, order)], state.targets[order], np.triu(state.cholesky[:n, :n])
+    of_stored = ((ky @ state.weights[:n], y), (upper.T @ state.whitened[:n], y))
     pairs = (
-        (ky @ state.weights[:n], y),
-        (np.triu(state.cholesky[:n, :n]).T @ state.whitened[:n], y),
+        *(((upper @ state.weights[:n], state.whitened[:n]),) if state.root.size else of_stored),
         ((np.tril(state.factor[:n, :n]) ** 2).sum(axis=0) / state.precision[:n], np.ones(n)),
         (np.diag(state.cholesky)[:n] * state.pivots[:n], np.ones(n)),
     )

@@ -177,7 +177,7 @@ class Insertion(ABC):
 
     @staticmethod
     @abstractmethod
-    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+    def formula(error: float, variance: float, novelty: float, parameters: np.ndarray) -> bool:
         """Whether to insert.
 
         Parameters
@@ -186,6 +186,9 @@ class Insertion(ABC):
             Prediction error ``y - mu``, unit of the target.
         variance : float
             Latent predictive variance, that unit squared.
+        novelty : float
+            Part of the prior variance that the stored points cannot represent, in noise variances: ``g2 / s2`` with
+            ``g2 = k(x, x) - k'(K + diagonal I)^-1 k``. If only stored samples are learned, the latent variance over s2.
         parameters : indexable
             What `parameters` returns.
         """
@@ -197,6 +200,11 @@ class Insertion(ABC):
     @property
     def address(self) -> Any:
         """`formula` as compiled loops call it."""
+        if (n := type(self).formula.__code__.co_argcount) != len(DECISION.args):
+            expected = "(error, variance, novelty, parameters)"
+            raise TypeError(
+                f"{type(self).__name__}.formula: expected the arguments {expected}, got {n}; add what is missing"
+            )
         return address(type(self).formula, DECISION)
 
 
@@ -205,7 +213,7 @@ class Always(Insertion):
     """Every sample asks for a place."""
 
     @staticmethod
-    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+    def formula(error: float, variance: float, novelty: float, parameters: np.ndarray) -> bool:
         """Yes."""
         return True
 
@@ -235,7 +243,7 @@ class VarianceThreshold(Thresholds):
     variance_threshold: float  # target unit^2
 
     @staticmethod
-    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+    def formula(error: float, variance: float, novelty: float, parameters: np.ndarray) -> bool:
         """``variance > variance_threshold``."""
         return variance > parameters[0]
 
@@ -247,7 +255,7 @@ class ErrorThreshold(Thresholds):
     error_threshold: float  # target unit
 
     @staticmethod
-    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+    def formula(error: float, variance: float, novelty: float, parameters: np.ndarray) -> bool:
         """``|error| >= error_threshold``."""
         return abs(error) >= parameters[0]
 
@@ -260,9 +268,41 @@ class Either(Thresholds):
     error_threshold: float  # target unit
 
     @staticmethod
-    def formula(error: float, variance: float, parameters: np.ndarray) -> bool:
+    def formula(error: float, variance: float, novelty: float, parameters: np.ndarray) -> bool:
         """``variance > variance_threshold or |error| >= error_threshold``."""
         return variance > parameters[0] or abs(error) >= parameters[1]
+
+
+@dataclass(frozen=True)
+class Novelty(Thresholds):
+    """Insert where the stored points cannot represent the function (strictly), whatever the target is.
+
+    The criterion of Csato and Opper, "Sparse on-line Gaussian processes" (2002), in noise variances: a function that
+    the points leave open by less than the noise cannot be seen in the samples.
+    """
+
+    novelty_threshold: float = 0.1  # noise variances
+
+    @staticmethod
+    def formula(error: float, variance: float, novelty: float, parameters: np.ndarray) -> bool:
+        """``novelty > novelty_threshold``."""
+        return novelty > parameters[0]
+
+
+class Learning(Enum):
+    """What an online GP learns from."""
+
+    stored = "stored"  # the stored points alone: Wietzke and Graichen
+    every_sample = "every_sample"  # all samples, by the posterior of the function at the stored points
+
+    @classmethod
+    def of(cls, name: "Learning | str", owner: str) -> "Learning":
+        """Learning of this name; the error names the owner of the setting."""
+        try:
+            return cls(name)
+        except ValueError:
+            names = [learning.value for learning in cls]
+            raise ValueError(f"{owner}: learning must be one of {names}, got {name!r}") from None
 
 
 class Acceptance(ABC):

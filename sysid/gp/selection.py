@@ -75,4 +75,6 @@ class Forward(Selection):
             residual -= columns[step] * (residual[j] / pivot)
             latent = np.maximum(latent - columns[step] ** 2, 0.0)
             chosen[step], is_free[j] = j, False
-        return gp.fit(x[chosen], y[chosen], numbers=chosen)
+        gp.fit(x[chosen], y[chosen], numbers=chosen)
+        gp.absorb(x[is_free], y[is_free])
+        return gp

@@ -17,6 +17,7 @@ from sysid.arrays import check_counts
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
 from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
 from sysid.gp.online import LEAST_NOISE, OnlineGP
+from sysid.gp.rules import Learning
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import MeanFunction
 from sysid.narx.lags import Narx
@@ -196,7 +197,9 @@ class Follower(Protocol):
     def n_until_look(self) -> int:
         """Samples that may follow before `adapted` must be asked."""
 
-    def start(self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray) -> None:
+    def start(
+        self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray, learning: Learning
+    ) -> None:
         """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units."""
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:

@@ -19,7 +19,7 @@ from sysid.gp import dictionary
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
 from sysid.gp.online import OnlineGP
-from sysid.gp.rules import Acceptance, Criterion, Insertion
+from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
 from sysid.model.affine_map import AffineMap
 from sysid.model.description import OwnClassError, build, describe
 from sysid.model.mean import ConstantMean, MeanFunction
@@ -81,6 +81,14 @@ class Origin:
         return asdict(self) | {"units": dict(self.units)}
 
 
+#: of a model that learns from every sample: there K has a hundredth of the noise variance added, and F y is the mean of
+#: the whitened values of the points
+OF_ALL = {
+    "root": (("age", "age_of_column"), "upper triangular M, M'M = covariance of the whitened values of the points"),
+    "errors": (("statistic",), "of the scale: sum and number of squared standardised errors, samples remembered"),
+}
+
+
 #: arrays of a model file: dimensions and meaning
 ARRAYS = {
     "inputs": (("slot", "feature"), "stored points, standardised"),
@@ -92,6 +100,7 @@ ARRAYS = {
     "whitened": (("age",), "F y"),
     "weights": (("age",), "(K + noise_variance I)^-1 y"),
     "precision": (("age",), "diagonal of (K + noise_variance I)^-1"),
+    **OF_ALL,
     **MAP_ARRAYS,
 }
 
@@ -102,8 +111,8 @@ COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates
 
 #: attributes that define a model
 OWN_ATTRIBUTES = (
-    *("acceptance", "budget", "constant_features", "counts", "insertion", "kernel", "mean"),
-    *("narx", "noise_variance", "origin", "output_limits", "reduction"),
+    *("acceptance", "budget", "constant_features", "counts", "insertion", "kernel", "learning", "mean"),
+    *("narx", "noise_variance", "origin", "output_limits", "reduction", "scale"),
 )
 
 
@@ -191,6 +200,8 @@ class Model:
             **{name: describe(getattr(gp, name)) for name in ("kernel", *RULES)},
             "noise_variance": gp.noise_variance,
             "budget": gp.budget,
+            "learning": gp.learning.value,
+            "scale": str(gp.scale),
             "mean": describe(self.mean),
             "origin": json.dumps(self.origin.to_dict()),
             "output_limits": list(self.limits),
@@ -217,7 +228,9 @@ class Model:
             return build(str(attributes[name]), role, trusted=trusted)
 
         arrays = {str(name): dataset[name].values for name in dataset.data_vars}
-        if wrong := [name for name in ARRAYS if name not in MAP_ARRAYS and name not in arrays]:
+        learning = str(attributes.get("learning", Learning.stored.value))  # earlier files do not say it
+        optional = MAP_ARRAYS if learning == Learning.every_sample.value else MAP_ARRAYS | OF_ALL
+        if wrong := [name for name in ARRAYS if name not in optional and name not in arrays]:
             raise ValueError(f"it lacks the arrays {wrong}")
         is_first = "target_offset" in attributes  # schema version 1
         try:  # here the content alone decides what fails; errors of other types further down are our own
@@ -225,6 +238,8 @@ class Model:
                 read("kernel", Kernel),
                 noise_variance=float(attributes["noise_variance"]),
                 budget=int(attributes["budget"]),
+                learning=learning,
+                scale=attributes.get("scale", "True") == "True",
                 **{name: read(name, role) for name, role in RULES.items()},
             )
             counts = json.loads(attributes["counts"])

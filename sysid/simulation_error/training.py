@@ -69,7 +69,7 @@ class FreeRun(Training):
     variance and noise are not those of a one-step likelihood. The whole algorithm: `sysid.simulation_error`.
     """
 
-    replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "mean", "selection"})
+    replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "learning", "mean", "selection"})
 
     n_initial: int | None = None  # samples; None: all that there are
     #: the best by cross-validation is taken

@@ -97,7 +97,8 @@ def test_training_sees_exactly_the_initial_samples_then_the_loop_is_the_online_g
     assert window.n_missing == window.n_skipped == 0
     assert identification.training_seconds > 0
 
-    gp = OnlineGP(hyper.kernel, noise_variance=hyper.noise_variance, budget=15, **RULES).fit(z[:12], centred[:12])
+    settings = {"noise_variance": hyper.noise_variance, "budget": 15, "learning": "every_sample", **RULES}
+    gp = OnlineGP(hyper.kernel, **settings).fit(z[:12], centred[:12])
     np.testing.assert_equal(identification.initial.gp.state(), gp.state())  # does not learn
     for row, point, target in zip(found[12:], z[12:], centred[12:], strict=True):
         report = gp.update(point, target)

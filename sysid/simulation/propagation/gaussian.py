@@ -169,7 +169,7 @@ class Mixture:
                     f"MomentMatching: expected {words}, got {type(given).__name__} for {model.narx.target!r}; Taylor, "
                     "MonteCarlo and SequentialConditioning take any kernel and mean function"
                 )
-        state = model.gp.state()
+        state = model.gp.exact_form()
         self.scaling, self.lengths, self.variance = model.scaling, np.asarray(kernel.length_scales), kernel.variance
         self.view = model.scaling.linear_part()[:, feedback] / self.lengths[:, None]
         self.points = state["inputs"][state["order"]] / self.lengths

@@ -86,7 +86,7 @@ class _FunctionDraws:
 
     def __init__(self, model: Model, n_rows: int, n_steps: int, generator: np.random.Generator) -> None:
         self.model, self.generator = model, generator
-        state = model.gp.state()
+        state = model.gp.exact_form()
         self.cholesky, self.whitened = state["cholesky"], state["whitened"]
         self.points = state["inputs"][state["order"]]
         self.visited = np.empty((n_rows, n_steps, model.gp.n_features))

@@ -125,6 +125,7 @@ class Pathwise(Trajectories):
 
         f(x) + k(x, X) Ky^-1 (y - f(X) - e),   e ~ N(0, noise_variance)
 
+    If the model has learned every sample, y is a draw of the values of its points and e has the variance `diagonal`.
     The trajectories of all starts follow the same functions. The moments of the first sample, where nothing is fed
     back, are exact. For squared exponential, Matern and linear kernels, their sums and products.
     """
@@ -179,8 +180,8 @@ def _posterior(model: Model, draws: Draws) -> Callable[[Array], Array]:
     kernel, points, n = model.gp.kernel, model.gp.inputs, draws.n_functions
     prior = draw(draws, kernel)
     state = model.gp.state()
-    noise = np.sqrt(model.gp.noise_variance) * draws.generator.standard_normal((len(points), n))
-    missing = state["targets"][:, None] - prior(np.repeat(points[:, None], n, axis=1)) - noise
+    noise = np.sqrt(model.gp.diagonal) * draws.generator.standard_normal((len(points), n))
+    missing = model.gp.draw_targets(n, draws.generator) - prior(np.repeat(points[:, None], n, axis=1)) - noise
     update = _solve(state["cholesky"], state["order"], missing)
 
     def values(regressors: Array) -> Array:

@@ -1,0 +1,367 @@
+"""Learning from every sample: against plain Gaussian conditioning, batch FITC, and what must not change."""
+
+import naive
+import numpy as np
+import pytest
+
+from sysid import (
+    Adaptive,
+    Always,
+    ErrorThreshold,
+    ExceedsMinimum,
+    Fixed,
+    Forward,
+    Identification,
+    Insertion,
+    Learning,
+    MeanRelevance,
+    Model,
+    Narx,
+    Novelty,
+    OnlineGP,
+    Settings,
+    SquaredExponential,
+    Start,
+)
+from sysid.gp.dictionary import LARGEST_SQUARE, SCALE_INTERVAL
+from sysid.gp.online import DIAGONAL, EXPECTED_SQUARE, FIRST_MEMORY, LONGEST_MEMORY
+from sysid.gp.training import Points
+
+KERNEL = SquaredExponential(1.0, [1.0, 2.0])
+NOISE = 0.01
+CLOSE = {"rtol": 1e-8, "atol": 1e-10}
+each_criterion = pytest.mark.parametrize("criterion", naive.CRITERIA, ids=naive.criterion_name)
+
+
+def stream(n, seed=0, noise=NOISE):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-2, 2, (n, 2))
+    return x, np.sin(x[:, 0]) * x[:, 1] + np.sqrt(noise) * rng.normal(size=n)
+
+
+def learner(budget=15, *, kernel=KERNEL, noise_variance=NOISE, insertion=None, criterion=None, **settings):
+    criterion = criterion or MeanRelevance()
+    rules = {"insertion": insertion or Novelty(), "acceptance": ExceedsMinimum(criterion), "reduction": criterion}
+    rules |= {"learning": "every_sample", **settings}
+    return OnlineGP(kernel, noise_variance=noise_variance, budget=budget, **rules)
+
+
+NEVER = ErrorThreshold(1e9)
+PLACES, TEST = stream(20)[0], stream(40, 9)[0]
+
+
+class PlainPosterior:
+    """Mean and covariance of the values ``z = f(points) + e'`` by textbook conditioning, with dense inverses."""
+
+    def __init__(self, kernel, noise, points):
+        self.kernel, self.noise, self.points = kernel, noise, np.array(points).reshape(-1, kernel.n_features)
+        self.tau = DIAGONAL * noise
+        self.mean, self.covariance = np.zeros(len(self.points)), self.prior()
+
+    def prior(self):
+        return self.kernel(self.points, self.points) + self.tau * np.eye(len(self.points))
+
+    def of(self, x):
+        """Weights of z, and what z cannot represent, of the function at x."""
+        k = self.kernel(self.points, x[None])[:, 0]
+        q = np.linalg.solve(self.prior(), k)
+        return q, float(self.kernel.diagonal(x[None])[0] - k @ q)
+
+    def predict(self, x):
+        q, novelty = self.of(x)
+        return q @ self.mean, novelty + q @ self.covariance @ q, novelty
+
+    def learn(self, x, y):
+        q, novelty = self.of(x)
+        h = self.covariance @ q
+        s = novelty + q @ h + self.noise
+        self.mean = self.mean + h * (y - q @ self.mean) / s
+        self.covariance = self.covariance - np.outer(h, h) / s
+
+    def enter(self, x):
+        """A place at x, before the sample there is learned."""
+        q, novelty = self.of(x)
+        h = self.covariance @ q
+        corner = np.atleast_1d(novelty + self.tau + q @ h)
+        self.mean = np.append(self.mean, q @ self.mean)
+        self.covariance = np.block([[self.covariance, h[:, None]], [h[None], corner[:, None]]])
+        self.points = np.vstack([self.points, x])
+
+    def leave(self, i):
+        keep = np.arange(len(self.points)) != i
+        self.points, self.mean, self.covariance = (
+            self.points[keep],
+            self.mean[keep],
+            self.covariance[np.ix_(keep, keep)],
+        )
+
+    def left_out(self):
+        """Residual and variance of each value given the means of the others: targets z, noise tau."""
+        inverse = np.linalg.inv(self.prior())
+        return (inverse @ self.mean) / np.diag(inverse), 1.0 / np.diag(inverse)
+
+
+def follow(gp, x, y):
+    """What the learner should do with a stream, by `PlainPosterior`: predictions, decisions, and the posterior."""
+    plain, total, number, memory = PlainPosterior(gp.kernel, gp.noise_variance, gp.inputs), 0.0, 0, FIRST_MEMORY
+    score, found = type(gp.reduction).reduction, []
+    for sample, target in zip(x, y, strict=True):
+        mean, latent, novelty = plain.predict(sample)
+        total += min((target - mean) ** 2 / (latent + plain.noise), LARGEST_SQUARE)
+        number += 1
+        ratio, error = novelty / plain.noise, target - mean
+        inserted = bool(gp.insertion.formula(error, latent, ratio, gp.insertion.parameters()))
+        accepted = removed = False
+        if not inserted:
+            plain.learn(sample, target)
+        else:
+            plain.enter(sample)
+            plain.learn(sample, target)
+            residual, variance = plain.left_out()
+            n, accepted = len(residual) - 1, True
+            if n == gp.budget:
+                own = type(gp.reduction).acceptance(residual[n], variance[n], plain.tau)
+                others = PlainPosterior(plain.kernel, plain.noise, plain.points[:n])
+                others.mean = plain.mean[:n]
+                least = min(
+                    type(gp.reduction).acceptance(r, v, plain.tau) for r, v in zip(*others.left_out(), strict=True)
+                )
+                accepted = own > least
+                worst = int(
+                    np.argmin([score(r, v, plain.tau) for r, v in zip(residual[:n], variance[:n], strict=True)])
+                )
+                plain.leave(worst if accepted else n)
+                removed = accepted
+        found.append((mean, latent, inserted, accepted, removed))
+        if number == SCALE_INTERVAL:
+            factor = (memory + total / EXPECTED_SQUARE) / (memory + number)
+            total, number, memory = 0.0, 0, min(memory + SCALE_INTERVAL, LONGEST_MEMORY)
+            plain.kernel, plain.noise, plain.tau = plain.kernel.scaled(factor), factor * plain.noise, factor * plain.tau
+            plain.covariance = factor * plain.covariance
+    return found, plain
+
+
+@each_criterion
+@pytest.mark.parametrize("insertion", [Novelty(0.05), ErrorThreshold(0.15)], ids=["novelty", "error"])
+def test_predictions_decisions_and_scale_are_those_of_plain_conditioning(criterion, insertion):
+    x, y = stream(250)
+    gp = learner(12, insertion=insertion, criterion=criterion)
+    expected, plain = follow(gp, x, y)
+    record = gp.update_many(x, y)
+    decisions = np.stack([record["inserted"], record["accepted"], record["removed"] >= 0], axis=1)
+    np.testing.assert_array_equal(decisions, np.array([row[2:] for row in expected]))
+    np.testing.assert_allclose(record["mean"], [row[0] for row in expected], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(record["variance"], [row[1] for row in expected], rtol=1e-6, atol=1e-9)
+    assert 12 < record["accepted"].sum() < 250
+    assert gp.noise_variance == pytest.approx(plain.noise, rel=1e-9)
+    np.testing.assert_allclose(gp.predict(TEST)[0], [plain.predict(one)[0] for one in TEST], rtol=1e-6, atol=1e-7)
+    assert gp.drift() < 1e-9
+
+
+@pytest.mark.parametrize("name", naive.FAMILY)
+def test_with_fixed_points_it_is_the_batch_fitc_posterior(name):
+    """``w ~ N(A^-1 Phi R^-1 y, A^-1)``, ``A = I + Phi R^-1 Phi'``, ``R = diag(noise + g2)``, for any kernel."""
+    kernel, rng = naive.FAMILY[name], np.random.default_rng(1)
+    x, y, test = rng.uniform(-1, 1, (90, 3)), rng.normal(size=90), rng.uniform(-1, 1, (20, 3))
+    gp = learner(15, kernel=kernel, insertion=NEVER).fit(x[:15], y[:15])
+    gp.update_many(x[15:], y[15:])
+    lower = np.linalg.cholesky(kernel(x[:15], x[:15]) + DIAGONAL * NOISE * np.eye(15))
+
+    def features(points):
+        phi = np.linalg.solve(lower, kernel(x[:15], points))
+        return phi, kernel.diagonal(points) - (phi**2).sum(axis=0)
+
+    phi, novelty = features(x)
+    precision = np.eye(15) + (phi / (NOISE + novelty)) @ phi.T
+    at_test, left = features(test)
+    mean, variance = gp.predict(test)
+    np.testing.assert_allclose(mean, at_test.T @ np.linalg.solve(precision, phi @ (y / (NOISE + novelty))), **CLOSE)
+    expected = left + (at_test * np.linalg.solve(precision, at_test)).sum(axis=0)
+    np.testing.assert_allclose(variance, expected, rtol=1e-7, atol=1e-10)
+
+
+def test_one_by_one_in_blocks_and_from_a_copy_are_the_same_bits():
+    x, y = stream(350)
+    one, many, resumed = (learner(insertion=ErrorThreshold(0.15)) for _ in range(3))
+    whole = many.update_many(x, y)
+    np.testing.assert_array_equal([tuple(one.update(*pair)) for pair in zip(x, y, strict=True)], whole.tolist())
+    resumed.update_many(x[:130], y[:130])
+    resumed = resumed.copy()
+    resumed.update_many(x[130:], y[130:])
+    for other in (one, resumed):
+        np.testing.assert_equal(other.state(), many.state())
+        assert (other.noise_variance, other.kernel) == (many.noise_variance, many.kernel)
+
+
+def test_a_sample_that_is_turned_away_is_learned_all_the_same():
+    x, y = stream(300)
+    gp = learner(10, insertion=Always())
+    gp.update_many(x[:90], y[:90])
+    for sample, target in zip(x[90:], y[90:], strict=True):
+        other = learner(10, insertion=NEVER)
+        other.restore(gp.state(), list(gp._state.counts))
+        report = gp.update(sample, target)
+        if report.inserted and not report.accepted:
+            other.update(sample, target)
+            for ours, expected in zip(gp.predict(TEST), other.predict(TEST), strict=True):
+                np.testing.assert_allclose(ours, expected, **CLOSE)
+            return
+    raise AssertionError("no sample was turned away")
+
+
+def test_a_point_that_leaves_is_marginalised():
+    gp = learner(12, insertion=ErrorThreshold(0.1))
+    gp.update_many(*stream(90))
+    posterior = moments(gp)
+    points = gp.inputs[gp.age_order]
+    gp.reduce_to(7)
+    kept = [int(np.flatnonzero((points == one).all(axis=1))[0]) for one in gp.inputs[gp.age_order]]
+    mean, covariance = moments(gp)
+    np.testing.assert_allclose(mean, posterior[0][kept], **CLOSE)
+    np.testing.assert_allclose(covariance, posterior[1][np.ix_(kept, kept)], **CLOSE)
+
+
+def moments(gp):
+    """Mean and covariance of the values z of the points, by age."""
+    state = gp.state()
+    upper, root = state["cholesky"], state["root"]
+    assert not np.tril(root, -1).any()
+    return upper.T @ state["whitened"], upper.T @ root.T @ root @ upper
+
+
+def test_other_hyperparameters_carry_the_likelihood_of_the_values_over():
+    """In the values z themselves: old posterior / old prior x new prior, by dense inverses."""
+    gp = learner(12)
+    gp.update_many(*stream(90))
+    kernel, noise = SquaredExponential(1.7, [1.2, 1.6]), 0.02
+    order = gp.age_order
+    points = gp.inputs[order]
+    old = gp.kernel(points, points) + gp.diagonal * np.eye(len(points))
+    new = kernel(points, points) + DIAGONAL * noise * np.eye(len(points))
+    mean, covariance = moments(gp)
+    precision = np.linalg.inv(covariance)
+    expected = np.linalg.inv(precision - np.linalg.inv(old) + np.linalg.inv(new))
+    other = gp.with_hyperparameters(kernel, noise)
+    found = moments(other)
+    np.testing.assert_allclose(found[1], expected, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(found[0], expected @ (precision @ mean), rtol=1e-4, atol=1e-5)
+    same = gp.with_hyperparameters(gp.kernel, gp.noise_variance)
+    for ours, before in zip(same.predict(TEST), gp.predict(TEST), strict=True):
+        np.testing.assert_allclose(ours, before, rtol=1e-7, atol=1e-9)
+
+
+def test_the_exact_form_and_draws_have_the_same_posterior():
+    gp = learner(12)
+    gp.update_many(*stream(200))
+    form, (mean, variance) = gp.exact_form(), gp.predict(TEST)
+    k = gp.kernel(gp.inputs[form["order"]], TEST)
+    white = form["factor"] @ k
+    np.testing.assert_allclose(white.T @ form["whitened"], mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(gp.kernel.diagonal(TEST) - (white**2).sum(axis=0), variance, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(form["cholesky"].T @ form["factor"], np.eye(len(k)), atol=1e-6)
+    draws = gp.draw_targets(40_000, np.random.default_rng(0))[gp.age_order]
+    expected = moments(gp)
+    std = np.sqrt(np.diag(expected[1]))
+    assert np.max(abs(draws.mean(axis=1) - expected[0]) / std) < 5 / np.sqrt(40_000)
+    np.testing.assert_allclose(np.cov(draws) / np.outer(std, std), expected[1] / np.outer(std, std), atol=0.04)
+
+
+def test_the_scale_mends_bands_that_are_too_narrow_and_leaves_means_alone():
+    x, y = stream(3000, noise=0.04)
+    gp = learner(40, noise_variance=0.004, kernel=SquaredExponential(0.1, [1.0, 2.0]))
+    gp.update_many(x, y)
+    assert gp.noise_variance == pytest.approx(0.04, rel=0.15)
+    assert gp.kernel.variance == pytest.approx(25 * gp.noise_variance)
+    fixed = learner(40, noise_variance=0.004, kernel=SquaredExponential(0.1, [1.0, 2.0]), scale=False)
+    fixed.update_many(x, y)
+    assert (fixed.noise_variance, fixed.kernel.variance) == (0.004, 0.1)
+    left = gp.copy()
+    left._rescale()
+    np.testing.assert_allclose(left.predict(TEST)[0], gp.predict(TEST)[0], rtol=1e-12)
+
+
+def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
+    x, y = stream(900)
+    narx = Narx({"y": 1}, {"u": 1})
+    settings = Settings(Adaptive(n_initial=50, restarts=1), insertion=Novelty(), reduction=MeanRelevance(), budget=20)
+    assert settings.learning is Learning.every_sample
+    found = Identification(narx, settings)
+    found.observe_many(x, y)
+    assert {str(estimate.reason) for estimate in found.adaptation.estimates} >= {"doubled"}
+    found.model.save(tmp_path / "model.nc")
+    loaded = Model.load(tmp_path / "model.nc")
+    assert repr(loaded.gp) == repr(found.model.gp)
+    assert found.model.update_many(x[:300], y[:300]).tobytes() == loaded.update_many(x[:300], y[:300]).tobytes()
+    np.testing.assert_equal(loaded.gp.state(), found.model.gp.state())
+    damaged = loaded.to_dataset()
+    damaged["root"] = 1.01 * damaged["root"]
+    with pytest.raises(ValueError, match="root"):
+        Model.from_dataset(damaged.drop_vars("root"))
+
+
+def test_forward_selection_learns_what_it_does_not_choose():
+    x, y = stream(200)
+    chosen = Forward().fill(learner(10), x, y)
+    stored = Forward().fill(learner(10, learning="stored"), x, y)
+    np.testing.assert_array_equal(chosen.inputs, stored.inputs)
+    plain = PlainPosterior(KERNEL, NOISE, chosen.inputs)
+    for pair in zip(x, y, strict=True):
+        plain.learn(*pair)
+    np.testing.assert_allclose(chosen.predict(TEST)[0], [plain.predict(one)[0] for one in TEST], rtol=1e-6, atol=1e-8)
+
+
+def test_it_beats_the_stored_points_where_noise_must_be_averaged():
+    x, y = stream(4000, noise=0.09)
+    truth = np.sin(TEST[:, 0]) * TEST[:, 1]
+    errors = {}
+    for learning in Learning:
+        gp = learner(30, noise_variance=0.09, insertion=Novelty(), learning=learning)
+        gp.update_many(x, y)
+        errors[learning] = np.mean((gp.predict(TEST)[0] - truth) ** 2)
+    assert errors[Learning.every_sample] < 0.2 * errors[Learning.stored]
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-6])
+def test_rounding_does_not_grow(noise):
+    """Against batch FITC of all samples in the same points, which the stream fixed at the start."""
+    x, y = stream(20_000, noise=noise)
+    gp = learner(20, noise_variance=noise, insertion=NEVER, scale=False).fit(x[:20], y[:20])
+    gp.update_many(x[20:], y[20:])
+    lower = np.linalg.cholesky(KERNEL(x[:20], x[:20]) + DIAGONAL * noise * np.eye(20))
+    phi = np.linalg.solve(lower, KERNEL(x[:20], x))
+    weight = 1.0 / (noise + np.maximum(KERNEL.diagonal(x) - (phi**2).sum(axis=0), 0.0))
+    precision = np.eye(20) + (phi * weight) @ phi.T
+    at_test = np.linalg.solve(lower, KERNEL(x[:20], TEST))
+    expected = at_test.T @ np.linalg.solve(precision, phi @ (weight * y))
+    assert np.max(abs(gp.predict(TEST)[0] - expected)) < 1e-4 * np.sqrt(noise)
+
+
+class ThreeArguments(Insertion):
+    @staticmethod
+    def formula(error, variance, parameters):
+        return True
+
+    def parameters(self):
+        return np.zeros(1)
+
+
+def test_bad_settings_say_what_to_do():
+    for make in (lambda: learner(learning="all"), lambda: Settings(learning="all")):
+        with pytest.raises(ValueError, match=r"learning must be one of \['stored', 'every_sample'\], got 'all'"):
+            make()
+    with pytest.raises(TypeError, match=r"ThreeArguments\.formula: expected the arguments \(error, variance, novelty"):
+        learner(insertion=ThreeArguments())
+    with pytest.raises(ValueError, match="novelty_threshold"):
+        Novelty(-1.0)
+    with pytest.raises(AttributeError, match="learning is fixed"):
+        learner().learning = Learning.stored
+
+
+def test_given_points_say_all_that_they_know():
+    """A training that delivers the points of the model has seen the samples: what comes after are stored points."""
+    x, y = stream(60)
+    points, narx = Points(x[:10], y[:10]), Narx({"y": 1}, {"u": 1})
+    for given, learning in ((None, Learning.every_sample), (points, Learning.stored)):
+        found = Identification(narx, Settings(Fixed(1.0, 1.0, 0.01, n_initial=30)), start=Start(points=given))
+        found.observe_many(x, y)
+        assert found.model.gp.learning is learning
