@@ -15,14 +15,12 @@ from scipy.integrate import solve_ivp
 
 from experiments import benchmark
 from experiments.benchmarks import command, harness, session, simulation
-from experiments.benchmarks.accuracy import double_posterior, extended_posterior
 from experiments.benchmarks.harness import Job, Plan, interleave, ratio
-from experiments.benchmarks.propagation import calibration
-from experiments.benchmarks.replacement import narx_samples, online_gp
+from experiments.benchmarks.replacement import double_posterior, extended_posterior, narx_samples, online_gp
 from experiments.benchmarks.scores import replace_by_textbook
-from experiments.benchmarks.simulation import bouc_wen_problem, building_problem
+from experiments.benchmarks.simulation import bouc_wen_problem, building_problem, calibration
 from experiments.launch import CONF
-from simulators import PI, Interpolation, SyntheticWeather, closed_loop
+from simulators import Interpolation
 from simulators.runge_kutta import integrate
 from sysid import MeanRelevance
 from sysid.simulation.dynamics import Moments
@@ -295,17 +293,3 @@ def test_tolerances_are_tried_from_loose_to_tight():
     )
     assert len(asked) == 5
     assert simulation.loosest(lambda tolerance: 5 * tolerance, 1e-20) == pytest.approx((1e-12, 5e-12))
-
-
-def test_records_are_those_of_the_closed_loop_and_of_one_force():
-    building = building_problem("6h", 3, stretch=10_000)
-    weather = {"ambient_temperature": SyntheticWeather().temperature(building.made.time, seed=3)}
-    samples = list(closed_loop(building.system, PI(), weather, seed=3))
-    np.testing.assert_array_equal(building.made.output, [sample.output for sample in samples])
-    assert building.states("plain", "RK45", 1e-2).shape == (4, len(samples) - 1, 3)  # the whole of it, four times
-    fine, coarse = bouc_wen_problem(0, restarts=20), bouc_wen_problem(0)
-    for problem in (fine, coarse):
-        assert problem.system.dt / problem.system.substeps == pytest.approx(1 / 15000)
-    np.testing.assert_allclose(fine.input[::20], coarse.input, atol=1e-9)
-    assert coarse.input.shape == (8192, 1)
-    assert coarse.input.std() == pytest.approx(50.0)

@@ -85,26 +85,6 @@ def test_lines_are_medians_over_seeds_with_their_quartiles():
     assert "1 of 240 jobs have no finite SMSE" in said(figure)
 
 
-def test_what_has_no_room_is_told():
-    values = {"error_threshold": THRESHOLDS, "rule": [f"rule {i}" for i in range(12)], "budget": range(10, 60, 10)}
-    figure = plan(grid_of(**values))["against_error_threshold"]()
-    lines = [line for line in figure.axes[0].lines if line.get_label().startswith("rule")]
-    assert len({line.get_color() for line in lines}) == len({line.get_marker() for line in lines}) == len(lines) == 8
-    assert [line.get_label() for line in lines][::7] == ["rule 0", "rule 11"], "the ends are shown"
-    assert len(figure.axes) == 12
-    assert "32 of 60 lines have room" in said(figure)
-
-
-def test_texts_are_points_beside_each_other():
-    found = grid_of(reduction=CRITERIA, acceptance=("none", "matched"), seed=range(8))
-    drawn = plan(found)
-    assert set(drawn) == {"settings", "pareto_front", "heat_map"}
-    medians = rows_of(found).groupby(["acceptance", "reduction"], observed=True)["smse"].median()
-    for acceptance, line in zip(("none", "matched"), drawn["settings"]().axes[0].lines, strict=True):
-        np.testing.assert_allclose(line.get_ydata(), medians[acceptance])
-        assert (line.get_linestyle(), *np.round(line.get_xdata())) == ("None", 0, 1, 2)
-
-
 def test_only_what_there_is_is_drawn():
     """Seeds one by one; nothing of one job or without an error; the error in the stream without another."""
     found = grid_of(error_threshold=(0.05,), seed=(3, 1, 2, 5))
@@ -136,14 +116,6 @@ def test_a_heat_map_has_the_medians_in_true_order():
     assert ax.images[0].origin == "lower"
     texts = plan(grid_of(reduction=CRITERIA, error_threshold=THRESHOLDS))["heat_map"]().axes[0]
     assert texts.get_xlabel() == "Error threshold [K]", "numbers lie along x"
-
-
-def test_maps_beside_each_other():
-    draw = plan(grid_of(rule="abcde", error_threshold=THRESHOLDS, budget=(20, 50)))["heat_map"]
-    assert [ax.get_title() for ax in draw().axes if ax.images] == [f"Rule: {rule}" for rule in "abcd"], (
-        "so many have room"
-    )
-    assert "heat_map" not in plan(grid_of(error_threshold=THRESHOLDS, seed=(0, 1)))
 
 
 @pytest.mark.parametrize("ways", list(product(("minimize", "maximize"), repeat=2)), ids="-".join)

@@ -20,7 +20,7 @@ from running import BUDGET, COMMAND, CONF, DATA, FIGURES, ROOT, SHORT, bits, dat
 
 from experiments import export, progress
 from experiments.build import build_one
-from experiments.mistake import is_bug_of_ours, is_mistake
+from experiments.launch import is_bug_of_ours, is_mistake
 from experiments.validation.run import run as validate
 from sysid import ConstantMean, ErrorThreshold, Identification, JointModel, Model, Narx, OnlineGP, Scaling, StoreError
 from sysid import SquaredExponential as Kernel
@@ -97,6 +97,7 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, called,
     assert "Traceback" not in text
     assert all(word in text for word in words), text
     assert (tmp_path / "file").read_text() == ""
+    assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
 
 
 def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path):

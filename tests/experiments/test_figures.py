@@ -139,20 +139,6 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
         assert series.lines[0].get_xdata()[0] == first
 
 
-def test_the_error_is_the_root_mean_square_of_each_bin():
-    n, error = 400, np.linspace(1.0, 3.0, 400)
-    result = result_of(np.full(n, VALIDATION), error, np.zeros(n), np.full(n, 0.25))
-    axes = figures.drawings(trajectory_of(n), result, 0.75)["error"]().axes[0]
-    lines = {line.get_label(): line for line in axes.lines}
-    x, rms = (np.asarray(values) for values in lines["online GP"].get_data())
-    width = x[1] - x[0]
-    for middle, value in zip(x, rms, strict=True):
-        inside = np.abs(np.arange(n) / 60 - middle + 1e-12) <= width / 2
-        assert value == pytest.approx(np.sqrt(np.mean(error[inside] ** 2)), rel=1e-6)
-    np.testing.assert_allclose(lines["predicted by the GP"].get_ydata(), 1.0)
-    np.testing.assert_allclose(lines["predicted, without the noise"].get_ydata(), 0.5)
-
-
 def test_the_dictionary_shows_every_life():
     """Twenty initial samples in four places, each replaced every fourth of the twenty after."""
     phase = np.repeat([INITIAL, ONLINE], 20)

@@ -99,13 +99,6 @@ def test_held_and_linear_inputs_together_under_noise():
     assert np.abs(held.free_run - few.free_run).max() > 1e-4
 
 
-def test_paths_are_others_than_the_noise_of_the_record_and_repeat():
-    first, again = (find_floor(simulate(Walk(), n_samples=N, seed=s), (), 0, 50) for s in (1, 1))
-    np.testing.assert_array_equal(first.free_run, again.free_run)
-    other = find_floor(simulate(Walk(), n_samples=N, seed=2), (), 0, 50)
-    assert not np.array_equal(first.free_run[1:, 0], other.free_run[1:, 0])
-
-
 def test_a_floor_that_diverges_is_not_a_number():
     @dataclass(frozen=True)
     class Cliff(Walk):

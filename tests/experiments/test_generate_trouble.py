@@ -10,7 +10,7 @@ from generating import BOUC_WEN, BUILDING, SHORT, command, generate
 from omegaconf import OmegaConf
 from running import ROOT, said
 
-from experiments.generation import folder as folder_module
+from experiments.generation import run as module
 from experiments.generation.run import run
 from experiments.plant import Plant
 from simulators import DivergenceError
@@ -68,7 +68,7 @@ FOREIGN = ["builtins.print", "sysid.store.write_bytes", "sysid.export_python", "
 
 @pytest.mark.parametrize("target", [*FOREIGN, "experiments.launch.sys.exit", "simulators.np.save"])
 def test_a_configuration_of_others_calls_nothing_but_classes_of_the_toolbox(target, tmp_path):
-    with pytest.raises(ValueError, match=r"noise: .* trust it on the command line with \+trusted=\["):
+    with pytest.raises(ValueError, match=r"noise: .* trust it with \+trusted=\["):
         generate(tmp_path / "bw", *BOUC_WEN, noise={"_target_": target})
     with pytest.raises(ValueError, match=r"excitation\.schedule\.0: "):
         generate(tmp_path / "bw", *BOUC_WEN, trusted=["mine"], excitation={"schedule": [{"_target_": target}]})
@@ -95,14 +95,14 @@ def test_whatever_happens_while_writing_nothing_is_left(error, monkeypatch, tmp_
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(folder_module, "fill_card", fail)
+    monkeypatch.setattr(module, "fill_card", fail)
     with pytest.raises(type(error)):
         generate(tmp_path / "a" / "bw", *BOUC_WEN, "baseline=[mean]")
     assert left(tmp_path) == []
 
 
 def test_a_folder_that_appears_meanwhile_is_not_replaced_unless_it_is_empty(monkeypatch, tmp_path):
-    original = folder_module.fill_card
+    original = module.fill_card
 
     def meanwhile(*arguments, **options):
         (tmp_path / "bw" / "theirs").write_text("theirs")
@@ -110,7 +110,7 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced_unless_it_is_empty(monk
 
     (tmp_path / "bw").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "fill_card", meanwhile)
+        patch.setattr(module, "fill_card", meanwhile)
         with pytest.raises(StoreError, match="folder with files in it"):
             generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]")
     assert (left(tmp_path), left(tmp_path / "bw")) == (["bw"], ["theirs"])

@@ -27,11 +27,3 @@ def test_every_kernel_runs(kernel, tmp_path):
     described = str(summary["hyperparameters"]["kernel"]).lower()
     assert all(word in described for word in words.replace("_", "").split())
     assert all(name in described for name in model.narx.feature_names)
-
-
-def test_fixed_training_of_another_kernel(tmp_path):
-    short = [o for o in SHORT if not o.startswith("training")]
-    folder = execute(tmp_path, *short, "training=fixed", "kernel=linear", "duration=1d", "budget=10")
-    told = summary_of(folder)["hyperparameters"]["kernel"]
-    assert told["offset_variance"] == 10.0
-    assert set(told["weight_variances"].values()) == {10.0 / 100.0**2}

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.plots.frames import significant
-from experiments.plots.style import COLORS, WIDTH, draw_band, label_logarithmic, page
+from experiments.plots.style import COLORS, draw_band, label_logarithmic
 
 NUMBERS = {
     "0.0256": (0.0256, 3),
@@ -48,13 +48,6 @@ def test_a_logarithmic_axis_has_at_least_two_labels(limits, labels):
     assert not any(ax.yaxis.get_minor_formatter().format_ticks(ticks))
 
 
-def test_ordinary_numbers_have_no_powers_of_ten():
-    ax = Figure().subplots()
-    ax.set(xscale="log", xlim=(0.004, 20))
-    label_logarithmic(ax.xaxis)
-    assert ax.xaxis.get_major_formatter().format_ticks([0.01, 10.0]) == ["0.01", "10"]
-
-
 def test_curves_have_medians_bands_and_markers_of_their_own():
     ax, names = Figure().subplots(), list(COLORS)[:3]
     values = np.array([[0.0, 1.0, 10.0], [2.0, 3.0, 12.0]])
@@ -68,10 +61,3 @@ def test_curves_have_medians_bands_and_markers_of_their_own():
     places = [set(range(30)[start::step]) for start, step in (line.get_markevery() for line in ax.lines)]
     assert not places[0] & places[1] | places[0] & places[2] | places[1] & places[2]
     assert len({line.get_marker() for line in ax.lines}) == 3
-
-
-def test_a_page_is_17_cm_wide():
-    figure, axes = page(2, 3, 4.0)
-    assert figure.get_size_inches()[0] == WIDTH
-    assert round(WIDTH * 2.54, 1) == 17.0
-    assert axes.shape == (2, 3)

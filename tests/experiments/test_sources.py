@@ -9,7 +9,7 @@ from running import configured, data_of, execute, phases, summary_of
 from experiments import sources
 from experiments.identification import source_of
 from experiments.launch import Stopped
-from experiments.sources import RecordedSource
+from experiments.sources import RecordedSource, trajectory_of
 from simulators import Himmelblau, Sobol
 from sysid import Recordings, make_record, store
 from sysid.data.source import part
@@ -114,11 +114,11 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
     assert [s.time for s in samples] == time[:5].tolist()
     for judges in (live.is_validation, live.is_judged):
         np.testing.assert_array_equal(judges(np.zeros(80, dtype=int), time), np.arange(80) >= 20)
-    assert live.trajectory().sizes["time"] == 80
+    assert trajectory_of(live).sizes["time"] == 80
     live.restart()
     again = list(next(live.segments()))
     assert all(one is other for one, other in zip(samples, again, strict=False))
-    assert live.trajectory().sizes["time"] == len(again) == 20
+    assert trajectory_of(live).sizes["time"] == len(again) == 20
 
 
 @pytest.mark.parametrize(("name", "n_features", "window"), [("cascaded_tanks", 4, 50), ("concrete", 8, 0)])

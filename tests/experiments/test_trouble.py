@@ -9,8 +9,7 @@ import pytest
 from running import DATA, DAYS, SHORT, configured, data_of, execute, phases, summary_of
 
 from experiments import identification
-from experiments.interrupt import deferred_interrupt
-from experiments.launch import Stopped
+from experiments.launch import Stopped, deferred_interrupt
 from experiments.summary import _quality_warnings
 from sysid import Identification, MaximumLikelihood, Model, store
 
@@ -27,7 +26,7 @@ UNTRAINED = [override for override in SHORT if not override.startswith("training
         ("+insertion.error_treshold=1", "insertion.*error_treshold"),
         ("training.noise_bounds=[1,0.1]", "noise_bounds.*low < high"),
         ("training=adaptive training.interval=0", "interval must be a whole number of at least 1, got 0"),
-        ("seed=-1", "seed must be a whole number of >= 0, got -1"),
+        ("seed=-1", "seed must be a whole number of at least 0, got -1"),
         ("seed=abc", "seed"),
         ("duration=1h", "duration 1h.*at least 44.*n_initial"),
         ("duration=83samples identified=0.52", "gives 43 samples of 900 s to identify from, expected at least 44"),

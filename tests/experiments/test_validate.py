@@ -217,12 +217,3 @@ def test_a_model_that_does_not_say_where_it_comes_from(tmp_path):
     words = " ".join(content["warnings"])
     assert "MSLL is not defined" in words
     assert "the data states the unit of u, A, the model does not" in words
-
-
-def test_lags_without_a_window(tmp_path):
-    """A record without inputs, one output."""
-    one = model(lags={"outputs": {"y": 2}})
-    path = saved(tmp_path / "model.nc", one)
-    data = [o for o in recorded(path, csv_file(tmp_path / "test.csv")) if "inputs" not in o and "units" not in o]
-    content = validate(tmp_path / "run", *data, *QUICK)
-    assert [test["input"] for test in content["residuals"]["one_step"]["tests"]] == [None, None]

@@ -11,8 +11,7 @@ from validating import LAGS, QUICK, csv_file, model, signals, stored, validate
 
 from experiments import identification
 from experiments.launch import Stopped
-from experiments.validation.loop import close_loop, variance_of_draws
-from experiments.validation.material import check_controller
+from experiments.validation.loop import check_controller, close_loop, variance_of_draws
 from simulators import PI, Controller
 from sysid import JointModel, Model
 from sysid.simulation.dynamics import Dynamics
