@@ -22,41 +22,6 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-REFUSED = [
-    (["seed=-1"], ["seed", "at least 0", "-1"]),
-    (["estimation=1"], ["estimation", "at least 2"]),
-    (["validation=soon"], ["validation", "soon", "365d"]),
-    (["test=11"], ["initialisation_window=10", "11 samples", "lengthen"]),
-    (["estimation=10"], ["n_initial=20", "estimation"]),
-    (["realisations.test=0"], ["realisations.test", "at least 1"]),
-    (["noise_paths=3"], ["noise_paths", "at least 4"]),
-    (["initialisation_window=2"], ["initialisation_window=2", "largest lag", "3"]),
-    (["name=a/b"], ["name", "'a/b'"]),
-    (["figures=maybe"], ["figures", "maybe"]),
-    (["output=''"], ["output", "''"]),
-    (["excitation.band=[5,1500]"], ["band", "1500"]),
-    (["initial_states={speed: [0,1]}"], ["'speed'", "['position', 'velocity', 'restoring_force']"]),
-    (["initial_states={position: [2,-2]}"], ["initial_states.position=[2, -2]", "lowest and highest"]),
-    (["initial_states={position: [0,1,2]}"], ["initial_states.position", "two numbers"]),
-    (["initial_states={position: [false,true]}"], ["initial_states.position", "two numbers"]),
-    (["initial_states=[position]"], ["initial_states must map", "position: [-1, 1]"]),
-    (["initial_states={upper_level: [5,11]}", "system=cascaded_tanks"], ["[5, 11]", "limits 0 to 10 V"]),
-    (
-        ["+baseline.x={_target_: experiments.benchmark_folder.baselines.arx.Arx}"],
-        ["experiments.generation.baselines.Arx"],
-    ),
-]
-
-
-@pytest.mark.parametrize(("overrides", "words"), REFUSED, ids=[case[0][0] for case in REFUSED])
-def test_bad_settings_are_named_and_leave_nothing(overrides, words, tmp_path):
-    with pytest.raises(ValueError, match=r".") as caught:
-        generate(tmp_path / "bw", *BOUC_WEN, *overrides)
-    for word in words:
-        assert word in str(caught.value), str(caught.value)
-    assert left(tmp_path) == []
-
-
 def test_a_divergence_names_record_time_and_state_and_leaves_nothing(tmp_path):
     with pytest.raises(DivergenceError, match=r"record estimation: Building diverged at time .*zone.*substeps"):
         generate(tmp_path / "a" / "house", *BUILDING, "system.radiator_capacity=1", "system.substeps=1")

@@ -50,25 +50,6 @@ def test_settings_beside_the_lags_are_passed_on():
     assert own.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("narx=auto narx.target=mass_flow", r"narx=auto: target must be .*\['zone_temperature'\].*'mass_flow'"),
-        ("narx=auto narx.predict=guess", "predict .*change, value.*guess"),
-        ("narx=auto on_missing=guess", "on_missing .*error, skip.*guess"),
-        ("narx=auto system.substeps=1 system.radiator_capacity=1", "narx=auto.*diverged.*substeps"),
-        ("system=cascaded_tanks excited=[]", "narx=auto.*'level'.*pump_voltage.*offset"),
-        ("narx=orders narx.na=-1", "na.*must be a whole number"),
-        ("narx=orders narx.nb=[1,1,1]", "one number nb"),
-        ("narx=orders narx.target=mass_flow", "target"),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(overrides, words, tmp_path):
-    with pytest.raises(ValueError, match=words):
-        execute(tmp_path, *SMALL, *overrides.split())
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_rehearsal_is_bounded(monkeypatch):
     """The choice costs the same for an hour and for a century."""
     lengths, original = [], Plant.trajectory

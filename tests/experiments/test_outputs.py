@@ -185,21 +185,6 @@ def test_every_output_has_a_model_of_the_same_regressors(joint):
         Model.load(one / FILE)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("narx.target=[y]", r"narx.target=\['y'\].*a model for every output among them.*take narx=orders"),
-        ("narx.target=[y,y]", "each output once"),
-        ("narx.target=[y,c]", "'c'. must be one of its outputs"),
-        ("narx.target=[]", "each output once"),
-    ],
-)
-def test_outputs_that_cannot_be_joined_are_refused_before_anything_is_written(record, given, words, tmp_path):
-    with pytest.raises(ValueError, match=words):
-        execute(tmp_path, *record, *BOTH, given)
-    assert not names(tmp_path)
-
-
 class TwoOutputs(VanDerPol):
     outputs = (*VanDerPol.outputs, Signal("speed", "m/s", "measured velocity"))
 

@@ -198,27 +198,6 @@ def test_an_interrupted_recorded_run_keeps_what_it_has(n, learned, files, monkey
     assert (tmp_path / "model.nc").exists() == bool(learned)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["narx=building"], r"record 0 has no signals.*zone_temperature"),
-        (["narx.target=u"], r"target .*\['y'\].*'u'"),
-        (["data.estimation=[]"], r"set data\.estimation"),
-        (["data.estimation=no.csv"], r"no\.csv"),
-        (["system=building"], r"record.*system, controller, weather.*data=simulated"),
-        (["weather=synthetic"], "record, weather"),
-        (["noise.std=0.1", "excited=[u]"], r"record, excited, noise\.std"),
-        (["noise.snr_db=20", "+excitation@excitations.u=prbs"], r"record, noise\.snr_db, excitations\.u"),
-        ([*TWO, "training.n_initial=65"], r"has 65 samples with all their lags.*at least 66"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_what_does_not_fit_records_is_refused(overrides, words, files, tmp_path):
-    with pytest.raises((ValueError, OSError), match=words):
-        execute(tmp_path, *files[1], *overrides)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_judge_by(tmp_path):
     choices = ("data=function", "function@data.function=rosenbrock", "sampling@data.sampling=latin_hypercube")
     short = ("training.n_initial=40", "budget=60", "data.n_estimation=120", "data.n_axis=7", "figures=false")

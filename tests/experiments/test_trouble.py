@@ -16,35 +16,6 @@ from sysid import Identification, MaximumLikelihood, Model, store
 UNTRAINED = [override for override in SHORT if not override.startswith("training")]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("identified=0", "identified .*above 0.*0"),
-        ("budget=1", "budget.*at least 2.*1"),
-        ("budget=null", "budget"),
-        ("insertion.error_threshold=-0.1", "error_threshold.*at least 0.*-0.1"),
-        ("+insertion.error_treshold=1", "insertion.*error_treshold"),
-        ("training.noise_bounds=[1,0.1]", "noise_bounds.*low < high"),
-        ("training=adaptive training.interval=0", "interval must be a whole number of at least 1, got 0"),
-        ("seed=-1", "seed must be a whole number of at least 0, got -1"),
-        ("seed=abc", "seed"),
-        ("duration=1h", "duration 1h.*at least 44.*n_initial"),
-        ("duration=83samples identified=0.52", "gives 43 samples of 900 s to identify from, expected at least 44"),
-        ("figures=maybe", "figures.*true or false.*maybe"),
-        ("system=none insertion=error", "system=none.*data="),
-        ("narx.target=mass_flow", "target.*zone_temperature"),
-        ("controller.dt=600", "controller.*dt|dt.*controller"),
-        ("controller.maximum=-1", "minimum.*maximum|maximum.*minimum"),
-        ("weather=measured", r"weather\.path|path"),
-        ("weather=measured weather.path=no.csv", r"no such file.*no\.csv|no\.csv.*no such file"),
-    ],
-)
-def test_bad_settings_are_named_before_anything_is_computed(overrides, words, tmp_path):
-    with pytest.raises(Exception, match=words):
-        execute(tmp_path, *SHORT, *overrides.split())
-    assert not list(tmp_path.iterdir())
-
-
 def test_bad_kernels_of_fixed_training_are_named(tmp_path):
     for name, value in (("noise_variance", 0.0), ("length_scales", "[1,2]")):
         with pytest.raises(ValueError, match=name):

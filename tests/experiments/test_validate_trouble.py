@@ -30,46 +30,6 @@ def refused(folder, *overrides):
     return f"{caught.value} {caught.value.__cause__ or ''}"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["model=null"], ["name the file of the model", "model="]),
-        (["model=no.nc"], ["no file no.nc"]),
-        (["windows=[50]"], ["50 samples", "more than the window of 50", "windows"]),
-        (["windows=[]"], ["windows", "at least one"]),
-        (["windows=[5,5]"], ["windows", "each once"]),
-        (["horizons=[50]"], ["50 samples", "horizon of 50"]),
-        (["horizons=[true]"], ["horizons", "whole numbers"]),
-        (["part=training"], ["part", "test", "training"]),
-        (["part=estimation"], ["no estimation record", "part=test"]),
-        (["data.dt=0.25"], ["every 0.25 s", "every 0.5 s"]),
-        (["data.units={y:mV,u:A}"], ["'y'", "'mV'", "'V'"]),
-        (["data.outputs=[z]"], ["needs the outputs ['y']", "['z']"]),
-        (["data.inputs=[y]", "data.outputs=[u]"], ["needs the outputs ['y']", "role"]),
-        (["data.outputs=[y,z]"], ["does not know the signals ['z']", "left_out=[z]"]),
-        (["left_out=[z]"], ["left_out", "['z']", "is no signal"]),
-        (["left_out=3"], ["left_out", "list", "3"]),
-        (["seed=-1"], ["seed", "at least 0"]),
-        (["figures=maybe"], ["figures", "true or false"]),
-        (["data=simulated", "system=none"], ["nothing to validate on", "data=", "system="]),
-        (["controller=pi"], ["controller", "only act on a simulation"]),
-        (["data=function"], ["table without time"]),
-    ],
-    ids=lambda value: ",".join(value) if "=" in value[0] else "",
-)
-def test_what_does_not_fit_is_named_and_nothing_is_written(overrides, words, case, tmp_path):
-    _, record, fitting = case
-    if overrides[0].startswith("data="):
-        fitting = [o for o in fitting if not o.startswith("data")]
-    if overrides[0].startswith(("data.inputs", "data.outputs")):
-        fitting = [o for o in fitting if not o.startswith("data.units")]
-    message = refused(
-        tmp_path / "run", *fitting, *(o.format(record=record) if "{record}" in o else o for o in overrides)
-    )
-    for word in words:
-        assert word in message, message
-
-
 def test_a_record_that_is_not_finite_and_a_model_file_that_is_damaged_or_another(case, tmp_path):
     path, record, fitting = case
     content = path.read_bytes()
