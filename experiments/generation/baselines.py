@@ -167,13 +167,13 @@ def choose_lags(config: DictConfig, plant: Plant, n_samples: int, seed: int) -> 
         given = given.narx(plant.outputs, plant.inputs)
 
     def narx_of(output: str) -> Narx:
-        narx = replace(given, target=output)
-        if isinstance(narx, AutomaticNarx):
-            narx, report = narx.of_plant(plant, n_samples, seed)
+        if isinstance(given, AutomaticNarx):
+            narx, report = replace(given, target=output).of_plant(plant, n_samples, seed)
             log.info("Lags chosen: %s", report)
-        elif output not in given.output_names:
+            return narx
+        if output not in given.output_names:
             raise ValueError("narx names no lags of it (narx=auto finds lags for every output)")
-        return narx
+        return replace(given, target=output)
 
     first = narx_of(given.target)
     lags, notes = {first.target: first}, []

@@ -48,7 +48,6 @@ SMALL = ("training.n_initial=20", "training.restarts=1", "budget=15", "acceptanc
 RUNS = {  # `finished` shows days, test_readme.py a set-point
     "milliseconds": ("system=bouc_wen", "duration=300samples", "excitation.rms=20", "narx=bouc_wen"),
     "no input": ("system=van_der_pol", "duration=300samples", "identified=1"),
-    "at rest": ("system=bouc_wen", "excitation=none", "duration=300samples", "narx=bouc_wen"),
 }
 
 

@@ -86,18 +86,7 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced_unless_it_is_empty(monk
 # the rest needs processes of their own
 
 
-def test_mistakes_end_in_a_line_and_not_in_a_traceback(tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").write_text("")
-    process = command(tmp_path, *SHORT, *BUILDING, f"hydra.run.dir={tmp_path}/run", "output=taken")
-    assert process.returncode == 1
-    assert "Traceback" not in said(process)
-    for word in ("Error: output", "taken", "nothing is overwritten"):
-        assert word in said(process)
-    assert not list(tmp_path.rglob("CARD.md"))
-    assert not list(tmp_path.rglob(".*.tmp"))
-
-
+@pytest.mark.slow
 def test_one_folder_for_a_whole_sweep_is_refused_and_what_the_refusal_advises_works(tmp_path):
     options = ("-m", *SHORT, *BOUC_WEN, "baseline=[mean]", f"hydra.sweep.dir={tmp_path}/sweep", "seed=1,2")
     process = command(tmp_path, *options, "output=X")
@@ -111,6 +100,7 @@ def test_one_folder_for_a_whole_sweep_is_refused_and_what_the_refusal_advises_wo
     assert all((tmp_path / "X" / number / "CARD.md").is_file() for number in ("0", "1"))
 
 
+@pytest.mark.slow
 def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_trusted(tmp_path):
     (tmp_path / "mine" / "conf" / "system").mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("two_rooms.py"), tmp_path / "mine" / "rooms.py")

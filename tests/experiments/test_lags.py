@@ -117,14 +117,6 @@ def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
     assert narx == Narx({"y": 2})
 
 
-def test_static_data_have_no_lags():
-    columns = {"a": [1.0, 2.0], "b": [3.0, 5.0], "y": [0.0, 1.0]}
-    table = make_record(columns, name="t", sampling_time=1.0, attributes={"static": 1})
-    narx, report = AutomaticNarx().of_records(Recordings("t", ("a", "b"), ("y",), (table,)))
-    assert narx == Narx({"y": []}, {"a": [0], "b": [0]}, predict=Target.value)
-    assert report == "static data: no lags"
-
-
 def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):
     narx = chosen("narx=orders", "narx.na=1", "narx.nb=[2,1]", "narx.nk=[0,3]")
     assert narx.lags == {"zone_temperature": (1,), "ambient_temperature": (0, 1), "mass_flow": (3,)}

@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hydra.utils import instantiate
 from hypothesis import given
 from hypothesis import strategies as st
 from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, summary_of
 
 from experiments.options import MOST_SAMPLES, samples_of, seconds, seconds_text
-from sysid import Model
+from sysid import Matern52, Model
 
 THRESHOLDS = {"variance_threshold": 0.0005, "error_threshold": 0.02}
 FREE = [override for override in SHORT if not override.startswith("insertion")]
@@ -46,6 +47,17 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
     unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
     expected = {"always": online, "error": large, "variance": unsure, "either": large | unsure}[insertion]
     np.testing.assert_array_equal(result["inserted"].values[online], expected[online])
+
+
+def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
+    for training in ("maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"):
+        config = configured("kernel=matern_52", f"training={training}")
+        assert instantiate(config.training, _convert_="all").kernel == Matern52()
+    few = ("training.restarts=1", "training.max_iterations=15", "identified=0.4", "duration=2d", "budget=24")
+    folder = execute(tmp_path, *SHORT, *few, "training.n_initial=20", "kernel=linear_plus_matern_52")
+    told, model = summary_of(folder)["hyperparameters"]["kernel"], Model.load(folder / "model.nc")
+    assert told == model.hyperparameters["kernel"]
+    assert all(name in str(told) for name in model.narx.feature_names)
 
 
 def test_acceptance_references_are_kept_and_differ(tmp_path):

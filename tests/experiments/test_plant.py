@@ -17,10 +17,8 @@ POINT = {"building": (0.05, 0.01), "bouc_wen": (0.0, 20.0), "cascaded_tanks": (4
 EXCITATIONS = sorted(path.stem for path in (CONF / "excitation").glob("*.yaml"))
 SCALES = {"multisine": ("rms",), "filtered_noise": ("std",), "aprbs": ("low", "high"), "staircase": ("low", "high")}
 OPEN = ("controller=none", "weather=none")
-RUNS = [(system, "none", OPEN) for system in ("van_der_pol", "building")]
+RUNS = [("van_der_pol", "none", OPEN), ("building", None, ()), ("cascaded_tanks", "none", ("controller=level_pi",))]
 RUNS += [(list(POINT)[k % 3], excitation, OPEN) for k, excitation in enumerate(EXCITATIONS)]
-RUNS += [("building", None, ()), ("building", None, ("weather=none",))]
-RUNS += [("cascaded_tanks", "none", ("controller=level_pi",))]
 
 
 def excited(system, excitation, folder):

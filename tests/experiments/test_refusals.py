@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 from generating import BOUC_WEN, generate
-from running import SHORT, execute
+from hydra import compose, initialize_config_dir
+from running import CONF, SHORT, execute
 from validating import QUICK, csv_file, recorded, saved, validate
+
+from experiments.benchmarks import session
 
 TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
 LEARNED = [one for one in SHORT if not one.startswith("insertion")]
@@ -23,6 +26,11 @@ def files(tmp_path_factory):
     return [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *QUICK], own
 
 
+def benchmark(overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("benchmark", overrides=overrides)
+
+
 @pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])
 def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, words, files, tmp_path):
     given, (fitting, records) = overrides.split(), files
@@ -34,10 +42,11 @@ def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, wor
         "identify": lambda folder: execute(folder, *LEARNED, *given),
         "records": lambda folder: execute(folder, *LEARNED, *records, *given),
         "validate": lambda folder: validate(folder, *fitting, *given),
-        "generate": lambda folder: generate(folder, *BOUC_WEN, *given),
+        "benchmark": lambda folder: session.run(benchmark(given), folder),
+        "generate": lambda folder: generate(folder / "bw", *BOUC_WEN, *given),
     }
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        run[command](tmp_path / "run")
+        run[command](tmp_path)
     assert isinstance(caught.value, ValueError | TypeError | OSError) or "omegaconf" in type(caught.value).__module__
     assert re.search(words, f"{caught.value} {caught.value.__cause__ or ''}", re.DOTALL), caught.value
-    assert not list((tmp_path / "run").iterdir() if command != "generate" else tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())

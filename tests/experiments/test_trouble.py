@@ -13,14 +13,6 @@ from experiments.launch import Stopped, deferred_interrupt
 from experiments.summary import _quality_warnings
 from sysid import Identification, MaximumLikelihood, Model, store
 
-UNTRAINED = [override for override in SHORT if not override.startswith("training")]
-
-
-def test_bad_kernels_of_fixed_training_are_named(tmp_path):
-    for name, value in (("noise_variance", 0.0), ("length_scales", "[1,2]")):
-        with pytest.raises(ValueError, match=name):
-            execute(tmp_path, *UNTRAINED, "training=fixed", f"training.{name}={value}")
-
 
 def stopped(folder, *overrides):
     """Message of a run that ended early."""
