@@ -105,7 +105,7 @@ def test_medians_quartiles_and_what_has_no_result(grid):
     assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
 
 
-def test_units_and_what_libraries_read(grid, tmp_path):
+def test_units_and_measured_times(grid):
     _, data = grid
     units = {name: data[name].attrs.get("units") for name in data.variables}
     assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
@@ -113,11 +113,7 @@ def test_units_and_what_libraries_read(grid, tmp_path):
     assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
     measured = {name for name in data if data[name].attrs.get("measured")}
     assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
-    store.write(data, tmp_path / "sweep.nc", kind="sweep")
-    xr.testing.assert_identical(store.read(tmp_path / "sweep.nc", kind="sweep").drop_attrs(), data.drop_attrs())
-    with xr.open_dataset(tmp_path / "sweep.nc") as opened:
-        assert opened["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
-        xr.testing.assert_equal(opened["smse"], data["smse"])
+    assert data["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
 
 
 def test_gaps_are_nan_and_counted(tmp_path):

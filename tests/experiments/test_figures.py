@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.image import imread
-from running import data_of, execute
+from running import execute
 
 from experiments.plots import identification as figures
 from experiments.plots.clock import detail, with_clock
@@ -56,18 +56,6 @@ def test_every_simulation_is_drawn(run, tmp_path):
     folder = execute(tmp_path, *SMALL, *RUNS[run])
     assert {path.stem for path in folder.glob("*.png")} == {"signals", "prediction", "dictionary", "error"}
     assert all(path.stat().st_size > 8_000 for path in folder.glob("*.png"))
-
-
-def test_rows_of_a_table_are_drawn_as_points(shared_data, tmp_path):
-    short = (*SMALL[:-1], "figures=false", "data=boston", f"data.path={shared_data}", "data.n_estimation=120")
-    folder = execute(tmp_path, *short)
-    drawn = figures.drawings(data_of(folder, "trajectory"), data_of(folder, "result"), 0.1)
-    table, series = drawn["signals"](), drawn["prediction"]().axes[0]
-    assert len(table.axes) == 12, "six signals, each as a whole and in detail"
-    assert "6 of 14 signals" in table.axes[1].get_title()
-    assert {line.get_linestyle() for ax in (*table.axes, series) for line in ax.lines} == {"None"}
-    assert "step ahead" not in series.get_title(loc="left")
-    assert "no change" not in " ".join(line.get_label() for line in drawn["error"]().axes[0].lines)
 
 
 def result_of(phase, target, mean, variance):

@@ -36,9 +36,8 @@ def test_a_record_that_is_not_finite_and_a_model_file_that_is_damaged_or_another
     csv_file(record, u=np.where(np.arange(50) == 20, np.inf, signals(50, 1)["u"]))
     assert "test.csv" in refused(tmp_path / "run", *fitting)
     csv_file(record)
-    for kept in (len(content) // 2, len(content) - 7, 0):
-        path.write_bytes(content[:kept])
-        assert "model.nc" in refused(tmp_path / "run", *fitting)
+    path.write_bytes(content[: len(content) // 2])
+    assert "model.nc" in refused(tmp_path / "run", *fitting)
     path.write_bytes(content)
     data = read(path, kind="model")
     write(data.assign_attrs(kernel="builtins.list"), path, kind="model")
