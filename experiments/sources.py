@@ -7,7 +7,7 @@ record after those of another (no lag reaches across), `finish` the rest, `resta
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -28,25 +28,8 @@ SIMULATION = frozenset(
 )
 
 
-class Simulation(Protocol):
-    """Samples of one simulation, in their order."""
-
-    @property
-    def n_seen(self) -> int:
-        """Samples delivered so far."""
-
-    def restart(self) -> None:
-        """Deliver the same samples again."""
-
-    def until(self, n_samples: int) -> Iterator[Measurement]:
-        """Deliver the next samples until `n_samples` have been in all; then raise what ended the simulation."""
-
-    def record(self) -> Trajectory:
-        """All samples delivered so far, of which there is one at least."""
-
-
-class LiveSimulation(Simulation):
-    """Samples that are computed when they are asked for, and kept.
+class Simulation:
+    """Samples of one simulation in their order, computed when they are asked for, and kept.
 
     Parameters
     ----------
@@ -69,12 +52,15 @@ class LiveSimulation(Simulation):
 
     @property
     def n_seen(self) -> int:
+        """Samples delivered so far."""
         return self._n_seen
 
     def restart(self) -> None:
+        """Deliver the same samples again."""
         self._n_seen = 0
 
     def until(self, n_samples: int) -> Iterator[Measurement]:
+        """Deliver the next samples until `n_samples` have been in all; then raise what ended the simulation."""
         while self._n_seen < n_samples:
             if self._n_seen == len(self._simulated):
                 self._simulated.append(next(self.samples))
@@ -169,7 +155,7 @@ class LiveSource:
             )
 
 
-def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = LiveSimulation) -> LiveSource:
+def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation) -> LiveSource:
     """Simulation of the configured plant.
 
     Parameters

@@ -276,12 +276,7 @@ def check_lengths(cases: Sequence[Case], material: Material) -> None:
 
 
 def assess(
-    joint: JointModel,
-    material: Material,
-    cases: Sequence[Case],
-    propagation: Propagation,
-    *,
-    seed: int,
+    joint: JointModel, material: Material, cases: Sequence[Case], propagation: Propagation, *, seed: int
 ) -> Assessment:
     """Predict the records of a material in every case.
 

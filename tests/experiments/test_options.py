@@ -99,22 +99,6 @@ def test_identified_fraction_is_what_is_identified(tmp_path):
     assert (folder / "error.png").stat().st_size > 8000
 
 
-def test_value_as_target_and_other_lags(finished, tmp_path):
-    lags = ("narx.outputs.zone_temperature=[1,4]", "narx.inputs.mass_flow=[0,2]")
-    folder = execute(tmp_path, *SHORT, "narx.predict=value", "on_missing=skip", *lags)
-    rows, result, zone = (data_of(folder, kind) for kind in ("narx", "result", "trajectory"))
-    np.testing.assert_array_equal(rows["target"], zone["zone_temperature"][4:])
-    np.testing.assert_array_equal(result["unchanged"], zone["zone_temperature"][3:-1])
-    assert rows["target"].attrs["units"] == "degC"
-    change = data_of(finished, "narx")["target"].values
-    expected = np.var(change) / np.var(rows["target"].values)
-    summary = summary_of(folder)
-    assert summary["smse_no_change"] == pytest.approx(expected, rel=0.5)
-    assert summary["repairs"]["missing_samples"] == 0
-    names = [f"zone_temperature[k-{lag}]" for lag in (1, 4)] + [f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)]
-    assert rows["feature"].values.tolist() == [*names, "mass_flow[k]", "mass_flow[k-2]"]
-
-
 def warnings_of(folder, words):
     return [warning for warning in summary_of(folder)["warnings"] if words in warning]
 

@@ -5,42 +5,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.plots.frames import significant
-from experiments.plots.style import COLORS, draw_band, label_logarithmic
+from experiments.plots.style import COLORS, draw_band
 
 
 def test_measured_numbers_keep_their_digits():
     given = ((0.0256, 3), (-5.594, 3), (9.9996e-5, 3), (9.994e-5, 3), (-7e-07, 1), (9.996, 3), (2894.2, 3))
-    texts = [
-        "0.0256",
-        "-5.59",
-        "0.000100",
-        "9.99\u00b710\u207b\u2075",
-        "-7\u00b710\u207b\u2077",
-        "10.0",
-        "2894",
-    ]
+    texts = ["0.0256", "-5.59", "0.000100", "9.99\u00b710\u207b\u2075", "-7\u00b710\u207b\u2077", "10.0", "2894"]
     assert [significant(*one) for one in given] == texts
     assert [significant(one) for one in (0.0, np.nan, np.inf)] == ["0", "", "inf"]
-
-
-@pytest.mark.parametrize(
-    ("limits", "labels"),
-    [
-        ((1.5e-4, 4.5e-4), ["2", "3", "4"]),
-        ((2e-6, 1.5e-5), ["2", "5", "10"]),
-        ((2e-7, 1.2e-5), ["3", "10", "30", "100"]),
-        ((2e-7, 2e-3), ["1", "10", "100", "1000"]),
-    ],
-    ids=["half", "one", "two", "four"],
-)
-def test_a_logarithmic_axis_has_at_least_two_labels(limits, labels):
-    ax = Figure().subplots()
-    ax.set(yscale="log", ylim=limits)
-    label_logarithmic(ax.yaxis)
-    ticks = [tick for tick in ax.get_yticks() if limits[0] <= tick <= limits[1]]
-    power = 10.0 ** np.floor(np.log10(ticks[0]))
-    assert [f"{tick / power:.0f}" for tick in ticks][: len(labels)] == labels
-    assert not any(ax.yaxis.get_minor_formatter().format_ticks(ticks))
 
 
 def test_curves_have_medians_bands_and_markers_of_their_own():
