@@ -39,6 +39,8 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, initialize_config_dir(str(CONF), version_base="1.3"):
         patch.setattr(command, "identify", lambda *line, **variables: lines.append(line))
         patch.setattr(session.log, "level", logging.INFO)
+        patch.setattr(harness.Plan, "rounds", lambda self, size: self.repetitions)
+        patch.setattr(simulation, "MOST_STARTS", 12)
         session.run(settings(quick=True, benchmarks=NAMES), folder)
     session.log.removeHandler(handler)
     content = json.loads((folder / "benchmark.json").read_text())
