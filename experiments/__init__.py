@@ -6,10 +6,19 @@ cores to other jobs. The limit must be set before NumPy is imported; an explicit
 
 import os
 import sys
-
-from experiments.interrupt import end_quietly
+from typing import Any
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+
+def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Say in one line that a command was interrupted while it started or ended, with exit code 130."""
+    if not issubclass(kind, KeyboardInterrupt):
+        return sys.__excepthook__(kind, error, trace)
+    print("Interrupted", file=sys.stderr)
+    raise SystemExit(130)
+
+
 if sys.argv[:1] == ["-m"] or os.path.basename("".join(sys.argv[:1])).startswith("sysid-"):  # not in somebody's script
-    end_quietly()
+    sys.excepthook = _end_quietly

@@ -1,6 +1,7 @@
 """Lags chosen by the toolbox: from the dynamics of a simulated plant, or from the records."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,12 +51,10 @@ class AutomaticNarx:
         try:
             trajectory = plant.trajectory(min(n_samples, REHEARSAL), seed)
         except DivergenceError as error:
-            raise ValueError(
-                f"narx=auto: no operating points, {error}; or change the excitation, or name the lags"
-            ) from error
+            advice = "or change the excitation, or name the lags"
+            raise ValueError(f"narx=auto: no operating points, {error}; {advice}") from error
         chosen = np.unique(np.linspace(0, len(trajectory.time) - 1, N_POINTS).astype(int))
-        silent = np.zeros(len(system.noises))
-        column = plant.outputs.index(target)
+        silent, column = np.zeros(len(system.noises)), plant.outputs.index(target)
         report = lags_from_dynamics(
             lambda state, input: system.derivative(0.0, state, input, silent),
             lambda state: system.output(state)[..., column : column + 1],
@@ -68,12 +67,10 @@ class AutomaticNarx:
             jacobian=system.jacobian,
         )
         if not report.n_y:
-            raise ValueError(
-                f"narx=auto: nothing moves {target!r} along a simulation of {len(trajectory.time)} samples; excite an "
-                f"input of {plant.inputs} about another operating point (its offset), or name the lags"
-            )
-        lags = {name: n for name, n in report.n_u.items() if n}
-        return self._narx({target: report.n_y}, lags, target), str(report)
+            where = f"along a simulation of {len(trajectory.time)} samples"
+            advice = f"excite an input of {plant.inputs} about another operating point (its offset), or name the lags"
+            raise ValueError(f"narx=auto: nothing moves {target!r} {where}; {advice}")
+        return self._narx(target, report.n_y, {name: n for name, n in report.n_u.items() if n}), str(report)
 
     def of_records(self, recordings: Recordings) -> tuple[Narx, str]:
         """Lags of the estimation records, and how they were found.
@@ -83,24 +80,19 @@ class AutomaticNarx:
         ValueError
             The target is no output, or as `sysid.order_test`.
         """
-        target = self._target(list(recordings.outputs), recordings.name)
+        target, inputs = self._target(list(recordings.outputs), recordings.name), recordings.inputs
         if recordings.is_static:
-            inputs = {name: [0] for name in recordings.inputs}
-            narx = Narx({target: []}, inputs, predict=Target.value, on_missing=OnMissing(self.on_missing))
+            lags = {name: [0] for name in inputs}
+            narx = Narx({target: []}, lags, predict=Target.value, on_missing=OnMissing(self.on_missing))
             return narx, "static data: no lags"
-        records = recordings.estimation
-        test = order_test(
-            [record[target].values for record in records],
-            [np.stack([record[name].values for name in recordings.inputs], axis=1) for record in records]
-            if recordings.inputs
-            else None,
-            max_order=self.max_order,
-            input_names=recordings.inputs,
-        )
-        return self._narx({target: test.order}, dict.fromkeys(recordings.inputs, test.order), target), str(test)
+        y = [record[target].values for record in recordings.estimation]
+        u = [np.stack([record[name].values for name in inputs], axis=1) for record in recordings.estimation if inputs]
+        test = order_test(y, u or None, max_order=self.max_order, input_names=inputs)
+        return self._narx(target, test.order, dict.fromkeys(inputs, test.order)), str(test)
 
-    def _narx(self, outputs: dict[str, int], inputs: dict[str, int], target: str) -> Narx:
-        return Narx(outputs, inputs, target, predict=self.predict, on_missing=self.on_missing)  # type: ignore[arg-type]
+    def _narx(self, target: str, order: int, inputs: dict[str, int]) -> Narx:
+        settings: Any = {"predict": self.predict, "on_missing": self.on_missing}
+        return Narx({target: order}, inputs, target, **settings)
 
     def _target(self, outputs: list[str], title: str) -> str:
         if self.target and self.target not in outputs:

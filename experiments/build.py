@@ -8,7 +8,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig
 
-from experiments.mistake import is_bug_of_ours
+from experiments.launch import is_bug_of_ours
 from sysid.model.description import public_name
 
 BASELINES = "experiments.generation.baselines"
@@ -24,7 +24,7 @@ def build(config: DictConfig, group: str) -> Any:
     ValueError
         What the object refuses, with the name of the group; also keys that it does not know.
     """
-    return _instance(config[group], group)
+    return build_one(config[group], group)
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
     ValueError
         As `build`.
     """
-    return {str(name): _instance(entry, f"{group}.{name}") for name, entry in config[group].items()}
+    return {str(name): build_one(entry, f"{group}.{name}") for name, entry in config[group].items()}
 
 
 def build_one(description: Any, option: str) -> Any:
@@ -46,11 +46,9 @@ def build_one(description: Any, option: str) -> Any:
     ValueError
         As `build`, with the name of the option.
     """
-    return _instance(description, option)
-
-
-def _instance(description: Any, where: str) -> Any:
-    _check_targets(description, where)
+    for target in targets_of(description).values():
+        if (name := _name_now(target)) not in (None, target):
+            raise ValueError(f"{option}: _target_ must be {name}, the public name of that class, got {target}")
     try:
         return instantiate(description, _convert_="all")
     except InstantiationException as error:
@@ -59,7 +57,7 @@ def _instance(description: Any, where: str) -> Any:
             cause = cause.__cause__
         if is_bug_of_ours(cause) and not isinstance(cause, OSError):
             raise cause from None
-        raise ValueError(f"{where}: {cause}") from error
+        raise ValueError(f"{option}: {cause}") from error
 
 
 def trusted_names(config: DictConfig) -> list[str]:
@@ -82,24 +80,14 @@ def targets_of(settings: Any, key: str = "") -> dict[str, str]:
     >>> targets_of({"baseline": {"arx": {"_target_": "mine.Arx"}}, "budget": 3})
     {'baseline.arx': 'mine.Arx'}
     """
-    entries: Any = ()
-    found = {}
-    if isinstance(settings, Mapping):
-        entries = settings.items()
-        if "_target_" in settings:
-            found[key] = str(settings["_target_"])
-    elif isinstance(settings, Sequence) and not isinstance(settings, str):
-        entries = enumerate(settings)
-    for name, entry in entries:
+    if isinstance(settings, Sequence) and not isinstance(settings, str):
+        settings = dict(enumerate(settings))
+    if not isinstance(settings, Mapping):
+        return {}
+    found = {key: str(settings["_target_"])} if "_target_" in settings else {}
+    for name, entry in settings.items():
         found |= targets_of(entry, f"{key}.{name}".removeprefix("."))
     return found
-
-
-def _check_targets(description: Any, where: str) -> None:
-    """Refuse a ``_target_`` that names a class of ours other than by its public name."""
-    for target in targets_of(description).values():
-        if (name := _name_now(target)) not in (None, target):
-            raise ValueError(f"{where}: _target_ must be {name}, the public name of that class, got {target}")
 
 
 def _name_now(target: str) -> str | None:
@@ -131,7 +119,5 @@ def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
     for key, target in targets_of(settings).items():
         module = target.rpartition(".")[0]
         if _name_now(target) is None and not {target, module} & set(trusted):
-            raise ValueError(
-                f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run: "
-                f"trust it on the command line with +trusted=[{module}], if you know what it does"
-            )
+            refused = f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run"
+            raise ValueError(f"{refused}: trust it with +trusted=[{module}], if you know what it does")

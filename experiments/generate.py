@@ -23,15 +23,11 @@ class SharedOutput(Callback):
 
     def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
         """Read the overrides as they were given, before they are split into runs."""
-        written = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
-        assert isinstance(written, list)
+        written: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
         for item in OverridesParser.create().parse_overrides([str(line) for line in written]):
             if item.key_or_group == "output" and not item.is_sweep_override() and "${" not in str(item.input_line):
-                print(
-                    f"Error: every run of this sweep would write to {item.input_line}: use "
-                    f"'{item.input_line}/${{hydra:job.num}}' (in quotes), or leave output out",
-                    file=sys.stderr,
-                )
+                advice = f"use '{item.input_line}/${{hydra:job.num}}' (in quotes), or leave output out"
+                print(f"Error: every run of this sweep would write to {item.input_line}: {advice}", file=sys.stderr)
                 raise Refused(1)
 
 

@@ -4,50 +4,43 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
-from experiments.interrupt import deferred_interrupt
+from experiments.files import write_every
 from experiments.job_file import Outputs, attributes_of, is_multirun, outputs_of
-from experiments.launch import Stopped
-from experiments.mistake import is_mistake
+from experiments.launch import Stopped, deferred_interrupt, is_mistake
+from experiments.options import flag, whole
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
 from experiments.summary import summarise, tell
 from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_source, counts_of
 from experiments.sweeps.identity import code_digest
-from experiments.validation.report import tell_free_run, validate_on_test
-from experiments.validation.report import write as write_report
+from experiments.validation.report import tell_free_run, validate_on_test, writers
 from simulators import DivergenceError
-from sysid import Identification, JointModel, LagWindow, Model, Narx, Orders, Origin, Prediction, Settings, learn_from
+from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, learn_from
 from sysid.stream import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
 ALL = "all"  # value of narx.target: every output of the source
+PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")  # of what learns, groups of options
 
 
-@dataclass
-class Clock:
-    """Wall times of the parts of a run [s]."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Time a part; its times add up."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Time a part of a run [s]; its times add up."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def run(config: DictConfig, folder: Path) -> float:
@@ -63,9 +56,13 @@ def run(config: DictConfig, folder: Path) -> float:
     Stopped
         After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked partial.
     """
-    check_values(config)
-    clock, cache, named = Clock(), cache_of(config), config.narx.get("target", "")
-    with clock("setup"):
+    whole("seed", config.seed, 0)
+    flag("figures", config.figures)
+    flag("validate", config.validate)
+    outputs_of(config, multirun=is_multirun())
+    cache, named = cache_of(config), config.narx.get("target", "")
+    seconds: dict[str, float] = {}
+    with timed(seconds, "setup"):
         source = source_of(config, cache)
     if named == ALL or isinstance(named, ListConfig):
         targets = list(source.outputs) if named == ALL else [str(name) for name in named]
@@ -73,58 +70,53 @@ def run(config: DictConfig, folder: Path) -> float:
         if len(targets) > 1:
             return _run_joint(config, folder, source, cache, targets)
         config = _for_output(config, targets[0], validate=True)
-    result = identify(config, source, cache, clock)
+    result = identify(config, source, cache, seconds)
     _keep(config, folder, result)
     return _score(result)
 
 
-def identify(config: DictConfig, source: Source, cache: Cache | None, clock: Clock) -> Result:
-    """Identify one output from a source at its start, and judge the model.
+def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: dict[str, float]) -> Result:
+    """Identify one output from a source at its start, and judge the model; adds wall times to `seconds`.
 
     What ends it early, once there is something to keep, stands in the result.
     """
-    with clock("setup"):
+    with timed(seconds, "setup"):
         identification = prepare(config, source, cache)
         window = LagWindow(identification.narx)
         training = identification.settings.training
         source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
     records: list[np.ndarray] = []
-    with clock("loop"):
+    with timed(seconds, "loop"):
         stopped = stream(source, identification, window, records)
     try:
-        with deferred_interrupt(), clock("validation"):
+        with deferred_interrupt(), timed(seconds, "validation"):
             result = judge(source, identification, window, records, stopped)
         if stopped is None:
-            with clock("free_run"):
-                result.trial = validate_on_test(config, source, identification.model)
+            with timed(seconds, "free_run"):
+                result.report, result.notes = validate_on_test(config, source, identification.model)
     except KeyboardInterrupt as reason:
         result.interrupted = reason
-    result.summary = summarise(config, result, clock.seconds | counts_of(cache))
+    result.summary = summarise(config, result, seconds | counts_of(cache))
     return result
 
 
 def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
-    """Write a result and report it; then say what ended it early."""
+    """Write a result and report it; then say in one line what ended it early; a bug keeps its traceback."""
     with deferred_interrupt():
         results.write(config, folder, result, in_job=in_job)
         tell(result, folder)
-    if (reason := result.stopped or result.interrupted) is not None:
-        raise_early_end(reason, folder)
+    reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
+    if isinstance(reason, KeyboardInterrupt):
+        raise Stopped(f"Run interrupted. {where}", 130)
+    if reason is not None and (isinstance(reason, DivergenceError) or is_mistake(reason)):
+        raise Stopped(f"Run stopped: {reason}. {where}", 1)
+    if reason is not None:
+        log.error("Run stopped by an unexpected error. %s", where)
+        raise reason
 
 
 def _score(result: Result) -> float:
     return float("nan") if result.summary["smse"] is None else float(result.summary["smse"])
-
-
-def raise_early_end(reason: BaseException, folder: Path) -> None:
-    """Say in one line why the run ended early; a bug keeps its traceback."""
-    where = f"Partial results are in {folder}"
-    if isinstance(reason, KeyboardInterrupt):
-        raise Stopped(f"Run interrupted. {where}", 130)
-    if isinstance(reason, DivergenceError) or is_mistake(reason):
-        raise Stopped(f"Run stopped: {reason}. {where}", 1)
-    log.error("Run stopped by an unexpected error. %s", where)
-    raise reason
 
 
 def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | None, targets: list[str]) -> float:
@@ -136,7 +128,7 @@ def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | 
             log.info("Output %s", target)
             source.restart()
             single = _for_output(config, target, validate=False)
-            found[target] = result = identify(single, source, cache, Clock())
+            found[target] = result = identify(single, source, cache, {})
             own = folder if lean else folder / target
             own.mkdir(exist_ok=True)
             _keep(single, own, result, in_job=False)
@@ -156,20 +148,19 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     lean = _is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)
-    trial = validate_on_test(config, source, joint)
-    measures = {} if trial.report is None else trial.report.content["free_run"]
+    report, notes = validate_on_test(config, source, joint)
+    measures = {} if report is None else report.content["free_run"]
     for target, result in found.items():
         result.summary["free_run"] = measures.get(target)
-        result.summary["warnings"] += trial.notes
+        result.summary["warnings"] += notes
     with deferred_interrupt():
         _write_job(config, folder, found, partial=False)
-    if trial.report is not None:
-        if not lean:
-            write_report(trial.report, folder, attributes, figures=config.figures)
-        for target, measured in measures.items():
-            log.info("Output %s", target)
-            tell_free_run(measured)
-    for note in trial.notes:
+    if report is not None and not lean:
+        write_every(writers(report, folder, attributes, figures=config.figures))
+    for target, measured in measures.items():
+        log.info("Output %s", target)
+        tell_free_run(measured)
+    for note in notes:
         log.warning("Note: %s", note)
     log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))
 
@@ -198,16 +189,12 @@ def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> No
     """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
     if not targets or len(set(targets)) < len(targets):
         raise ValueError(f"narx.target: expected each output once, or all, got {targets}")
-    lags: dict[str, Narx] = {}
-    for target in targets:
-        lags[target] = narx_of(_for_output(config, target, validate=False), source)
-    first = lags[targets[0]]
-    for target, narx in lags.items():
-        if narx.lags != first.lags or sorted(narx.output_names) != sorted(targets):
+    lags = [narx_of(_for_output(config, target, validate=False), source) for target in targets]
+    for narx in lags:
+        if narx.lags != lags[0].lags or sorted(narx.output_names) != sorted(targets):
             raise ValueError(
                 f"narx.target={targets}: to be simulated together the models need the same lags and a model for every "
-                f"output among them, got {dict(narx.lags)} for {target!r}; take narx=orders or narx=lags with lags of "
-                "all these outputs"
+                f"output among them, got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
             )
 
 
@@ -218,31 +205,12 @@ def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
     return live_source(config) if cache is None else cached_source(config, cache)
 
 
-def check_values(config: DictConfig) -> None:
-    """Refuse values of another type than the key says."""
-    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise ValueError(f"seed must be a whole number of >= 0, got {config.seed!r}")
-    for name in ("figures", "scale", "validate"):
-        if not isinstance(config[name], bool):
-            raise ValueError(f"{name} must be true or false, got {config[name]!r}")
-    outputs_of(config, multirun=is_multirun())
-
-
 def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> Identification:
     """Instantiate what learns; a cache may know what the training finds."""
-    training = build(config, "training")
-    settings = Settings(
-        training=training if cache is None else CachedTraining(training, cache, code_digest(config)),
-        mean=build(config, "mean"),
-        insertion=build(config, "insertion"),
-        acceptance=build(config, "acceptance"),
-        reduction=build(config, "reduction"),
-        learning=config.learning,
-        scale=config.scale,
-        selection=build(config, "selection"),
-        budget=config.budget,
-        seed=config.seed,
-    )
+    parts = {name: build(config, name) for name in PARTS}
+    if cache is not None:
+        parts["training"] = CachedTraining(parts["training"], cache, code_digest(config))
+    settings = Settings(**parts, **{name: config[name] for name in ("learning", "scale", "budget", "seed")})
     return Identification(narx_of(config, source), settings)
 
 
@@ -292,29 +260,16 @@ def judge(
     rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
     after = np.zeros(0, dtype=int)
     if rows is not None and identification.model is not None:
-        identification.model = with_origin(identification.model, source, rows)
-        after = np.flatnonzero(source.is_judged(rows["record"].values, rows["time"].values))
+        place = rows["record"].values, rows["time"].values
+        origin = Origin.of(rows.isel(sample=np.flatnonzero(~source.is_validation(*place))))
+        identification.model = replace(identification.model, origin=origin)
+        after = np.flatnonzero(source.is_judged(*place))
     validation = None if rows is None else rows.isel(sample=after)
-    nothing = Prediction(np.zeros(0), np.zeros(0))
-    predicted = {"final": nothing, "initial": nothing}
+    predicted = initial = Prediction(np.zeros(0), np.zeros(0))
     if validation is not None and len(after):
-        for name, model in (("final", identification.model), ("initial", identification.initial)):
-            assert model is not None
-            predicted[name] = model.predict(validation["regressor"].values)
-    return Result(
-        source=source,
-        identification=identification,
-        window=window,
-        record=np.concatenate([NOT_PREDICTED[:0], *records]),
-        rows=rows,
-        validation=validation,
-        predicted=predicted["final"],
-        predicted_initial=predicted["initial"],
-        stopped=stopped,
-    )
-
-
-def with_origin(model: Model, source: Source, rows: xr.Dataset) -> Model:
-    """The model, with what the rows that it was identified from say about its signals."""
-    identified = ~source.is_validation(rows["record"].values, rows["time"].values)
-    return replace(model, origin=Origin.of(rows.isel(sample=np.flatnonzero(identified))))
+        assert identification.model is not None
+        assert identification.initial is not None
+        predicted = identification.model.predict(validation["regressor"].values)
+        initial = identification.initial.predict(validation["regressor"].values)
+    record = np.concatenate([NOT_PREDICTED[:0], *records])
+    return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)

@@ -1,16 +1,19 @@
-"""From the command line to a running experiment: checks, quiet logs, readable errors, exit codes."""
+"""From the command line to a running experiment: checks, quiet logs, readable errors, interrupts, exit codes."""
 
 import difflib
+import dis
 import hashlib
 import importlib
 import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -23,9 +26,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.mistake import is_mistake
-
 CONF = Path(__file__).resolve().parents[1] / "conf"
+PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger(__name__)
 Main = Callable[[], Any]
 
@@ -43,12 +46,8 @@ def command(main: Main) -> Main:
         try:
             return main()
         except SystemExit as stop:
-            if (
-                type(stop) is SystemExit
-                and stop.code == 1
-                and not HydraConfig.initialized()
-                and (hint := _hint(name, sys.argv[1:]))
-            ):
+            is_of_hydra = type(stop) is SystemExit and stop.code == 1 and not HydraConfig.initialized()
+            if is_of_hydra and (hint := _hint(name, sys.argv[1:])):
                 print(f"Error: {hint}", file=sys.stderr)
             raise
 
@@ -103,11 +102,10 @@ def launch(module: str, config: DictConfig) -> float | None:
             check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, Path(hydra.runtime.output_dir))
     except Stopped as stop:
-        if not single:  # Ctrl-C ends the whole sweep, a mistake only its job
-            log.error("%s", stop)
-            raise (KeyboardInterrupt if stop.exit_code == 130 else stop) from None
         log.error("%s", stop)
-        raise SystemExit(stop.exit_code) from None
+        if single:
+            raise SystemExit(stop.exit_code) from None
+        raise (KeyboardInterrupt if stop.exit_code == 130 else stop) from None  # Ctrl-C ends the whole sweep
     except KeyboardInterrupt:
         if not single:
             raise
@@ -139,19 +137,12 @@ def sweep_name(command: str, overrides: Sequence[str]) -> str:
     """
     from experiments.sweeps.identity import code_digest
 
-    lines = [str(line) for line in _as_written(overrides)]
+    if isinstance(overrides, ListConfig):  # interpolations as they are: many can be looked up in a job only
+        overrides = OmegaConf.to_container(overrides, resolve=False)  # type: ignore[assignment]
+    lines = [str(line) for line in overrides]
     named = [line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))]
     content = json.dumps([command, sorted(lines), code_digest()])
     return f"{named[-1] if named else command}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
-
-
-def _as_written(overrides: Sequence[str]) -> Sequence[Any]:
-    """Overrides with their interpolations as they are: many can be looked up in a job only."""
-    if not isinstance(overrides, ListConfig):
-        return overrides
-    written = OmegaConf.to_container(overrides, resolve=False)
-    assert isinstance(written, list)
-    return written
 
 
 OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
@@ -195,8 +186,8 @@ def check_keys(config: DictConfig, name: str) -> None:
         With the nearest valid name.
     """
     known = _known_keys(name)
-    for key in config:
-        if known and key not in known and key != "hydra":
+    for key in config if known else ():
+        if key not in known and key != "hydra":
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"unknown configuration key {key!r}, expected one of {', '.join(known)}{hint}")
@@ -216,3 +207,91 @@ def _known_keys(name: str) -> list[str]:
         elif not str(next(iter(entry))).startswith("override "):
             known.add(str(next(iter(entry))).split("@")[0])
     return sorted(known)
+
+
+# --- errors and interrupts ------------------------------------------------------------------------
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Whether an error tells of a mistake of the user, not of ours.
+
+    A mistake is what the toolbox refuses by a ``raise`` of its own, what the operating system refuses, and what
+    the configuration cannot hold. A ``ValueError`` or ``TypeError`` out of an operation is a bug.
+    """
+    if isinstance(error, OSError | OmegaConfBaseException):
+        return True
+    return isinstance(error, ValueError | TypeError | ArithmeticError) and _find_origin(error) == (True, True)
+
+
+def is_bug_of_ours(error: BaseException) -> bool:
+    """Whether an operation in our code failed, where no ``raise`` stands."""
+    return _find_origin(error) == (True, False)
+
+
+def _find_origin(error: BaseException) -> tuple[bool, bool]:
+    """Whether an error arose in our code, and whether by a ``raise``."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False, False
+    is_ours = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in PACKAGES
+    return is_ours, trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[None]:
+    """Hold back Ctrl-C, and SIGTERM where it is handled, until the block is done; then handle it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def remember(number: int, frame: Any) -> None:
+        arrived.append(number)
+
+    handlers = {one: signal.getsignal(one) for one in SIGNALS}
+    before = {one: signal.signal(one, remember) for one, handler in handlers.items() if callable(handler)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        if arrived:  # also after an error, which it may have caused
+            handle: Any = before[signal.Signals(arrived[0])]
+            handle(arrived[0], None)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Raise KeyboardInterrupt at either signal; what is yielded raises it again, if it was lost.
+
+    Python cannot raise anything inside a finaliser or a callback of the interpreter: it prints the exception there and
+    goes on. A signal that the process ignores, as background jobs of a shell ignore Ctrl-C, is still ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    arrived: list[int] = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        arrived.append(number)
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if arrived:
+            raise KeyboardInterrupt
+
+    def unraisable(event: Any) -> None:
+        if not (arrived and issubclass(event.exc_type, KeyboardInterrupt)):
+            hook(event)
+
+    numbers = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    before, hook = {one: signal.signal(one, interrupt) for one in numbers}, sys.unraisablehook
+    sys.unraisablehook = unraisable
+    try:
+        yield check
+    finally:
+        sys.unraisablehook = hook
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -62,12 +63,10 @@ def seconds(duration: float | str) -> float:
     >>> seconds("1.5h"), seconds("365d"), seconds(900)
     (5400.0, 31536000.0, 900.0)
     """
-    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(s|min|h|d|w)?\s*", str(duration))
-    try:
-        value = float(match[1]) * UNITS[match[2] or "s"] if match else float("nan")
-    except ValueError:
-        value = float("nan")
-    if not 0 < value < float("inf"):
+    match, value = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(s|min|h|d|w)?\s*", str(duration)), math.nan
+    with suppress(ValueError):
+        value = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
+    if not 0 < value < math.inf:
         raise ValueError(
             f"duration must be a positive number of seconds, or one with a unit ({', '.join(UNITS)}) "
             f"such as 365d, or a number of samples such as 5000samples, got {duration!r}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,26 +47,21 @@ class Plant:
         ValueError
             An input with two sources, or a source for an input that does not exist.
         """
-        known = set(self.inputs)
-        sources = {
-            "the controller": self.controller.inputs_driven,
-            "weather": self.weather,
-            "excitation": self.excitations,
-        }
-        title = type(self.system).__name__
+        title, advice = type(self.system).__name__, "take another option (controller=, weather=, excitation=none)"
         taken: dict[str, str] = {}
-        for source, names in sources.items():
+        for source, names in (
+            ("the controller", self.controller.inputs_driven),
+            ("weather", self.weather),
+            ("excitation", self.excitations),
+        ):
             for name in names:
-                if name not in known:
-                    raise ValueError(
-                        f"{source} drives the input {name!r}, {title} has {sorted(known) or 'no inputs'}; "
-                        + ("name one of these, or " if known else "")
-                        + "take another option (controller=none, weather=none, excitation=none)"
-                    )
+                if name not in self.inputs:
+                    has = f"{title} has {sorted(self.inputs) or 'no inputs'}"
+                    raise ValueError(f"{source} drives the input {name!r}, {has}; {advice}")
                 if name in taken:
+                    both = f"{taken[name]} and by {source}"
                     raise ValueError(
-                        f"input {name!r} of {title} is driven by {taken[name]} and by {source}; leave one of them out "
-                        "(excited=[...] names the inputs to excite)"
+                        f"input {name!r} of {title} is driven by {both} (excited=[...] names inputs); {advice}"
                     )
                 taken[name] = source
 
@@ -85,6 +81,11 @@ class Plant:
         moved = {name for name, e in self.excitations.items() if e != NoExcitation()}
         driven = {*self.controller.inputs_driven, *self.weather, *moved}
         return [name for name in self.inputs if name not in driven]
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Keys of the configuration without effect: those of excitations, where no input is excited."""
+        return frozenset() if self.excitations else frozenset({"excitation", "excited", "operating_point"})
 
     @property
     def is_open_loop(self) -> bool:
@@ -129,15 +130,12 @@ class Plant:
 
     def _check_limits(self, signals: Mapping[str, NDArray[np.float64]]) -> None:
         """Refuse excitations that the plant cannot have."""
-        for signal, low, high in zip(self.system.inputs, *self.system.input_limits(), strict=True):
-            if signal.name not in self.excitations:
-                continue
-            values = signals[signal.name]
-            if values.min() < low or values.max() > high:
+        for (name, unit, _), low, high in zip(self.system.inputs, *self.system.input_limits(), strict=True):
+            if name in self.excitations and (signals[name].min() < low or signals[name].max() > high):
                 raise ValueError(
-                    f"the excitation of {signal.name!r} goes from {values.min():.4g} to {values.max():.4g} "
-                    f"{signal.unit}, {type(self.system).__name__} takes {low:g} to {high:g} {signal.unit}: choose its "
-                    "offset and amplitude (excitation.offset, .rms, .amplitude, ...) so that it stays inside"
+                    f"the excitation of {name!r} goes from {signals[name].min():.4g} to {signals[name].max():.4g} "
+                    f"{unit}, {type(self.system).__name__} takes {low:g} to {high:g} {unit}: choose its offset and "
+                    "amplitude (excitation.offset, .rms, .amplitude, ...) so that it stays inside"
                 )
 
     def _check_periods(self, n_samples: int, transient: int) -> None:
@@ -157,39 +155,24 @@ class Plant:
 
     def samples(self, n_samples: int, seed: int) -> Iterator[Sample]:
         """Simulate sample by sample."""
-        return self._loop(self.exogenous(n_samples, seed), n_samples, seed, None)
+        return self._loop(self.exogenous(n_samples, seed), n_samples=n_samples, seed=seed)
 
-    def _loop(
-        self, signals: dict[str, NDArray[np.float64]], n: int, seed: int, initial_state: NDArray[np.float64] | None
-    ) -> Iterator[Sample]:
-        return closed_loop(
-            self.system,
-            self.controller,
-            signals,
-            n_samples=n,
-            interpolation=self.interpolation,
-            initial_state=initial_state,
-            seed=seed,
-            measurement=self.measurement,
-        )
+    def _loop(self, signals: dict[str, NDArray[np.float64]], **settings: Any) -> Iterator[Sample]:
+        settings |= {"interpolation": self.interpolation, "measurement": self.measurement}
+        return closed_loop(self.system, self.controller, signals, **settings)
 
     def trajectory(
         self, n_samples: int, seed: int, *, transient: int = 0, initial_state: NDArray[np.float64] | None = None
     ) -> Trajectory:
         """Simulate as a whole, transient first: without one the same numbers as `samples`, faster in open loop."""
-        signals, n = self.exogenous(n_samples, seed, transient=transient), transient + n_samples
+        signals = self.exogenous(n_samples, seed, transient=transient)
+        settings: dict[str, Any] = {"n_samples": transient + n_samples, "seed": seed, "initial_state": initial_state}
         if not self.is_open_loop:
-            samples = self._loop(signals, n, seed, initial_state)
+            samples = self._loop(signals, **settings)
             return collect(samples, self.system, seed=seed, interpolation=self.interpolation)
-        return simulate(
-            self.system,
-            np.stack([signals[name] for name in self.inputs], axis=1) if signals else None,
-            n_samples=n,
-            interpolation=self.interpolation,
-            initial_state=initial_state,
-            seed=seed,
-            measurement=self.measurement,
-        )
+        settings |= {"interpolation": self.interpolation, "measurement": self.measurement}
+        u = np.stack([signals[name] for name in self.inputs], axis=1) if signals else None
+        return simulate(self.system, u, **settings)
 
 
 def plant_of(config: DictConfig) -> Plant:
@@ -220,12 +203,9 @@ def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[st
     """Excitation of every input: its own, or the common one if it is to be excited."""
     own = build_all(config, "excitations")
     free = [signal.name for signal in system.inputs if signal.name not in taken | set(own)]
-    given = free if config.excited is None else config.excited
-    if not isinstance(given, list | ListConfig) or not all(isinstance(name, str) for name in given):
-        raise ValueError(
-            f"excited must be a list of names of inputs, such as [{', '.join(free)}], or null for all that are free, "
-            f"got {given!r}"
-        )
-    chosen = list(given)
+    chosen = free if config.excited is None else config.excited
+    if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
+        names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"
+        raise ValueError(f"excited must be a list of {names}, got {chosen!r}")
     common = build(config, "excitation") if chosen else None
     return dict.fromkeys(chosen, common) | own

@@ -1,7 +1,7 @@
 """Progress of a live identification on the terminal."""
 
 from collections.abc import Iterable, Iterator
-from types import TracebackType
+from typing import Self
 
 import numpy as np
 from tqdm import tqdm
@@ -26,12 +26,10 @@ class Progress:
         self._n = 0
         self._sum = self._squares = self._errors = 0.0
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.close()
 
     def show(self, block: Block) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from omegaconf import DictConfig
 from experiments import job_file
 from experiments.files import write_every
 from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
-from experiments.sources import Source
-from experiments.validation.report import ValidationOnTest
-from experiments.validation.report import writers as report_writers
+from experiments.sources import Source, trajectory_of
+from experiments.validation.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
 from sysid.model.result import result_dataset, with_estimates
 
@@ -38,7 +37,8 @@ class Result:
     predicted_initial: Prediction  # of the model before the stream
     stopped: BaseException | None  # what ended the run early
     interrupted: BaseException | None = None  # what ended the validation early; the identification is complete
-    trial: ValidationOnTest = field(default_factory=ValidationOnTest)  # free run on the test records
+    report: Report | None = None  # of the free run on the test records
+    notes: list[str] = field(default_factory=list)  # on it
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -69,10 +69,8 @@ class Result:
             return Content(self.summary, record, None)
         if self.identification.adaptation is not None:
             record = with_estimates(record, self.estimates, model)
-        units = {
-            "target_unit": str(rows["target"].attrs.get("units", "")),
-            "feature_units": json.dumps([str(unit) for unit in rows["unit"].values]),
-        }
+        feature_units = json.dumps([str(unit) for unit in rows["unit"].values])
+        units = {"target_unit": str(rows["target"].attrs.get("units", "")), "feature_units": feature_units}
         return Content(self.summary, record, model.to_dataset().assign_attrs(units))
 
 
@@ -96,38 +94,21 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     if lean:
         return write_every(jobs)
     jobs.append(lambda: store.write_bytes(text_of(content.summary).encode(), folder / "summary.json"))
-    trajectory = result.source.trajectory()
-    for kind, dataset in (
-        ("model", content.model),
-        ("trajectory", trajectory),
-        ("result", content.record),
-        ("narx", result.rows),
-    ):
+    trajectory = trajectory_of(result.source)
+    datasets = {"model": content.model, "trajectory": trajectory, "result": content.record, "narx": result.rows}
+    for kind, dataset in datasets.items():
         if dataset is not None:
-            jobs.append(_store(dataset, folder / f"{kind}.nc", kind, attributes))
-    if result.trial.report is not None:
-        jobs += report_writers(result.trial.report, folder, attributes, figures=config.figures)
+            jobs.append(partial(store.write, dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes))
+    if result.report is not None:
+        jobs += writers(result.report, folder, attributes, figures=config.figures)
     for name in FIGURES:  # of an earlier run in the same folder
         (folder / f"{name}.png").unlink(missing_ok=True)
     if config.figures and content.record is not None:
+        from experiments.plots.identification import drawings  # imports matplotlib
+        from experiments.plots.style import png
+
         model = result.identification.model
-        jobs += _figures(folder, trajectory, content.record, 0.0 if model is None else model.gp.noise_variance)
+        drawn = drawings(trajectory, content.record, 0.0 if model is None else model.gp.noise_variance)
+        for name, draw in drawn.items():
+            jobs.append(lambda name=name, draw=draw: store.write_bytes(png(draw()), folder / f"{name}.png"))  # type: ignore[misc]
     write_every(jobs)
-
-
-def _store(dataset: xr.Dataset, path: Path, kind: str, attributes: dict[str, Any]) -> Callable[[], object]:
-    return lambda: store.write(dataset, path, kind=kind, attributes=attributes)
-
-
-def _figures(
-    folder: Path, trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float
-) -> list[Callable[[], object]]:
-    """One call per figure; matplotlib is imported only here."""
-    from experiments.plots.identification import drawings
-    from experiments.plots.style import png
-
-    drawn = drawings(trajectory, result, noise_variance)
-    return [
-        lambda name=name, draw=draw: store.write_bytes(png(draw()), folder / f"{name}.png")  # type: ignore[misc]
-        for name, draw in drawn.items()
-    ]

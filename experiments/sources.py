@@ -1,10 +1,13 @@
-"""Sources of samples: a simulated plant, live, or records; what an identification learns from, and what judges it."""
+"""Sources of samples: a simulated plant, live, or records; what an identification learns from, and what judges it.
+
+`LiveSource` and `RecordedSource` have the same methods: `segments` delivers what to identify from, the samples of one
+record after those of another (no lag reaches across), `finish` the rest, `restart` begins again with the first sample.
+"""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -25,117 +28,8 @@ SIMULATION = frozenset(
 )
 
 
-class Source(ABC):
-    """Records, some of which exist only once somebody asks for their samples."""
-
-    title: str  # of the system or of the data set
-    activity: str  # what delivers the samples
-    outputs: list[str]  # names of the columns of a sample's output
-    inputs: list[str]  # names of the columns of a sample's input
-    n_samples: int  # in all
-    n_identified: int  # of them, those to identify from
-
-    @property
-    @abstractmethod
-    def unused(self) -> frozenset[str]:
-        """Keys of the configuration that have no effect on this source."""
-
-    @property
-    @abstractmethod
-    def n_seen(self) -> int:
-        """Samples delivered so far."""
-
-    @abstractmethod
-    def segments(self) -> Iterator[Iterator[Measurement]]:
-        """What to identify from, the samples of one record after those of another: no lag reaches across."""
-
-    @abstractmethod
-    def finish(self) -> Iterator[Measurement]:
-        """Deliver the samples that are not identified, one by one."""
-
-    @abstractmethod
-    def restart(self) -> None:
-        """Begin again with the first sample: the same samples come once more, of a simulation without simulating."""
-
-    @abstractmethod
-    def records(self) -> Sequence[xr.Dataset]:
-        """Records as far as they exist, one variable (time,) per signal."""
-
-    def recordings(self) -> Recordings | None:
-        """Everything that was recorded; None if the samples are simulated."""
-        return None
-
-    @abstractmethod
-    def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples, given by the number of their record and their time [s], are not identified."""
-
-    def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether validation samples count: not those that only initialise a model."""
-        return self.is_validation(record, time)
-
-    @abstractmethod
-    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
-        """Lags that fit this source, and the report of how they were found."""
-
-    @abstractmethod
-    def check(self, narx: Narx, n_needed: int) -> None:
-        """Refuse lags that do not fit the records, or fewer than `n_needed` samples to identify from.
-
-        Raises
-        ------
-        ValueError
-            With what to change.
-        """
-
-    def warnings(self) -> list[str]:
-        """What makes the samples doubtful."""
-        return []
-
-    def trajectory(self) -> xr.Dataset:
-        """All records behind each other along `time`, each sample with the number of its record and its part."""
-        records = self.records()
-        lengths = [record.sizes["time"] for record in records]
-        number = np.repeat(np.arange(len(records)), lengths)
-        dataset = records[0]
-        if len(records) > 1:
-            dataset = xr.concat(records, "time", data_vars="all", coords="minimal", combine_attrs="drop_conflicts")
-        part = self.is_validation(number, dataset["time"].values).astype(np.int8)
-        flags = {"flag_values": np.array([0, 1], dtype=np.int8), "flag_meanings": "identified validation"}
-        return dataset.assign_attrs(inputs=json.dumps(self.inputs), outputs=json.dumps(self.outputs)).assign_coords(
-            record=("time", number, {"long_name": "number of the record"}),
-            part=("time", part, {"long_name": "part of the run", **flags}),
-        )
-
-
-class Simulation(ABC):
-    """Samples of one simulation, in their order."""
-
-    @property
-    @abstractmethod
-    def n_seen(self) -> int:
-        """Samples delivered so far."""
-
-    @abstractmethod
-    def restart(self) -> None:
-        """Deliver the same samples again."""
-
-    @abstractmethod
-    def until(self, n_samples: int) -> Iterator[Measurement]:
-        """Deliver the next samples until `n_samples` have been in all.
-
-        Raises
-        ------
-        ArithmeticError and others
-            What the simulation raises, after the samples before it.
-        """
-
-    @abstractmethod
-    def record(self) -> Trajectory:
-        """All samples delivered so far, of which there is one at least."""
-
-
-class LiveSimulation(Simulation):
-    """Samples that are computed when they are asked for, and kept.
+class Simulation:
+    """Samples of one simulation in their order, computed when they are asked for, and kept.
 
     Parameters
     ----------
@@ -158,12 +52,15 @@ class LiveSimulation(Simulation):
 
     @property
     def n_seen(self) -> int:
+        """Samples delivered so far."""
         return self._n_seen
 
     def restart(self) -> None:
+        """Deliver the same samples again."""
         self._n_seen = 0
 
     def until(self, n_samples: int) -> Iterator[Measurement]:
+        """Deliver the next samples until `n_samples` have been in all; then raise what ended the simulation."""
         while self._n_seen < n_samples:
             if self._n_seen == len(self._simulated):
                 self._simulated.append(next(self.samples))
@@ -179,7 +76,7 @@ class LiveSimulation(Simulation):
 
 
 @dataclass
-class LiveSource(Source):
+class LiveSource:
     """Samples of one simulation."""
 
     plant: Plant
@@ -191,28 +88,19 @@ class LiveSource(Source):
 
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
-        self.outputs, self.inputs = self.plant.outputs, self.plant.inputs
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """Excitations, where the controller and the weather drive all inputs, or there is none."""
-        return frozenset() if self.plant.excitations else frozenset({"excitation", "excited", "operating_point"})
+        self.outputs, self.inputs, self.unused = self.plant.outputs, self.plant.inputs, self.plant.unused
 
     @property
     def n_seen(self) -> int:
         """Samples simulated so far."""
         return self.simulation.n_seen
 
-    @property
-    def end_of_identification(self) -> float:
-        """Time of the last sample to identify from, rounded up by half a sample [s]."""
-        return (self.n_identified - 0.5) * self.plant.system.dt
-
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """The first part of the one record."""
         yield self.simulation.until(self.n_identified)
 
     def restart(self) -> None:
+        """Begin again, without simulating again."""
         self.simulation.restart()
 
     def finish(self) -> Iterator[Measurement]:
@@ -221,38 +109,35 @@ class LiveSource(Source):
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Whether samples come after the identified part."""
-        return time > self.end_of_identification
+        return time > (self.n_identified - 0.5) * self.plant.system.dt
+
+    is_judged = is_validation
 
     def records(self) -> Sequence[xr.Dataset]:
         """All samples seen so far, with what the controller aims at."""
         plant = self.plant
         dataset = self.simulation.record().to_dataset().assign_attrs(idle_inputs=json.dumps(plant.idle))
-        aims = plant.controller.references(dataset["time"].values)
-        if not aims:
-            return [dataset]
-        unit = dataset[plant.controller.outputs_read[0]].attrs["units"]
-        return [
-            dataset.assign(
-                {
-                    name: ("time", np.asarray(aim.values), {"units": unit, "long_name": aim.description})
-                    for name, aim in aims.items()
-                }
-            )
-        ]
+        for name, aim in plant.controller.references(dataset["time"].values).items():
+            about = {"units": dataset[plant.controller.outputs_read[0]].attrs["units"], "long_name": aim.description}
+            dataset[name] = "time", np.asarray(aim.values), about
+        return [dataset]
+
+    def recordings(self) -> Recordings | None:
+        """Nothing was recorded."""
+        return None
 
     def warnings(self) -> list[str]:
         """Runge-Kutta steps that are too large, tanks that ran over."""
         if self.n_seen < 2:
             return []
-        system = self.plant.system
-        found, record = [], self.simulation.record()
+        found, record, substeps = [], self.simulation.record(), self.plant.system.substeps
         if (error := substep_error(record)) > WORST_STEP:
             found.append(
-                f"{system.substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
+                f"{substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
                 "standard deviations of its change over a sample; raise system.substeps"
             )
         if record.n_clipped:
-            total = system.substeps * (self.n_seen - 1)
+            total = substeps * (self.n_seen - 1)
             found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
         return found
 
@@ -266,12 +151,11 @@ class LiveSource(Source):
             raise ValueError(
                 f"duration {self.duration} (a number without a unit is in seconds) times identified gives "
                 f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from, expected at least "
-                f"{n_needed} (lags + training.n_initial + 1); write a longer one, such as 30d or 5000samples, or a "
-                "smaller training.n_initial"
+                f"{n_needed} (lags + training.n_initial + 1): write a longer one, such as 30d or 5000samples"
             )
 
 
-def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = LiveSimulation) -> LiveSource:
+def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation) -> LiveSource:
     """Simulation of the configured plant.
 
     Parameters
@@ -302,54 +186,49 @@ class RecordedBlock(NamedTuple):
     input: np.ndarray  # (n, n_u)
 
 
-class RecordedSource(Source):
+class RecordedSource:
     """Estimation records to identify from, then the test records, or without these the validation records."""
 
+    activity = "reading"
+    unused = SIMULATION
+
     def __init__(self, recordings: Recordings) -> None:
-        self.title, self.activity = recordings.name, "reading"
-        self.outputs, self.inputs = list(recordings.outputs), list(recordings.inputs)
+        self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
         self._judges = recordings.test or recordings.validation
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
-        self._n_seen = 0
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """What only a simulation has."""
-        return SIMULATION
-
-    @property
-    def n_seen(self) -> int:
-        """Samples delivered so far."""
-        return self._n_seen
+        self.n_seen = 0
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """The samples of every estimation record."""
         return map(self._samples, self._recordings.estimation)
 
     def restart(self) -> None:
-        self._n_seen = 0
+        """Begin again."""
+        self.n_seen = 0
 
-    def finish(self) -> Iterator[RecordedBlock]:
+    def finish(self) -> Iterator[Measurement]:
         """The samples of the test records."""
         for record in self._judges:
             yield from self._samples(record)
 
     def _samples(self, record: xr.Dataset) -> Iterator[RecordedBlock]:
-        y = np.stack([record[name].values for name in self.outputs], axis=1)
-        u = np.stack([record[name].values for name in self.inputs], axis=1) if self.inputs else np.empty((len(y), 0))
+        empty = np.empty((record.sizes["time"], 0))
+        y, u = (
+            np.column_stack([empty, *(record[name].values for name in names)]) for names in (self.outputs, self.inputs)
+        )
         for begin in range(0, len(y), BLOCK):
             block = RecordedBlock(y[begin : begin + BLOCK], u[begin : begin + BLOCK])
-            self._n_seen += len(block.output)
+            self.n_seen += len(block.output)
             yield block
 
-    def recordings(self) -> Recordings:
+    def recordings(self) -> Recordings | None:
         """Estimation, validation and test records."""
         return self._recordings
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples belong to a test record."""
+        """Whether samples, given by the number of their record and their time, belong to a test record."""
         return record >= len(self._recordings.estimation)
 
     def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
@@ -364,6 +243,10 @@ class RecordedSource(Source):
         """Estimation records, then test records."""
         return [*self._recordings.estimation, *self._judges]
 
+    def warnings(self) -> list[str]:
+        """Records are as they are."""
+        return []
+
     def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
         """Lags found by an order test on the estimation records; none for static data."""
         return automatic.of_records(self._recordings)
@@ -371,12 +254,30 @@ class RecordedSource(Source):
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the records, and too few samples."""
         narx.check(self.records())
-        lengths = [record.sizes["time"] - narx.max_lag for record in self._recordings.estimation]
-        if sum(lengths) < n_needed - narx.max_lag:
+        n = sum(record.sizes["time"] - narx.max_lag for record in self._recordings.estimation)
+        if n < n_needed - narx.max_lag:
             raise ValueError(
-                f"{self.title} has {sum(lengths)} samples with all their lags to identify from, expected at least "
+                f"{self.title} has {n} samples with all their lags to identify from, expected at least "
                 f"{n_needed - narx.max_lag} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
             )
+
+
+Source: TypeAlias = LiveSource | RecordedSource
+
+
+def trajectory_of(source: Source) -> xr.Dataset:
+    """All records behind each other along `time`, each sample with the number of its record and its part."""
+    records = source.records()
+    number = np.repeat(np.arange(len(records)), [record.sizes["time"] for record in records])
+    dataset = records[0]
+    if len(records) > 1:
+        dataset = xr.concat(records, "time", data_vars="all", coords="minimal", combine_attrs="drop_conflicts")
+    part = source.is_validation(number, dataset["time"].values).astype(np.int8)
+    flags = {"flag_values": np.array([0, 1], dtype=np.int8), "flag_meanings": "identified validation"}
+    return dataset.assign_attrs(inputs=json.dumps(source.inputs), outputs=json.dumps(source.outputs)).assign_coords(
+        record=("time", number, {"long_name": "number of the record"}),
+        part=("time", part, {"long_name": "part of the run", **flags}),
+    )
 
 
 def recorded_source(config: DictConfig) -> RecordedSource:

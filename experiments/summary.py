@@ -16,6 +16,12 @@ from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
+#: by the kind of repair: what to say of so many
+REPAIRS = {
+    "near_duplicates": "{} points that entered equal a stored one",
+    "clipped_variances": "{} variances were negative by rounding and set to 0",
+    "refactorisations": "the factor was repaired {} times",
+}
 
 
 def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict[str, Any]:
@@ -23,46 +29,56 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
 
     Whatever differs from one run to the next of the same code and settings stands in its `times`.
     """
+    identification, rows = result.identification, result.rows
+    model, narx = identification.model, identification.narx
+    training = identification.training_seconds
+    times = {**times, "loop": times["loop"] - training, "training": training}
+    if identification.adaptation is not None:
+        times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
+    repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
+    constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
+    if model is not None:
+        repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
+    online = result.record[result.is_online]
     summary = {
         "system": result.source.title,
-        "target": _target_name(result),
-        "target_unit": "" if result.rows is None else result.rows["target"].attrs.get("units", ""),
+        "target": narx.predict.describe(narx.target),
+        "target_unit": "" if rows is None else rows["target"].attrs.get("units", ""),
         "partial": result.stopped is not None,
         "seed": int(config.seed),
         **_validation_scores(result),
-        **_stream_counts(result),
-        **_model_facts(result),
-        "free_run": None if result.trial.report is None else result.trial.report.content["free_run"],
+        "n_initial": len(result.record) - len(online),
+        "n_seen": len(online),
+        "n_inserted": int(online["inserted"].sum()),
+        "n_accepted": int(online["accepted"].sum()),
+        "n_turned_away": int((online["inserted"] & ~online["accepted"]).sum()),
+        "n_revised": int((online["slot"] >= 0).sum()),
+        "n_estimates": len(result.estimates),
+        "n_points": 0 if model is None else model.gp.n_points,
+        "hyperparameters": None if model is None else model.hyperparameters,
+        "repairs": repairs,
+        "constant_features": constant,
+        "free_run": None if result.report is None else result.report.content["free_run"],
+        "training": identification.report,
+        "times": times,
     }
-    summary["training"] = result.identification.report
-    training = result.identification.training_seconds
-    summary["times"] = {**times, "loop": times["loop"] - training, "training": training}
-    if result.identification.adaptation is not None:
-        summary["times"]["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
-    summary["warnings"] = _warnings(summary, result) + result.trial.notes
-    return plain(summary)
-
-
-def _target_name(result: Result) -> str:
-    narx = result.identification.narx
-    return narx.predict.describe(narx.target)
+    return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes]})
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
     model, validation = result.identification.model, result.validation
-    target = np.zeros(0) if validation is None else validation["target"].values
-    previous = np.zeros(0) if validation is None else validation["previous"].values
-    noise = model.gp.noise_variance if model is not None else math.nan
+    target, previous = (
+        np.zeros(0) if validation is None else validation[name].values for name in ("target", "previous")
+    )
     mean, variance = result.predicted
-    final = validate(target, mean, variance, noise)
+    final = validate(target, mean, variance, model.gp.noise_variance if model is not None else math.nan)
     unchanged = np.broadcast_to(result.identification.narx.predict.of(previous, previous), target.shape)
-    is_online = result.is_online
-    seen = np.zeros(0) if result.identified is None else result.identified["target"].values[is_online]
+    seen = np.zeros(0) if result.identified is None else result.identified["target"].values[result.is_online]
     return {
         "smse": final.smse,
         "smse_initial": standardised_mean_squared_error(target, result.predicted_initial.mean),
         "smse_no_change": standardised_mean_squared_error(target, unchanged),
-        "smse_stream": standardised_mean_squared_error(seen, result.record["mean"][is_online]),
+        "smse_stream": standardised_mean_squared_error(seen, result.record["mean"][result.is_online]),
         "rmse": final.rmse,
         "mean_variance": float(np.mean(variance)) if len(variance) else math.nan,
         "coverage_95": final.coverage_95,
@@ -71,79 +87,30 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     }
 
 
-def _stream_counts(result: Result) -> dict[str, int]:
-    record = result.record[result.is_online]
-    return {
-        "n_initial": len(result.record) - len(record),
-        "n_seen": len(record),
-        "n_inserted": int(record["inserted"].sum()),
-        "n_accepted": int(record["accepted"].sum()),
-        "n_turned_away": int((record["inserted"] & ~record["accepted"]).sum()),
-        "n_revised": int((record["slot"] >= 0).sum()),
-        "n_estimates": len(result.estimates),
-    }
-
-
-def _model_facts(result: Result) -> dict[str, Any]:
-    model = result.identification.model
-    skipped = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
-    if model is None:
-        return {"n_points": 0, "hyperparameters": None, "repairs": skipped, "constant_features": []}
-    names = result.identification.narx.feature_names
-    constant = [names[i] for i in model.constant_features]
-    repairs = {**model.gp.repairs, **skipped, "constant_features": len(constant)}
-    return {
-        "n_points": model.gp.n_points,
-        "hyperparameters": model.hyperparameters,
-        "repairs": repairs,
-        "constant_features": constant,
-    }
-
-
 def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
-    found = []
-    inserted, away = summary["n_inserted"], summary["n_turned_away"]
-    always = isinstance(result.identification.settings.insertion, Always)  # then to turn away is the idea
-    if inserted and away > 0.5 * inserted and not always:
+    identification, repairs = result.identification, summary["repairs"]
+    settings, training = identification.settings, identification.settings.training
+    inserted, away, found = summary["n_inserted"], summary["n_turned_away"], []
+    if inserted and away > 0.5 * inserted and not isinstance(settings.insertion, Always):  # then it is the idea
         found.append(
             f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
-            f"met with this acceptance and a budget of {result.identification.settings.budget} points; raise "
-            "the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
+            f"met with this acceptance and a budget of {settings.budget} points; raise the threshold or the budget, "
+            "or try acceptance=none or acceptance.reference=in_sample"
         )
     found += result.source.warnings()
-    training = result.identification.settings.training
     if idle := without_effect(result.source.unused | training.replaces):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
-        can_follow = result.identification.adaptation is None and not training.replaces
-        found += _quality_warnings(summary, can_follow=can_follow)
-    found += [f"training: {note}" for note in _training_notes(result)]
+        found += _quality_warnings(summary, can_follow=identification.adaptation is None and not training.replaces)
+    trained = result.estimates[-1] if result.estimates else identification.hyperparameters
+    found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
     if summary["constant_features"]:
         found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
-    if summary["repairs"]["missing_samples"]:
-        found.append(
-            f"{summary['repairs']['missing_samples']} samples were not finite; "
-            f"{summary['repairs']['skipped_rows']} rows were left out"
-        )
-    for count, what in (
-        ("near_duplicates", "points that entered equal a stored one"),
-        ("clipped_variances", "variances were negative by rounding and set to 0"),
-    ):
-        if summary["repairs"].get(count):
-            found.append(f"{summary['repairs'][count]} {what}")
-    if summary["repairs"].get("refactorisations"):
-        found.append(f"the factor was repaired {summary['repairs']['refactorisations']} times")
-    return found
-
-
-def _training_notes(result: Result) -> tuple[str, ...]:
-    """Warnings of the hyper-parameters that the model has: of the last estimate, or of the training."""
-    trained = result.identification.hyperparameters
-    if result.estimates:
-        return result.estimates[-1].warnings
-    return () if trained is None else trained.warnings
+    if missing := repairs["missing_samples"]:
+        found.append(f"{missing} samples were not finite; {repairs['skipped_rows']} rows were left out")
+    return found + [text.format(repairs[name]) for name, text in REPAIRS.items() if repairs.get(name)]
 
 
 def without_effect(unused: Collection[str]) -> list[str]:
@@ -177,91 +144,56 @@ def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> li
 def tell(result: Result, folder: Path) -> None:
     """Log the summary of a result in a few lines."""
     summary = result.summary
-    times, unit = summary["times"], _unit(summary)
-    n = result.source.n_seen
-    rate = n / times["loop"] if times["loop"] > 0 else math.nan
-    _tell_stream(summary, result.identification.settings.budget)
-    _tell_scores(summary)
+    for line in _describe_stream(summary, result):
+        log.info("%s", line)
     if summary["free_run"] is not None:
         tell_free_run(summary["free_run"])
-    if "adaptation" in times:
-        _tell_adaptation(summary, result)
-    for tried in (summary["training"] or {}).get("tried", []):
-        log.info(
-            "Tried %s: RMSE %s in free run on held-out parts", tried["route"], _shown(tried["held_out_rmse"], unit)
-        )
-    log.info(
-        "Training %.2f s; %s and identification of %s samples %.2f s (%.0f samples/s)",
-        times["training"],
-        result.source.activity,
-        n,
-        times["loop"],
-        rate,
-    )
+    for line in _describe_training(summary, result):
+        log.info("%s", line)
     for warning in summary["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)
 
 
-def _tell_adaptation(summary: dict[str, Any], result: Result) -> None:
-    """Log how often the hyper-parameters were estimated anew, and what that changed."""
-    initial, final = result.identification.initial, result.identification.model
-    if initial is None or final is None:
-        return
-    log.info(
-        "Hyper-parameters estimated anew %s times in %.2f s; noise std %.3g before and %s after",
-        summary["n_estimates"],
-        summary["times"]["adaptation"],
-        math.sqrt(initial.gp.noise_variance),
-        f"{math.sqrt(final.gp.noise_variance):.3g} {_unit(summary)}".rstrip(),
-    )
-
-
-def _shown(rmse: float | None, unit: str) -> str:
-    """Error of a free run with its unit."""
-    return "diverges" if rmse is None else f"{rmse:.4g} {unit}".rstrip()
-
-
-def _unit(summary: dict[str, Any]) -> str:
-    return "" if summary["target_unit"] == "1" else str(summary["target_unit"])
-
-
-def _tell_stream(summary: dict[str, Any], budget: int) -> None:
-    """Log what became of the samples that were learned from one by one."""
+def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
+    """What became of the samples, and how good the predictions are, as far as there are any."""
+    kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
+    online = "{target}: {n_seen} samples identified online, {n_inserted} asked for a place, {n_revised} entered; "
     if summary["training"] is not None and not summary["n_seen"]:
-        log.info(
-            "%s: trained on all samples at once, %s of %s points kept", summary["target"], summary["n_points"], budget
-        )
-        return
-    log.info(
-        "%s: %s samples identified online, %s asked for a place, %s entered; %s of %s points kept",
-        summary["target"],
-        summary["n_seen"],
-        summary["n_inserted"],
-        summary["n_revised"],
-        summary["n_points"],
-        budget,
-    )
-
-
-def _tell_scores(summary: dict[str, Any]) -> None:
-    """Log how good the predictions are, as far as there are any."""
-    unit = _unit(summary)
-    if summary["smse"] is None and summary["n_validation"]:
-        log.info("RMSE %s on a constant target", f"{summary['rmse']:.4g} {unit}".rstrip())
+        online = "{target}: trained on all samples at once, "
+    lines, stream, n = [online.format(**summary) + kept], summary["smse_stream"], summary["n_validation"]
     if summary["smse"] is not None:
-        log.info(
-            "One-step SMSE on the %s samples after: %.3g (model before the stream %.3g%s)",
-            summary["n_validation"],
-            summary["smse"],
-            summary["smse_initial"],
-            "" if summary["smse_no_change"] is None else f", no change {summary['smse_no_change']:.3g}",
-        )
-        log.info(
-            "RMSE %s, 95 %% band covers %.1f %%%s",
-            f"{summary['rmse']:.4g} {unit}".rstrip(),
-            100 * summary["coverage_95"],
-            "" if summary["smse_stream"] is None else f", SMSE in the stream {summary['smse_stream']:.3g}",
-        )
-    if not summary["n_validation"] and summary["smse_stream"] is not None:
-        log.info("SMSE in the stream %.3g; no samples after it to judge the final model by", summary["smse_stream"])
+        unchanged = summary["smse_no_change"]
+        compared = "" if unchanged is None else f", no change {unchanged:.3g}"
+        ours = f"One-step SMSE on the {n} samples after: {summary['smse']:.3g}"
+        lines.append(f"{ours} (model before the stream {summary['smse_initial']:.3g}{compared})")
+        covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
+        learned = "" if stream is None else f", SMSE in the stream {stream:.3g}"
+        lines.append(f"RMSE {_with_unit(summary['rmse'], summary)}, {covered}{learned}")
+    elif n:
+        lines.append(f"RMSE {_with_unit(summary['rmse'], summary)} on a constant target")
+    elif stream is not None:
+        lines.append(f"SMSE in the stream {stream:.3g}; no samples after it to judge the final model by")
+    return lines
+
+
+def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
+    """How the hyper-parameters were found, and how long everything took."""
+    identification, times, lines = result.identification, summary["times"], []
+    initial, final = identification.initial, identification.model
+    if "adaptation" in times and initial is not None and final is not None:
+        before, after = (math.sqrt(model.gp.noise_variance) for model in (initial, final))
+        count = f"{summary['n_estimates']} times in {times['adaptation']:.2f} s"
+        noise = f"noise std {before:.3g} before and {_with_unit(after, summary, 3)} after"
+        lines.append(f"Hyper-parameters estimated anew {count}; {noise}")
+    for tried in (summary["training"] or {}).get("tried", []):
+        error = tried["held_out_rmse"]
+        shown = "diverges" if error is None else _with_unit(error, summary)
+        lines.append(f"Tried {tried['route']}: RMSE {shown} in free run on held-out parts")
+    n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
+    loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
+    return [*lines, f"Training {times['training']:.2f} s; {loop}"]
+
+
+def _with_unit(value: float, summary: dict[str, Any], digits: int = 4) -> str:
+    return f"{value:.{digits}g} {'' if summary['target_unit'] == '1' else summary['target_unit']}".rstrip()

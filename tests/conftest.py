@@ -1,4 +1,4 @@
-"""Set before NumPy and numba are imported: one BLAS thread and a cache per worker; copies of published records."""
+"""Set before NumPy and numba are imported: one BLAS thread, one cache of all workers; copies of published records."""
 
 import os
 import signal
@@ -8,9 +8,26 @@ import pytest
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-# numba numbers the compiled versions of a function without a lock: two processes that both compile may mix them up
-if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-    os.environ["NUMBA_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "numba" / worker)
+if "PYTEST_XDIST_WORKER" in os.environ:  # what one worker has compiled the others load
+    folder = Path(__file__).parents[1] / ".pytest_cache" / "numba"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    from filelock import FileLock
+    from numba.core.caching import IndexDataCacheFile
+
+    lock = FileLock(folder / ".lock")
+
+    def locked(original):
+        """Numba numbers the versions of a function without a lock: two processes that compile may mix them up."""
+
+        def call(self, *arguments):
+            with lock:
+                return original(self, *arguments)
+
+        return call
+
+    IndexDataCacheFile.save = locked(IndexDataCacheFile.save)
+    IndexDataCacheFile.load = locked(IndexDataCacheFile.load)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: tests send Ctrl-C all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -143,8 +143,7 @@ def sweep(plan: Plan) -> Iterator[Row]:
 
 def estimate_gain(workers: int, *, start: float, per_job: float, conducting: float) -> float:
     """Ratio of the times of one worker and of many, from seconds per job and those until a worker has started."""
-    many = start + N_ESTIMATED * max(per_job / workers, conducting)
-    return (start + N_ESTIMATED * per_job) / many
+    return (start + N_ESTIMATED * per_job) / (start + N_ESTIMATED * max(per_job / workers, conducting))
 
 
 def _direct_and_swept(plan: Plan, folder: Path) -> dict[str, Job]:

@@ -21,6 +21,11 @@ Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
 #: settings that are whole numbers
 NUMBERS = ("budget", "repetitions", "replacements", "stretch", "trajectories", "sweep_seeds", "seed")
+#: sizes with which the times mean nothing, but everything runs
+QUICK: dict[str, Any] = {
+    **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
+    **{"duration": "10d", "sweep_thresholds": (0.1, 0.2), "sweep_seeds": 1},
+}
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -53,19 +58,10 @@ class Plan:
         if len(set(sizes)) < 2:
             raise ValueError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
         seconds(config.duration)
-        plan = cls(
-            sizes=sizes,
-            duration=str(config.duration),
-            sweep_thresholds=tuple(map(float, config.sweep_thresholds)),
-            cold=not flag("quick", config.quick),
-            **{name: whole(name, config[name], {"budget": 2, "seed": 0}.get(name, 1)) for name in NUMBERS},
-        )
-        return plan._quick() if config.quick else plan
-
-    def _quick(self) -> Self:
-        sizes, thresholds = (20, 40), (0.1, 0.2)
-        work = replace(self, replacements=2000, stretch=20, trajectories=50, duration="10d", sweep_seeds=1)
-        return replace(work, sizes=sizes, budget=20, repetitions=2, sweep_thresholds=thresholds)
+        least = {name: whole(name, config[name], {"budget": 2, "seed": 0}.get(name, 1)) for name in NUMBERS}
+        thresholds, cold = tuple(map(float, config.sweep_thresholds)), not flag("quick", config.quick)
+        plan = cls(sizes, duration=str(config.duration), sweep_thresholds=thresholds, cold=cold, **least)
+        return replace(plan, **QUICK) if config.quick else plan
 
     def rounds(self, size: int) -> int:
         """Rounds for a dictionary of this size: more for short ones, whose times a busy machine spoils."""
@@ -131,14 +127,15 @@ def row(
     **details : float
         What the number is made of.
     """
-    sign, bound = ("<=", at_most) if at_least is None else (">=", at_least)
+    bound = at_most if at_least is None else at_least
+    met = None if bound is None else bool(value <= bound if at_least is None else value >= bound)
     return {
         "case": case,
         "value": float(value),
         "unit": unit,
         "median": None if median is None else float(median),
-        "target": None if bound is None else f"{sign} {bound:g}",
-        "met": None if bound is None else bool(value <= bound if sign == "<=" else value >= bound),
+        "target": None if bound is None else f"{'<=' if at_least is None else '>='} {bound:g}",
+        "met": met,
         "details": {name: float(number) for name, number in details.items()},
     }
 
@@ -161,9 +158,7 @@ def to_frame(rows: list[Row]) -> pd.DataFrame:
     for name in ("measured", "median"):
         frame[name] = frame[name].astype(float).map(significant)
     frame["met"] = frame["met"].map({True: "yes", False: "NO"})
-    frame["details"] = [
-        ", ".join(f"{name} {significant(value)}" for name, value in details.items()) for details in frame["details"]
-    ]
+    frame["details"] = [", ".join(f"{name} {significant(x)}" for name, x in of.items()) for of in frame["details"]]
     return frame.fillna("")
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from experiments.benchmarks.accuracy import accuracy
 from experiments.benchmarks.command import loop, startup, sweep, thresholds
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
-from experiments.benchmarks.propagation import propagation
-from experiments.benchmarks.replacement import memory, not_inserted, replacement, update
+from experiments.benchmarks.replacement import accuracy, memory, not_inserted, replacement, update
 from experiments.benchmarks.scores import criterion, textbook
-from experiments.benchmarks.simulation import monte_carlo, simulation, store
+from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
 from experiments.plots.frames import to_markdown, to_text
 from sysid.store import write_bytes
 

@@ -2,27 +2,19 @@
 
 import json
 import math
-import os
-import secrets
-import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
-import netCDF4
 import numpy as np
 import pandas as pd
 import xarray as xr
 from tqdm import tqdm
 
-from experiments.collection.read import STATUSES, TIME, Keys, Results, Sweep
+from experiments.collection.read import STATUSES, TIME, Results
 from experiments.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_record
-from sysid import StoreError, store
 from sysid.model.result import squared_unit
 
-KIND = "sweep"  # schema of the file
 LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
 LONG_NAMES = {
     **{name: meaning for name, (_, meaning) in NUMBERS.items()},
@@ -68,20 +60,24 @@ def build_dataset(found: Results) -> xr.Dataset:
 
     status = lay_out(jobs["status"].map(STATUSES.index), 0, np.int8)
     flags = {"flag_values": np.arange(len(STATUSES), dtype=np.int8), "flag_meanings": " ".join(STATUSES)}
-    told = "number of the job and of its folder"
+    numbers = {"long_name": "number of the job and of its folder, -1 where there is none"}
     variables: dict[str, Any] = {
         "status": (dims, status, {"long_name": "what became of the job"} | flags),
-        "number": (dims, lay_out(jobs["job"], -1, np.int64), {"long_name": f"{told}, -1 where there is none"}),
+        "number": (dims, lay_out(jobs["job"], -1, np.int64), numbers),
     }
     for name, keys in found.metrics.items():
         values = np.stack([lay_out(numbers[name], np.nan, float) for numbers in found.numbers.values()], axis=-1)
         own = ([*dims, "output"], values) if found.outputs else (dims, values[..., 0])
-        variables[name] = (*own, _describe_metric(name, keys, found.target_unit))
+        unit = "s" if keys[0] == TIME else find_unit(keys[-1], found.target_unit)
+        meaning = LONG_NAMES.get(name, " ".join(keys))
+        variables[name] = (*own, _drop_empty(units=unit, long_name=meaning, measured=int(keys[0] == TIME)))
     if found.measured:
         timed = "whether the times of the job can be compared with those of others"
         about = _drop_empty(long_name=timed, measured=1, comment=found.timing)
         variables["timed"] = (dims, lay_out(jobs["timed"], 0, np.int8), about)
-    coordinates: dict[str, Any] = {"job": ("job", jobs["job"], {"long_name": told})} if dims == ["job"] else {}
+    coordinates: dict[str, Any] = {}
+    if dims == ["job"]:
+        coordinates["job"] = "job", jobs["job"], {"long_name": "number of the job and of its folder"}
     if dims == ["job"] and found.sweep.trials:
         trial = "number of the trial of the search that the job belongs to, -1 where there is none"
         coordinates["trial"] = ("job", jobs["trial"], {"long_name": trial})
@@ -120,12 +116,6 @@ def find_unit(name: str, target_unit: str) -> str:
     return target_unit if unit == UNIT else unit
 
 
-def _describe_metric(name: str, keys: Keys, target_unit: str) -> dict[str, Any]:
-    is_time = keys[0] == TIME
-    unit = "s" if is_time else find_unit(keys[-1], target_unit)
-    return _drop_empty(units=unit, long_name=LONG_NAMES.get(name, " ".join(keys)), measured=int(is_time))
-
-
 def _drop_empty(**attributes: str | int) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value}
 
@@ -133,8 +123,7 @@ def _drop_empty(**attributes: str | int) -> dict[str, Any]:
 def _describe_sweep(found: Results) -> dict[str, Any]:
     """Origin of a sweep, and the metrics that a search has gone by."""
     sweep = found.sweep
-    about = _drop_empty(command=restore_command(sweep), sweep_version=sweep.version, sweep_code=sweep.code)
-    about["swept"] = json.dumps(sweep.swept)
+    about = {"sweep_version": sweep.version, "sweep_code": sweep.code, "swept": json.dumps(sweep.swept)}
     if sweep.objectives:
         names = {".".join(keys): name for name, keys in found.metrics.items()}
         ways = {names[key]: way for key, way in sweep.objectives.items() if key in names}
@@ -143,89 +132,45 @@ def _describe_sweep(found: Results) -> dict[str, Any]:
     return about
 
 
-def restore_command(sweep: Sweep) -> str:
-    """Command that plans exactly these jobs: a full grid of the overrides that all of them have; or empty.
-
-    Those of a search, and of several commands in one folder, have none.
-    """
-    jobs = [tuple(job.overrides) for job in sweep.jobs]
-    keys = {tuple(line.partition("=")[0] for line in job) for job in jobs}
-    columns = [list(dict.fromkeys(column)) for column in zip(*jobs, strict=False)]
-    is_full = len(keys) == 1 and len({*jobs}) == len(jobs) == math.prod(map(len, columns))
-    if sweep.objectives or not is_full:
-        return ""
-    lines = [",".join([first, *(line.partition("=")[2] for line in others)]) for first, *others in columns]
-    return shlex.join([f"sysid-{sweep.command}", "-m", *lines])
-
-
 # --- records --------------------------------------------------------------------------------------
 
 
-def write_with_records(found: Results, dataset: xr.Dataset, path: Path, names: Sequence[str]) -> None:
-    """Write the data set and variables ``record_<name>`` (..., sample), complete or not at all, record by record.
+def add_records(found: Results, dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    """Add the variables ``record_<name>`` (..., sample) of all jobs that are done; all of them stay in memory.
 
     Raises
     ------
     ValueError
         A variable that a record does not have, with the nearest that it has; records of different length.
     sysid.StoreError
-        As `sysid.store.write`; a record that cannot be read.
+        A record that cannot be read.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        whole = store.read(store.write(dataset, temporary, kind=KIND), kind=KIND)
-        packed = {"_FillValue": None, "fletcher32": True, "zlib": True, "complevel": 1}
-        encoding = {name: packed for name, v in whole.variables.items() if v.dtype.kind in "iuf" and v.ndim}
-        whole.to_netcdf(temporary, engine="netcdf4", encoding=encoding)  # one made in memory takes no more variables
-        with netCDF4.Dataset(temporary, "a") as file:
-            _append_records(file, found, dataset, names)
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, StoreError) or not isinstance(error, OSError | RuntimeError):
-            raise
-        raise StoreError(f"could not write {path} ({error}): free space on the disk; nothing was changed") from error
-
-
-def _append_records(file: netCDF4.Dataset, found: Results, dataset: xr.Dataset, names: Sequence[str]) -> None:
-    dims = [*map(str, dataset["status"].dims), *(["output"] if found.outputs else []), "sample"]
-    records = list(_find_records(found, dataset))
-    for path, output, cell in tqdm(records, unit=" records", disable=None, mininterval=0.2):
-        record = read_record(path, output)
-        known = [str(name) for name in record if record[name].dims == ("sample",)]
-        check_names("records", names, known, f"{path} has no")
-        length = record.sizes["sample"]
-        if "sample" not in file.dimensions:
-            file.createDimension("sample", length)
-            chunks = [*(1 for _ in dims[1:]), min(length, store.CHUNK_VALUES)]
-            packed: dict[str, Any] = {"compression": "zlib", "fletcher32": True, "fill_value": np.nan}
-            for name in names:
-                variable = file.createVariable(f"record_{name}", float, dims, chunksizes=chunks, **packed)
-                about = record[name].attrs
-                variable.setncatts({key: about[key] for key in ("units", "long_name") if key in about})
-        if length != (expected := len(file.dimensions["sample"])):
-            told = f"expected records of the same length, {expected} samples, got {length} in {path}"
-            raise ValueError(f"records: {told}: leave out records=")
-        for name in names:
-            file[f"record_{name}"][cell] = record[name].values.astype(float)
-
-
-def _find_records(found: Results, dataset: xr.Dataset) -> Iterator[tuple[Path, str, tuple[int, ...]]]:
-    """Yield file, output and cell of the records of jobs that are done."""
-    for cell in zip(*np.nonzero(dataset["status"].values == STATUSES.index("done")), strict=True):
+    dims = [*dataset["status"].dims, *(["output"] if found.outputs else [])]
+    arrays: dict[str, xr.DataArray] = {}
+    done = list(zip(*np.nonzero(dataset["status"].values == STATUSES.index("done")), strict=True))
+    for cell in tqdm(done, unit=" jobs", disable=None, mininterval=0.2):
         number = int(dataset["number"].values[cell])
-        for place, (output, numbers) in enumerate(found.numbers.items()):
-            if numbers.loc[number].notna().any():
-                yield found.sweep.folder / str(number) / FILE, output, (*cell, place) if output else cell
+        path = found.sweep.folder / str(number) / FILE
+        for place, output in enumerate(found.numbers):
+            if found.numbers[output].loc[number].isna().all():
+                continue
+            record = read_record(path, output)
+            check_names("records", names, [n for n in record if record[n].dims == ("sample",)], f"{path} has no")
+            for name in names:
+                values, about = record[name].values, record[name].attrs
+                if name not in arrays:
+                    empty = np.full([*(dataset.sizes[dim] for dim in dims), len(values)], np.nan)
+                    kept = {key: about[key] for key in ("units", "long_name") if key in about}
+                    arrays[name] = xr.DataArray(empty, dims=[*dims, "sample"], attrs=kept)
+                if len(values) != (expected := arrays[name].sizes["sample"]):
+                    told = f"expected records of the same length, {expected} samples, got {len(values)} in {path}"
+                    raise ValueError(f"records: {told}: leave out records=")
+                arrays[name].values[(*cell, place) if output else cell] = values
+    return dataset.assign({f"record_{name}": array for name, array in arrays.items()})
 
 
-def check_names(option: str, names: Sequence[str], known: Sequence[str], problem: str) -> None:
+def check_names(option: str, names: Sequence[str], known: Sequence[Any], problem: str) -> None:
     """Raise ValueError for the first name that is not known, with the nearest that is."""
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{option}: {problem} {name!r}, expected some of {', '.join(known)}{hint}")
+    if unknown := [name for name in names if name not in known]:
+        near = "".join(f"; did you mean {one!r}?" for one in get_close_matches(unknown[0], known, n=1))
+        raise ValueError(f"{option}: {problem} {unknown[0]!r}, expected some of {', '.join(known)}{near}")

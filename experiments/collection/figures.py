@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from experiments.collection.read import SEED, Results
-from experiments.collection.tables import select_rows
 from experiments.plots import style
 from experiments.plots.frames import pool, significant, to_text
 
@@ -47,7 +46,7 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
     masked = [] if ways.keys() & {*found.measured} else found.measured
     plan: dict[str, Callable[[], Figure]] = {}
     for output in found.numbers:
-        rows = select_rows(found, dataset, output, masked)
+        rows = found.select_rows(dataset, output, masked)
         known = [name for name in found.metrics if np.isfinite(rows[name]).any()]
         error = next((name for name in ERRORS if name in known), "")
         if not error or len(rows) < 2:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 import yaml
 from tqdm import tqdm
 
@@ -64,6 +65,12 @@ class Results(NamedTuple):
         """Metrics that are measured times."""
         return [name for name, keys in self.metrics.items() if keys[0] == TIME]
 
+    def select_rows(self, dataset: xr.Dataset, output: str, without: list[str]) -> pd.DataFrame:
+        """Rows of the jobs in the cells of the data set; metrics in ``without`` only where times can be compared."""
+        rows = self.jobs.join(self.numbers[output])
+        rows.loc[~rows["timed"], without] = np.nan
+        return rows[rows.index.isin(dataset["number"].values.ravel())]
+
 
 def read_sweep(folder: Path) -> Sweep:
     """Read and check the manifest of a sweep, and the files of a search.
@@ -100,7 +107,7 @@ def _describe_content(folder: Path) -> str:
         return f"it is a job of the sweep {folder.parent}: name that"
     sweeps = sorted(str(path.parent) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST}"))
     names = sweeps or sorted(path.name for path in folder.iterdir())
-    listed = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    listed = ", ".join([*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])])
     return f"it holds the sweeps {listed}: name one of them" if sweeps else f"it holds {listed or 'nothing'}"
 
 
@@ -111,8 +118,7 @@ def _read_search(folder: Path) -> tuple[dict[str, str], dict[int, int]]:
         if path.is_file():
             settings = json.loads(path.read_bytes())["settings"]
             objectives = dict(zip(settings["objectives"], settings["direction"], strict=True))
-        path = folder / TRIALS
-        if path.is_file():
+        if (path := folder / TRIALS).is_file():
             table = pd.read_csv(path, dtype=str, keep_default_na=False)
             trials = {int(n): int(trial) for trial, jobs in table[["trial", "jobs"]].to_numpy() for n in jobs.split()}
     except (OSError, ValueError, LookupError, TypeError) as error:

@@ -1,20 +1,26 @@
 """One run of `sysid-collect`: read every job of a sweep, then write data set, tables and figures, and report."""
 
+import json
 import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import xarray as xr
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.collection.dataset import KIND, build_dataset, check_names, write_with_records
-from experiments.collection.read import AGAIN, Results, read_results, read_sweep
-from experiments.collection.tables import count_jobs, write_csv, write_markdown
+from experiments.collection.dataset import add_records, build_dataset, check_names
+from experiments.collection.read import AGAIN, SEED, Results, read_results, read_sweep
 from experiments.files import write_every
+from experiments.options import flag
+from experiments.plots.frames import pool, significant, to_csv, to_markdown
 from sysid import store
+from sysid.store import package_versions
 
 log = logging.getLogger(__name__)
 LISTED = 5  # failed jobs that are reported one by one
+HEADLINE = ("smse", "coverage_95", "n_revised", "times_loop")  # metrics of the Markdown table
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -27,8 +33,7 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         No sweep, none of its jobs is done, or a file that cannot be written (the others are).
     """
-    if not isinstance(config.figures, bool):
-        raise ValueError(f"figures must be true or false, got {config.figures!r}")
+    flag("figures", config.figures)
     if config.folder is None:
         raise ValueError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
@@ -36,23 +41,24 @@ def run(config: DictConfig, folder: Path) -> None:
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
     found = read_results(read_sweep(source))
-    _refuse_empty(found)
+    jobs, reasons = found.jobs, found.jobs["error"][found.jobs["status"] != "missing"]
+    if not (jobs["status"] == "done").any():
+        why = f" ({reasons.iloc[0]})" if len(reasons) else ""
+        raise store.StoreError(f"none of the {len(jobs)} jobs in {source} is done{why}: {AGAIN}")
     if (metrics := _names_of(config.metrics)) is not None:
         if not metrics:
             raise ValueError("metrics: expected at least one name, or null for all")
         check_names("metrics", metrics, list(found.metrics), "no job has")
         found = found._replace(metrics={name: found.metrics[name] for name in metrics})
     dataset = build_dataset(found)
+    whole = add_records(found, dataset, _names_of(config.records) or [])
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise store.StoreError(f"cannot make the folder {output} ({error.strerror}): set output to another") from error
-    records = _names_of(config.records)
-    if records is not None:
-        write_with_records(found, dataset, output / "sweep.nc", records)
     texts = {"sweep.csv": write_csv(found), "sweep.md": write_markdown(found, dataset)}
-    jobs = [partial(store.write_bytes, text.encode(), output / name) for name, text in texts.items()]
-    write_every([*jobs, *([partial(store.write, dataset, output / "sweep.nc", kind=KIND)] if records is None else [])])
+    files = [partial(store.write_bytes, text.encode(), output / name) for name, text in texts.items()]
+    write_every([*files, partial(store.write, whole, output / "sweep.nc", kind="sweep")])
     if config.figures:
         from experiments.collection.figures import plan_figures
         from experiments.plots.style import to_bytes
@@ -60,7 +66,15 @@ def run(config: DictConfig, folder: Path) -> None:
         for name, draw in plan_figures(found, dataset).items():
             store.write_bytes(to_bytes(draw(), "png"), output / f"{name}.png")
     log.info("%s", count_jobs(found, dataset))
-    _report_problems(found)
+    failed = jobs["error"][~jobs["status"].isin(["done", "missing"])]
+    for number, reason in failed[:LISTED].items():
+        log.warning("Job %s: %s", number, reason)
+    if len(failed) > LISTED:
+        log.warning("and %s more, see sweep.md", len(failed) - LISTED)
+    if missing := int((jobs["status"] == "missing").sum()):
+        log.warning("Missing jobs: %s, not started or still running; collect again when the sweep has ended", missing)
+    if missing or len(failed):
+        log.warning("To fill the gaps, %s", AGAIN)
     log.info("Results: %s, sweep.csv and sweep.md", output / "sweep.nc")
 
 
@@ -71,25 +85,80 @@ def _names_of(value: Any) -> list[str] | None:
     return [str(value)]
 
 
-def _refuse_empty(found: Results) -> None:
-    """Refuse a sweep of which nothing is done."""
-    jobs = found.jobs
-    if (jobs["status"] == "done").any():
-        return
-    reasons = jobs["error"][jobs["status"] != "missing"]
-    why = f" ({reasons.iloc[0]})" if len(reasons) else ""
-    raise store.StoreError(f"none of the {len(jobs)} jobs in {found.sweep.folder} is done{why}: {AGAIN}")
+# --- tables ---------------------------------------------------------------------------------------
 
 
-def _report_problems(found: Results) -> None:
-    """Log jobs that have no result."""
-    missing = int((found.jobs["status"] == "missing").sum())
-    failed = found.jobs["error"][~found.jobs["status"].isin(["done", "missing"])]
-    for number, error in failed[:LISTED].items():
-        log.warning("Job %s: %s", number, error)
-    if len(failed) > LISTED:
-        log.warning("and %s more, see sweep.md", len(failed) - LISTED)
-    if missing:
-        log.warning("Missing jobs: %s, not started or still running; collect again when the sweep has ended", missing)
-    if missing or len(failed):
-        log.warning("To fill the gaps, %s", AGAIN)
+def write_csv(found: Results) -> str:
+    """One row for each job and output: number, folder, status, error, parameters, metrics to the last digit."""
+    numbers = pd.concat(found.numbers, names=["output", None]).dropna(how="all").reset_index("output")
+    table = found.jobs.join(numbers)  # a job without numbers has one row
+    table = table.assign(number=table.index, folder=table.index, timed=table["timed"].astype(int))
+    outputs, timed = ["output"] if found.outputs else [], ["timed"] if found.measured else []
+    names = ["number", "folder", "status", "error", *outputs, *found.parameters, *found.metrics, *timed]
+    return to_csv(table[names])
+
+
+def write_markdown(found: Results, dataset: xr.Dataset) -> str:
+    """Medians and quartiles over the seeds, counts, the jobs that have failed, and how the sweep was made."""
+    title = f"# Sweep of sysid-{found.sweep.command}"
+    sections = [title, count_jobs(found, dataset), _medians(found, dataset), _problems(found), _origin(found)]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def count_jobs(found: Results, dataset: xr.Dataset) -> str:
+    """How many jobs ended how, and over what they are laid out."""
+    counts = found.jobs["status"].value_counts()
+    order = ("done", "failed", "damaged", "partial", "missing")
+    text = f"{len(found.jobs)} jobs: {', '.join(f'{counts[name]} {name}' for name in order if name in counts)}."
+    sizes = {name: size for name, size in dataset.sizes.items() if name != "output"}
+    if "job" in sizes:
+        why = "They are those of a search" if found.sweep.objectives else "Their parameters do not form a grid"
+        return f"{text} {why}: one dimension, job."
+    text += f" Grid: {' x '.join(f'{size} {name}' for name, size in sizes.items())}."
+    if unplanned := dataset.attrs["n_unplanned"]:
+        text += f" {unplanned} of its {dataset.attrs['n_cells']} cells are those of no job."
+    if behind := dataset.attrs["n_superseded"]:
+        text += f" {behind} jobs have the parameters of others: the last one that is done counts."
+    return text
+
+
+def _medians(found: Results, dataset: xr.Dataset) -> str:
+    shown = [name for name in HEADLINE if name in found.metrics] or list(found.metrics)[: len(HEADLINE)]
+    others = [name for name, key in found.parameters.items() if key != SEED]
+    times = [name for name in shown if name in found.measured]
+    rows = pd.concat([found.select_rows(dataset, output, times).assign(output=output) for output in found.numbers])
+    by = [*others, "output"]
+    pooled = pool(rows, by, shown)
+    done = (rows["status"] == "done").groupby([rows[name] for name in by], observed=True, dropna=False)
+    table = pd.DataFrame(index=pooled.index)
+    for name in shown:
+        quartiles = zip(*(pooled[level][name] for level in (0.25, 0.5, 0.75)), strict=True)
+        table[name] = [_spread_text(*levels) for levels in quartiles]
+    table["done"] = [f"{n}/{size}" for n, size in zip(done.sum(), done.size(), strict=True)]
+    table = table.reset_index()[[*others, *(["output"] if found.outputs else []), *shown, "done"]].astype(object)
+    what = "seeds" if len(others) < len(found.parameters) else "jobs"
+    units = {name: dataset[name].attrs.get("units", "1") for name in shown}
+    note = "; ".join([f"over the {what}", *(f"{name} [{unit}]" for name, unit in units.items() if unit != "1")])
+    left_out = f" {found.timing}." if found.timing and times else ""
+    return f"Median [quartiles] {note}.{left_out}\n\n{to_markdown(table.where(table.notna(), ''))}"
+
+
+def _spread_text(low: float, median: float, high: float) -> str:
+    """Median, and the quartiles where they differ; empty for nan."""
+    text = significant(median)
+    return text if low == high or not text else f"{text} [{significant(low)}, {significant(high)}]"
+
+
+def _problems(found: Results) -> str:
+    """Jobs that have failed or are damaged, with the reason."""
+    jobs = found.jobs[~found.jobs["status"].isin(["done", "missing"])]
+    values = [", ".join(f"{name}={row[name]}" for name in found.parameters) for _, row in jobs.iterrows()]
+    columns = {"folder": jobs.index, "status": jobs["status"], "parameters": values, "reason": jobs["error"]}
+    return f"## Jobs without result\n\n{to_markdown(pd.DataFrame(columns))}" if len(jobs) else ""
+
+
+def _origin(found: Results) -> str:
+    """What computed the jobs and their collection."""
+    collected = ", ".join(f"{name} {version}" for name, version in json.loads(package_versions()).items())
+    made = f"Jobs of sysid {found.sweep.version}, code {found.sweep.code[:12]}; sweep.json has their overrides."
+    return f"## Origin\n\n{made}\n\nCollected by `sysid-collect` with {collected}."

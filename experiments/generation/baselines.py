@@ -2,6 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -28,6 +29,10 @@ AS_GOOD = 1.05  # largest ratio of two errors that count as equal
 BY_CHANCE = (
     "by chance: these records are few against their noise; for a fair comparison raise realisations.test, or shorten "
     "the test"
+)
+NEARLY_LINEAR = (
+    "the system is nearly linear at this amplitude, or noise hides the rest; for a nonlinear benchmark raise the "
+    "amplitude or lower the noise"
 )
 BY_THE_INPUT = "which can be: in closed loop the recorded input tells what the noise did"
 
@@ -115,11 +120,10 @@ class OnlineGp(BaselineSettings):
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
         rows, needed = narx.dataset(records), self.training.n_initial or 0
-        if rows.sizes["sample"] < needed:
-            raise ValueError(
-                f"baseline.online_gp: training.n_initial={needed} needs as many rows, the estimation records give "
-                f"{rows.sizes['sample']}; lengthen estimation, lower training.n_initial or leave this baseline out"
-            )
+        if (n := rows.sizes["sample"]) < needed:
+            few = f"training.n_initial={needed} needs as many rows, the estimation records give {n}"
+            advice = "lengthen estimation, lower training.n_initial or leave this baseline out"
+            raise ValueError(f"baseline.online_gp: {few}; {advice}")
         identification = Identification(narx, Settings(**vars(self), seed=seed))
         identification.observe_many(rows["regressor"].values, rows["target"].values, follows=consecutive(rows))
         identification.finish()
@@ -180,10 +184,8 @@ def choose_lags(config: DictConfig, plant: Plant, n_samples: int, seed: int) -> 
             notes.append(f"Not computed: baselines of `{output}`; {error}")
     for output, narx in lags.items():
         if others := ", ".join(f"`{name}`" for name in narx.output_names if name != output):
-            notes.append(
-                f"Not computed: free runs of the baselines of `{output}`; its lags need {others}, which would have to "
-                "be measured all the time"
-            )
+            why = f"its lags need {others}, which would have to be measured all the time"
+            notes.append(f"Not computed: free runs of the baselines of `{output}`; {why}")
     return lags, notes
 
 
@@ -205,47 +207,47 @@ def score_models(
     """
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
-    driven, window = plant.controller.inputs_driven, test[0].window
-    floors = [find_floor(r.trajectory, driven, r.transient + window - 1, noise_paths) for r in test]
-
-    def join(arrays: list[Array]) -> Array:
-        return np.concatenate([array[r.transient + window :] for array, r in zip(arrays, test, strict=True)])
-
-    measured = join([r.trajectory.output for r in test])
-    noise = join([r.trajectory.noise_free_output for r in test]) - measured
-    spread, error = (np.sqrt(join([getattr(f, name) for f in floors])) for name in ("variance", "error_variance"))
-    models = ("measurement_noise", "noise_floor", *settings)
-    scores: dict[str, Any] = {task: {model: {} for model in models} for task in TASKS}
-    for task in TASKS:
-        floor = join([getattr(f, task) for f in floors]) - measured
-        for i, (name, unit, _) in enumerate(plant.system.outputs):
-            scores[task]["measurement_noise"][name] = {"rmse": _rms(noise[:, i]), "unit": unit}
-            scores[task]["noise_floor"][name] = {"rmse": _rms(floor[:, i]), "unit": unit}
-    for i, (name, unit, _) in enumerate(plant.system.outputs):
-        if plant.system.noise_std().any():
-            scores["free_run"]["noise_floor"][name] |= {
-                "expected_rmse": _rms(np.hypot(spread[:, i], noise[:, i])),
-                "standard_error": _rms(error[:, i]),
-            }
-        for key, baseline in settings.items() if name in lags else ():
-            for task, rmse in _score_baseline(baseline.fit(lags[name], estimation, seed), test).items():
-                scores[task][key][name] = {"rmse": rmse, "unit": unit}
+    units, window = {name: unit for name, unit, _ in plant.system.outputs}, test[0].window
+    models = {
+        (key, name): baseline.fit(lags[name], estimation, seed)
+        for name in units
+        for key, baseline in settings.items()
+        if name in lags
+    }
+    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output, fact: of every record
+    for record in test:
+        trajectory, first = record.trajectory, record.transient + window
+        floor = find_floor(trajectory, plant.controller.inputs_driven, first - 1, noise_paths)
+        noise = trajectory.noise_free_output - trajectory.output
+        for i, name in enumerate(units):
+            for task in TASKS:
+                errors[task, "measurement_noise", name, "rmse"].append(noise[first:, i])
+                errors[task, "noise_floor", name, "rmse"].append((getattr(floor, task) - trajectory.output)[first:, i])
+            if plant.system.noise_std().any():
+                expected = np.hypot(np.sqrt(floor.variance), noise)
+                errors["free_run", "noise_floor", name, "expected_rmse"].append(expected[first:, i])
+                uncertain = np.sqrt(floor.error_variance)
+                errors["free_run", "noise_floor", name, "standard_error"].append(uncertain[first:, i])
+        for (key, name), model in models.items():
+            for task, error in _predict(model, record).items():
+                errors[task, key, name, "rmse"].append(error)
+    scores: dict[str, Any] = {
+        task: {key: {} for key in ("measurement_noise", "noise_floor", *settings)} for task in TASKS
+    }
+    for (task, key, name, fact), found in errors.items():
+        scores[task][key].setdefault(name, {"unit": units[name]})[fact] = _rms(np.concatenate(found))
     return {"initialisation_window": window, **scores}
 
 
-def _score_baseline(model: Baseline, test: list[SimulatedRecord]) -> dict[str, float | None]:
-    """RMSE of a fitted model by task; no free run of a model that needs other outputs."""
-    narx, window = model.narx, test[0].window
-    errors: dict[str, list[Array]] = {}
-    for record in test:
-        measured = record.measured[[*narx.signals]]
-        rows = narx.dataset(measured)
-        step = rows["target"].values - model.one_step(rows)
-        errors.setdefault("one_step", []).append(step[window - narx.max_lag :])
-        if len(narx.output_names) == 1:
-            run = model.free_run(dict(measured), n_initial=window) - measured[narx.target].values
-            errors.setdefault("free_run", []).append(run[window:])
-    return {task: _rms(np.concatenate(found)) for task, found in errors.items()}
+def _predict(model: Baseline, record: SimulatedRecord) -> dict[str, Array]:
+    """Errors of a fitted model after the window, by task; no free run of a model that needs other outputs."""
+    narx, measured = model.narx, record.measured[[*model.narx.signals]]
+    rows = narx.dataset(measured)
+    errors = {"one_step": (rows["target"].values - model.one_step(rows))[record.window - narx.max_lag :]}
+    if len(narx.output_names) == 1:
+        run = model.free_run(dict(measured), n_initial=record.window) - measured[narx.target].values
+        errors["free_run"] = run[record.window :]
+    return errors
 
 
 def _rms(errors: Array) -> float | None:
@@ -274,10 +276,7 @@ def note_scores(
         tasks = [task for task in TASKS if output in scores[task][linear[0]]]
         pairs = [[min(rmse(task, key, output) for key in keys) for keys in (linear, gp)] for task in tasks]
         if all(error <= AS_GOOD * reference and error < inf for error, reference in pairs):
-            notes.append(
-                f"Linear ARX reaches the level of the online GP for `{output}`: the system is nearly linear at this "
-                "amplitude, or noise hides the rest; for a nonlinear benchmark raise the amplitude or lower the noise"
-            )
+            notes.append(f"Linear ARX reaches the level of the online GP for `{output}`: {NEARLY_LINEAR}")
     for key in settings:
         for output in scores["free_run"][key]:
             floor = rmse("free_run", "noise_floor", output)

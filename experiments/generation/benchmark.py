@@ -79,29 +79,23 @@ def read_ranges(given: Any, system: System) -> Ranges:
         No mapping of names to pairs of numbers; a state that does not exist; a range that descends, or one beyond the
         limits of its state.
     """
-    names, ranges = [signal.name for signal in system.states], {}
+    limits = dict(zip((signal.name for signal in system.states), zip(*system.state_limits(), strict=True), strict=True))
     if not isinstance(given, Mapping | None):
-        example = ", ".join(f"{name}: [-1, 1]" for name in names)
-        raise ValueError(
-            f"initial_states must map names of states to [lowest, highest], such as {{{example}}}, or be null, got "
-            f"{given!r}"
-        )
+        example = ", ".join(f"{name}: [-1, 1]" for name in limits)
+        raise ValueError(f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}")
+    ranges = {}
     for name, pair in (given or {}).items():
-        if name not in names:
-            raise ValueError(
-                f"initial_states names {name!r}, {type(system).__name__} has the states {names}: name these"
-            )
+        if name not in limits:
+            raise ValueError(f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}")
         numbers = list(pair) if isinstance(pair, list | tuple | ListConfig) else []
         if len(numbers) != 2 or not all(type(value) in (int, float) and isfinite(value) for value in numbers):
             raise ValueError(f"initial_states.{name} must be two numbers [lowest, highest], got {pair!r}; change it")
-        lower, upper = (float(limits[names.index(name)]) for limits in system.state_limits())
-        low, high = map(float, numbers)
+        (lower, upper), (low, high) = limits[name], numbers
         if not lower <= low <= high <= upper:
-            raise ValueError(
-                f"initial_states.{name}=[{low:g}, {high:g}] must be lowest and highest value, within the limits "
-                f"{lower:g} to {upper:g} {system.states[names.index(name)].unit} of the state; change it"
-            )
-        ranges[str(name)] = (low, high)
+            unit = next(signal.unit for signal in system.states if signal.name == name)
+            must = f"lowest and highest value, within the limits {lower:g} to {upper:g} {unit} of the state"
+            raise ValueError(f"initial_states.{name}=[{low:g}, {high:g}] must be {must}; change it")
+        ranges[str(name)] = (float(low), float(high))
     return ranges
 
 
@@ -146,8 +140,8 @@ class SimulatedRecord:
         signals = (*noise_free(system.outputs), *noises_of(system), *system.states, *system.noises)
         clean = simulated.noise_free_output
         record = self._label(signals, clean, simulated.output - clean, simulated.state, simulated.noise)
-        facts = {"transient": self.transient, "clipped_substeps": int(simulated.n_clipped)}
-        return record.assign_attrs({"seed": int(simulated.seed), **facts})
+        facts = {"seed": int(simulated.seed), "transient": self.transient, "clipped_substeps": int(simulated.n_clipped)}
+        return record.assign_attrs(facts)
 
     def _label(self, signals: tuple[Signal, ...], *columns: Array) -> xr.Dataset:
         values = np.concatenate(columns, axis=1)[self.transient :]
@@ -206,8 +200,7 @@ class Benchmark:
     ranges: Ranges  # of the initial states
     records: list[SimulatedRecord]  # estimation, validation, test
     lags: Mapping[str, Narx]  # of the models of each output; the first are those of narx.nc
-    labels: Mapping[str, str]  # key in the scores to the name for people, of the floor and of every baseline
-    meanings: Mapping[str, str]  # key of every baseline to a sentence on it
+    baselines: Mapping[str, Any]  # settings by key in the scores, of `experiments.generation.baselines`
     scores: Mapping[str, Any]  # of noise floor and baselines
     notes: list[str]  # on the scores
 
@@ -222,8 +215,5 @@ class Benchmark:
 
     def count(self) -> str:
         """How many records of how many samples."""
-        counts = []
-        for role in ROLES:
-            records = self.select(role)
-            counts.append(f"{len(records)} x {records[0].measured.sizes['time']} {role}")
-        return ", ".join(counts)
+        parts = {role: self.select(role) for role in ROLES}
+        return ", ".join(f"{len(part)} x {part[0].measured.sizes['time']} {role}" for role, part in parts.items())

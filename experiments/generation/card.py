@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
+from experiments.generation.baselines import label_baselines
 from experiments.generation.benchmark import Benchmark, noises_of
 from experiments.plots.frames import to_markdown
 from simulators import Interpolation, System, noise_free, signal_to_noise
@@ -73,9 +74,8 @@ def _system_facts(system: System) -> dict[str, Any]:
         (system.noises, "process noise", answer),
     )
     signals = [(f"`{s.name}`", role, s.unit, s.description, place) for group, role, place in groups for s in group]
-    comments = read_comments(system)
-    values = {field.name: getattr(system, field.name) for field in dataclasses.fields(system)}
-    parameters = [(f"`{name}`", value, comments.get(name, "")) for name, value in values.items()]
+    comments, names = read_comments(system), [field.name for field in dataclasses.fields(system)]
+    parameters = [(f"`{name}`", getattr(system, name), comments.get(name, "")) for name in names]
     return {
         "system": type(system).__name__,
         "dt": f"{system.dt:.10g}",
@@ -101,70 +101,62 @@ def _input_facts(benchmark: Benchmark) -> dict[str, Any]:
         settings["excitations"] = {name: own.get(name, given["excitation"]) for name in plant.excitations}
     reached = []
     for record in benchmark.records:
-        for signal in benchmark.system.inputs:
-            u = record.measured[signal.name].values
-            mean, rms, peak = np.mean(u), np.std(u), np.max(np.abs(u - np.mean(u)))
+        for name, unit, _ in benchmark.system.inputs:
+            u = record.measured[name].values
+            mean, rms = np.mean(u), np.std(u)
             numbers = (mean if abs(mean) > 1e-12 * rms else 0.0, rms, np.min(u), np.max(u))
-            crest = f"{peak / rms:.4g}" if rms > 0 else "constant"
-            reached.append((record.name, f"`{signal.name}` [{signal.unit}]", *(f"{x:.4g}" for x in numbers), crest))
+            crest = f"{np.max(np.abs(u - mean)) / rms:.4g}" if rms > 0 else "constant"
+            reached.append((record.name, f"`{name}` [{unit}]", *(f"{x:.4g}" for x in numbers), crest))
+    header = ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor")
     return {
         "no_inputs": not plant.inputs,
         **{member.name: bool(plant.inputs) and plant.interpolation is member for member in Interpolation},
         "sources": table(("input", "driven by"), [(f"`{name}`", source) for name, source in sources.items()]),
         "excitation_settings": _yaml(settings) if plant.inputs else "",
-        "excitation_reached": table(
-            ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor"), reached
-        ),
+        "excitation_reached": table(header, reached),
     }
 
 
 def _noise_facts(benchmark: Benchmark) -> dict[str, Any]:
-    system, reached = benchmark.system, []
+    system, stds, reached = benchmark.system, benchmark.system.noise_std(), []
     for record in benchmark.records:
         shown = slice(record.transient, None)
         y0, y = record.trajectory.noise_free_output[shown], record.trajectory.output[shown]
         for signal, ratio, error in zip(system.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True):
             decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
             reached.append((record.name, f"`{signal.name}`", f"{np.sqrt(np.mean(error**2)):.4g}", decibels))
-    levels = zip(system.noises, system.noise_std().tolist(), strict=True)
-    process = [(f"`{signal.name}`", std, signal.unit, signal.description) for signal, std in levels]
+    process = [(f"`{s.name}`", std, s.unit, s.description) for s, std in zip(system.noises, stds.tolist(), strict=True)]
     return {
         "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), reached),
         "noise_settings": _yaml({"noise": benchmark.settings["noise"]}),
         "process_noise": table(("channel", "standard deviation", "unit", "meaning"), process),
         "no_process_noise": not process,
-        "noisy": bool(system.noise_std().any()),
-        "silent": not system.noise_std().any(),
+        "noisy": bool(stds.any()),
+        "silent": not stds.any(),
         "noise_paths": benchmark.settings["noise_paths"],
     }
 
 
 def _record_facts(benchmark: Benchmark) -> dict[str, Any]:
-    units = {signal.name: signal.unit for signal in benchmark.system.states}
+    units, test = {signal.name: signal.unit for signal in benchmark.system.states}, benchmark.select("test")
     drawn = [f"`{name}` from {low:g} to {high:g} {units[name]}" for name, (low, high) in benchmark.ranges.items()]
     others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
-    starts = (
-        f"from a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
-    )
-    several = len(benchmark.select("test")) > 1
+    starts = f"random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
     splits = [(r.name, r.role, r.measured.sizes["time"], r.transient, r.window) for r in benchmark.records]
     return {
         "counts": benchmark.count(),
-        "starts": starts if drawn else "from the initial state of the parameters",
+        "starts": f"from a {starts}" if drawn else "from the initial state of the parameters",
         "splits": table(("record", "split", "samples", "discarded before", "initialisation window"), splits),
-        "window": benchmark.select("test")[0].window,
-        "prediction_files": "predictions_0.csv predictions_1.csv ..." if several else "predictions.csv",
+        "window": test[0].window,
+        "prediction_files": "predictions_0.csv predictions_1.csv ..." if len(test) > 1 else "predictions.csv",
     }
 
 
 def _score_facts(benchmark: Benchmark) -> dict[str, Any]:
     one_step, free_run = benchmark.scores["one_step"], benchmark.scores["free_run"]
-    tables: list[str] = []
-    expected: list[str] = []
-    lags: list[str] = []
-    labels = benchmark.labels
+    labels, tables, expected = label_baselines(benchmark.baselines), [], []
     for name, unit, _ in benchmark.system.outputs:
-        rows = [(labels[key], _show(one_step[key].get(name)), _show(free_run[key].get(name))) for key in one_step]
+        rows = [(labels[key], *(_show(task[key].get(name)) for task in (one_step, free_run))) for key in one_step]
         tables.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
         floor = free_run["noise_floor"][name]
         if "expected_rmse" in floor and floor["rmse"] is not None:
@@ -173,14 +165,16 @@ def _score_facts(benchmark: Benchmark) -> dict[str, Any]:
                 f"these records it reaches {floor['rmse']:.4g} {unit}. The finite number of paths leaves the mean "
                 f"uncertain by {floor['standard_error']:.4g} {unit} (rms standard error)."
             )
+    lags: list[str] = []
     for narx in benchmark.lags.values():
         features = ", ".join(f"`{name}`" for name in narx.feature_names)
         lags.append(f"Lags of the models of `{narx.target}`{'' if lags else ' and of `narx.nc`'}: {features}.")
+    meanings = {labels[key]: read_summary(baseline) for key, baseline in benchmark.baselines.items()}
     return {
         "scores": "\n\n".join(tables),
         "notes": "\n".join(f"- {note}." for note in benchmark.notes),
         "expected_floor": "\n".join(expected),
-        "baselines": "\n".join(f"- *{benchmark.labels[key]}*: {text}" for key, text in benchmark.meanings.items()),
+        "baselines": "\n".join(f"- *{label}*: {text}" for label, text in meanings.items()),
         "closed_loop": not benchmark.plant.is_open_loop,
         "lags": "\n".join(lags),
     }

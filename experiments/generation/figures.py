@@ -36,10 +36,8 @@ def draw(benchmark: Benchmark) -> dict[str, bytes]:
 def draw_time_series(records: Mapping[str, SimulatedRecord]) -> Figure:
     """Every input and output of the first record of each role, the initialisation window shaded."""
     measured = {role: with_clock(record.measured, "time") for role, record in records.items()}
-    names = list(map(str, measured["test"].data_vars))
-    figure, axes = screen(
-        len(names), 0.8 + 2.0 * len(names), ncols=len(ROLES), squeeze=False, sharey="row", sharex="col"
-    )
+    names, panels = list(map(str, measured["test"].data_vars)), {"ncols": len(ROLES), "squeeze": False}
+    figure, axes = screen(len(names), 0.8 + 2.0 * len(names), sharey="row", sharex="col", **panels)
     for column, (role, record) in enumerate(measured.items()):
         x, window = record["shown"].values, records[role].window
         for ax, name in zip(axes[:, column], names, strict=True):
@@ -95,8 +93,7 @@ def draw_coverage(records: Mapping[str, SimulatedRecord], narx: Narx) -> Figure:
         for role, record in measured.items():
             end, last = record.sizes["time"], max(lag_across, lag_up)
             chosen = np.arange(last, end)[:: max((end - last) // SHOWN_POINTS, 1)]
-            x = record[across].values[chosen - lag_across]
-            y = record[up].values[chosen - lag_up]
+            x, y = record[across].values[chosen - lag_across], record[up].values[chosen - lag_up]
             ax.plot(x, y, ".", color=COLORS[role], markersize=3, alpha=0.5, markeredgewidth=0, label=role)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(_label(measured["test"], across, lag_across))

@@ -113,12 +113,12 @@ def _pair(
     sequence = np.random.SeedSequence(trajectory.seed, spawn_key=(*b"noise floor", number))
     noise = held_noise(np.random.default_rng(sequence), n, system.noise_std())
     signs = (1.0, -1.0) if noise.any() else (1.0,)
-    found = [np.array(system.output(_path(trajectory, problem, pieces, start, sign * noise))) for sign in signs]
+    found = [np.array(system.output(_path(trajectory, problem, pieces, sign * noise))) for sign in signs]
     return (found[0] + found[-1]) / 2, (found[0] - found[-1]) / 2
 
 
-def _path(trajectory: Trajectory, problem: Problem, pieces: Sequence[Piece], start: int, noise: Array) -> Array:
-    """States (n, n_x): true until `start`, then under a noise path (n, n_w); nan from a divergence on."""
+def _path(trajectory: Trajectory, problem: Problem, pieces: Sequence[Piece], noise: Array) -> Array:
+    """States (n, n_x): true until the first piece, then under a noise path (n, n_w); nan from a divergence on."""
     states, work = trajectory.state.copy(), np.empty((WORK_ROWS, trajectory.state.shape[1]))
     _, address, parameters, limits, dt, substeps = problem
     for first, last, values, rows in pieces:
@@ -137,10 +137,9 @@ def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[
     if driven and any(piece.rows > 1 for piece in kept):
         between = enumerate(_inputs_between(trajectory, driven))
         return tuple(Piece(k, k + 1, inputs, kept[0].rows) for k, inputs in between if k >= start)
-    cut = [max(start - piece.first, 0) for piece in kept]
     return tuple(
-        Piece(first + skipped, last, values[skipped * rows :], rows)
-        for (first, last, values, rows), skipped in zip(kept, cut, strict=True)
+        Piece(max(first, start), last, values[max(start - first, 0) * rows :], rows)
+        for first, last, values, rows in kept
     )
 
 

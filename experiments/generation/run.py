@@ -1,25 +1,40 @@
 """One benchmark folder from end to end: simulate every record, bound what can be reached, score baselines, write."""
 
+import hashlib
+import json
 import logging
-from collections.abc import Sequence
+import os
+import secrets
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.build import build_all, check_trusted, trusted_names
+from experiments.build import build_all, check_trusted, targets_of, trusted_names
 from experiments.generation.baselines import choose_lags, label_baselines, note_scores, score_models
 from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_records
-from experiments.generation.card import read_summary
-from experiments.generation.folder import new_folder, write_benchmark
+from experiments.generation.card import fill_card, table
 from experiments.launch import CONF
 from experiments.options import flag, whole
 from experiments.plant import Plant, plant_of
+from experiments.plots.frames import to_csv
+from sysid import Recordings, StoreError
+from sysid.data.source import ROLES
+from sysid.store import provenance, write_bytes, write_groups
 
 WINDOW = 50  # samples that are not judged, in records that are long enough
 GUESSABLE = 2**32  # seeds below it can be tried one by one
 NOT_STORED = ("output", "figures", "trusted")  # keys that are no part of what makes the data
+SCORE = Path(__file__).with_name("score.py")
+WARNING = "# Belongs to the answer: it holds the seed, and makes all records again\n"
+HIDDEN = ("seed=", "output=", "trusted=", "hydra.")  # overrides that tell the answer, or folders of this machine
+OWN = {"simulators", "sysid", "experiments"}
 
 log = logging.getLogger(__name__)
 
@@ -43,19 +58,18 @@ def run(config: DictConfig, folder: Path, *, trusted: Sequence[str] = ()) -> flo
         Bad settings, a simulation that diverges, a folder that is there already or cannot be written to. No
         folder is left behind.
     """
-    merged = OmegaConf.merge({"output": None, "figures": True}, config)  # a kept configuration does not have them
-    settings = OmegaConf.to_container(merged, resolve=True)
-    assert isinstance(merged, DictConfig)
-    assert isinstance(settings, dict)
-    config = merged
+    config = cast(DictConfig, OmegaConf.merge({"output": None, "figures": True}, config))  # a kept one lacks them
+    settings = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     if not starts_from_package():
-        check_trusted(settings, [*trusted, *trusted_by_command(config)])
+        given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+        by_command = any(item.lstrip("+").startswith("trusted=") for item in given)  # a file cannot trust itself
+        check_trusted(settings, [*trusted, *(trusted_names(config) if by_command else [])])
     plant = plant_of(config)
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
     target = Path(config.output) if config.output else folder / name
     with new_folder(target) as place:
-        stored = {str(key): value for key, value in settings.items() if key not in NOT_STORED}
+        stored = {key: value for key, value in settings.items() if key not in NOT_STORED}
         benchmark = make_benchmark(config, name, plant, stored)
         write_benchmark(benchmark, place, figures=config.figures)
     tell(benchmark, target)
@@ -68,12 +82,6 @@ def starts_from_package() -> bool:
         return False
     main = [source.path for source in HydraConfig.get().runtime.config_sources if source.provider == "main"]
     return main == [str(CONF)]
-
-
-def trusted_by_command(config: DictConfig) -> list[str]:
-    """Modules and classes that the command line trusts; a file cannot trust itself."""
-    given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    return trusted_names(config) if any(item.lstrip("+").startswith("trusted=") for item in given) else []
 
 
 def check_options(config: DictConfig, name: Any) -> None:
@@ -108,18 +116,8 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
     records = simulate_records(plans, plant, ranges, transient=config.transient, window=window)
     scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
-    return Benchmark(
-        name=name,
-        settings=settings,
-        plant=plant,
-        ranges=ranges,
-        records=records,
-        lags=lags,
-        labels=label_baselines(baselines),
-        meanings={key: read_summary(baseline) for key, baseline in baselines.items()},
-        scores=scores,
-        notes=[*notes, *note_scores(scores, baselines, is_open_loop=plant.is_open_loop)],
-    )
+    notes += note_scores(scores, baselines, is_open_loop=plant.is_open_loop)
+    return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)
 
 
 def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
@@ -135,27 +133,21 @@ def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
     """
     window = max(min(WINDOW, shortest // 10), largest_lag, 1) if given is None else given
     if window < largest_lag:
-        raise ValueError(
-            f"initialisation_window={window} must be at least the largest lag of narx, {largest_lag}: "
-            "raise it, or choose smaller lags"
-        )
+        advice = f"at least the largest lag of narx, {largest_lag}: raise it, or choose smaller lags"
+        raise ValueError(f"initialisation_window={window} must be {advice}")
     if window + 2 > shortest:
-        raise ValueError(
-            f"initialisation_window={window} leaves nothing to judge of records of {shortest} samples: lower "
-            "it, or lengthen validation and test"
-        )
+        advice = f"nothing to judge of records of {shortest} samples: lower it, or lengthen validation and test"
+        raise ValueError(f"initialisation_window={window} leaves {advice}")
     return window
 
 
 def tell(benchmark: Benchmark, target: Path) -> None:
     """Log what came out in a few lines."""
     log.info("%s: %s", type(benchmark.system).__name__, benchmark.count())
+    labels, free_run = label_baselines(benchmark.baselines), benchmark.scores["free_run"]
     for name, unit, _ in benchmark.system.outputs:
-        reached = []
-        for key, scores in benchmark.scores["free_run"].items():
-            if name in scores:
-                rmse = scores[name]["rmse"]
-                reached.append(f"{benchmark.labels[key]} {'diverges' if rmse is None else format(rmse, '.3g')}")
+        rmse = {labels[key]: scores[name]["rmse"] for key, scores in free_run.items() if name in scores}
+        reached = [f"{label} {'diverges' if value is None else format(value, '.3g')}" for label, value in rmse.items()]
         log.info("Free-run RMSE of %s on the test [%s]: %s", name, unit, ", ".join(reached))
     for note in benchmark.notes:
         log.info("Note: %s", note.replace("`", ""))
@@ -163,3 +155,141 @@ def tell(benchmark: Benchmark, target: Path) -> None:
     if seed < GUESSABLE:
         log.info("Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits", seed)
     log.info("Benchmark: %s", target)
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Hand out a hidden folder next to the final one; it gets the final name when the block ends well.
+
+    Raises
+    ------
+    StoreError
+        At once, if there is something under the final name already or the place cannot be written to; at the
+        end, if the folder cannot get its name. In every case, and after any other error, nothing is left.
+    """
+    path = Path(os.path.abspath(path))
+    _check_free(path)
+    made = [folder for folder in path.parents if not folder.exists()]
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        _check_free(path)
+        os.replace(temporary, path)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, StoreError) or not isinstance(error, OSError):
+            raise
+        advice = "choose an output that you may write to; nothing was left behind"
+        raise StoreError(f"could not make the folder {path}: {error.strerror or error}; {advice}") from error
+
+
+def _check_free(path: Path) -> None:
+    if path.is_dir() and not any(path.iterdir()):
+        return
+    if path.exists() or path.is_symlink():
+        what = "is a folder with files in it" if path.is_dir() else "exists"
+        raise StoreError(f"output {path} {what}: nothing is overwritten; choose a new folder, or remove this one")
+
+
+def write_benchmark(benchmark: Benchmark, place: Path, *, figures: bool) -> None:
+    """Write every file into an empty folder.
+
+    Raises
+    ------
+    sysid.StoreError
+        If a file cannot be written.
+    """
+    system, test = benchmark.system, benchmark.select("test")
+    configuration = OmegaConf.to_yaml(OmegaConf.create(benchmark.settings))
+    _write_data(benchmark, configuration, place)
+    for folder in ("csv", "truth_csv"):
+        (place / folder).mkdir()
+    for record in benchmark.records:
+        _write_text(to_csv(record.measured.to_dataframe().reset_index()), place / "csv" / f"{record.name}.csv")
+    for record in test:
+        clean = record.truth[[f"{signal.name}_noise_free" for signal in system.outputs]]
+        _write_text(to_csv(clean.to_dataframe().reset_index()), place / "truth_csv" / f"{record.name}.csv")
+    sums = compute_checksums(place)
+    files = [{"measured": f"csv/{r.name}.csv", "noise_free": f"truth_csv/{r.name}.csv"} for r in test]
+    about = {
+        "name": benchmark.name,
+        "licence": benchmark.settings["licence"],
+        "sampling_time_s": float(system.dt),
+        "inputs": [{"name": signal.name, "unit": signal.unit} for signal in system.inputs],
+        "outputs": [{"name": signal.name, "unit": signal.unit} for signal in system.outputs],
+        "initialisation_window": test[0].window,
+        "test": [own | {"n_samples": r.measured.sizes["time"]} for own, r in zip(files, test, strict=True)],
+    }
+    for name, content in (("benchmark", about), ("scores", benchmark.scores)):
+        text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        _write_text(text, place / f"{name}.json")
+    _write_text(WARNING + configuration, place / "configuration.yaml")
+    _write_text(SCORE.read_text(encoding="utf-8"), place / "score.py")
+    if figures:
+        from experiments.generation.figures import draw  # imports matplotlib
+
+        (place / "figures").mkdir()
+        for name, picture in draw(benchmark).items():
+            write_bytes(picture, place / "figures" / f"{name}.png")
+    _write_text(fill_card(benchmark, describe_origin(benchmark.settings), sums, figures=figures), place / "CARD.md")
+    lines = [f"{digest}  {name}\n" for name, digest in compute_checksums(place).items()]
+    _write_text("".join(lines), place / "checksums.sha256")  # as `sha256sum -c` reads it
+
+
+def _write_text(text: str, path: Path) -> None:
+    write_bytes(text.encode(), path)
+
+
+def _write_data(benchmark: Benchmark, configuration: str, place: Path) -> None:
+    """Write the NetCDF files; the same configuration and packages give the same content and attributes."""
+    own = {"name": benchmark.name, "licence": benchmark.settings["licence"]}
+    digest = {**own, "configuration_sha256": hashlib.sha256(configuration.encode()).hexdigest()}
+    measured = {role: tuple(record.measured for record in benchmark.select(role)) for role in ROLES}
+    inputs, outputs = tuple(benchmark.plant.inputs), tuple(benchmark.plant.outputs)
+    public = Recordings(benchmark.name, inputs, outputs, **measured).to_groups()
+    truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}
+    narx = next(iter(benchmark.lags.values()))
+    lags = {role: narx.dataset(records) for role, records in measured.items()}
+    write = partial(write_groups, reproducible=True)
+    write(public, place / "benchmark.nc", kind="benchmark", attributes=digest)
+    write(truth, place / "truth.nc", kind="truth", attributes={**digest, "configuration": configuration})
+    write(lags, place / "narx.nc", kind="narx", attributes=own)
+
+
+def compute_checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 in hexadecimal digits of every file of a folder, sorted by name."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
+
+
+def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
+    """Facts of the card on how a folder was made: command line without seed and folders, time, versions, commit."""
+    stamp = provenance()
+    versions = ", ".join(f"{name} {version}" for name, version in json.loads(stamp["package_versions"]).items())
+    commit = stamp.get("source_commit", "unknown")
+    made = [("made", stamp["creation_time"]), ("versions", versions), ("source commit", commit)]
+    facts = {"made": table(("", ""), made), "command": "", "needs": ""}
+    if HydraConfig.initialized():
+        overrides = [item for item in HydraConfig.get().overrides.task if not item.lstrip("+~").startswith(HIDDEN)]
+        facts["command"] = shlex.join(["sysid-generate", *_name_config_dir(), *overrides])
+        modules = {target.rpartition(".")[0] for target in targets_of(settings).values()}
+        if foreign := sorted(module for module in modules if module.partition(".")[0] not in OWN):
+            names = ", ".join(f"`{module}`" for module in foreign)
+            facts["needs"] = f"Run it in the folder from which {names} is imported"
+    return facts
+
+
+def _name_config_dir() -> list[str]:
+    """Folder of the user's configuration files as an option, relative to where the command ran if it lies below."""
+    for source in HydraConfig.get().runtime.config_sources:
+        if source.provider == "command-line":
+            below = Path(os.path.relpath(source.path))
+            return ["--config-dir", below.as_posix() if ".." not in below.parts else f"path/to/{below.name}"]
+    return []

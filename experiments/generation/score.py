@@ -66,8 +66,7 @@ def score(files: list[Path], task: str) -> dict[str, Any]:
         raise Refused(f"expected {len(records)} prediction file(s), one per test record, got {len(files)}")
     window = int(about["initialisation_window"])
     measured = [read_columns(HERE / record["measured"], names) for record in records]
-    pairs = [(path, read_predictions(path, names, len(y))) for path, y in zip(files, measured)]  # noqa: B905 (Python 3.8)
-    predicted = [values for _, values in pairs]
+    predicted = [read_predictions(path, names, len(y)) for path, y in zip(files, measured)]  # noqa: B905 (Python 3.8)
     result = {
         "benchmark": about["name"],
         "task": task,
@@ -86,20 +85,15 @@ def scores(
     outputs: list[dict[str, str]], truth: list[np.ndarray], predicted: list[np.ndarray], window: int
 ) -> dict[str, Any]:
     """RMSE, NRMSE and fit of every output, over all records together."""
-    y = np.concatenate([values[window:] for values in truth])
-    p = np.concatenate([values[window:] for values in predicted])
+    y, p = (np.concatenate([values[window:] for values in parts]) for parts in (truth, predicted))
     with np.errstate(over="ignore"):
         rmse = np.sqrt(np.mean((y - p) ** 2, axis=0))
-    spread = np.std(y, axis=0)
     result = {}
-    for i, output in enumerate(outputs):
-        nrmse = 100 * float(rmse[i] / spread[i]) if spread[i] > 0 else None
-        result[output["name"]] = {
-            "unit": output["unit"],
-            "rmse": float(rmse[i]),
-            "nrmse_percent": nrmse,
-            "fit_percent": None if nrmse is None else 100 - nrmse,
-        }
+    for i, spread in enumerate(np.std(y, axis=0)):
+        nrmse = 100 * float(rmse[i] / spread) if spread > 0 else None
+        fit = None if nrmse is None else 100 - nrmse
+        facts = {"unit": outputs[i]["unit"], "rmse": float(rmse[i]), "nrmse_percent": nrmse, "fit_percent": fit}
+        result[outputs[i]["name"]] = facts
     return result
 
 
@@ -112,10 +106,9 @@ def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
         raise Refused(f"{path} has {len(values)} samples, the test record has {n}: predict every sample of it")
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
-        k, i = bad[0]
+        (k, i), advice = bad[0], "put the measured outputs into the initialisation window"
         raise Refused(
-            f"{path}: {names[i]} is {values[k, i]} at sample {k}, and {len(bad)} value(s) in all are not finite; "
-            "put the measured outputs into the initialisation window"
+            f"{path}: {names[i]} is {values[k, i]} at sample {k}, {len(bad)} value(s) are not finite; {advice}"
         )
     return values
 
@@ -128,12 +121,10 @@ def read_npy(path: Path, names: list[str]) -> np.ndarray:
         raise Refused(f"cannot read {path} as a NumPy array: {error}") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
         raise Refused(f"{path} does not hold an array of real numbers")
-    shape = values.shape
-    if values.ndim == 1 and len(names) == 1:
-        values = values[:, np.newaxis]
-    if values.ndim != 2 or values.shape[1] != len(names):
-        raise Refused(f"{path} has shape {shape}, expected (n, {len(names)}) for the outputs {', '.join(names)}")
-    return values.astype(float)
+    shape, width = values.shape, len(names)
+    if shape[1:] != (width,) and (values.ndim != 1 or width != 1):
+        raise Refused(f"{path} has shape {shape}, expected (n, {width}) for the outputs {', '.join(names)}")
+    return values.reshape(len(values), width).astype(float)
 
 
 def read_columns(path: Path, names: list[str]) -> np.ndarray:
@@ -145,34 +136,26 @@ def read_columns(path: Path, names: list[str]) -> np.ndarray:
         raise Refused(f"cannot read {path} as a CSV text file: {error}") from error
     if not rows:
         raise Refused(f"{path} is empty")
-    first = [cell.strip() for cell in rows[0][1]]
+    first, columns = [cell.strip() for cell in rows[0][1]], list(range(len(names)))
     try:
-        numbers_of(first, range(len(first)))
+        [float(cell) for cell in first]
     except ValueError:
         if any(first.count(name) != 1 for name in names):
             expected = f"expected one column for each of {', '.join(names)}"
             raise Refused(f"{path}: {expected}, the header has {', '.join(first)}") from None
         columns, rows = [first.index(name) for name in names], rows[1:]
     else:
-        columns = list(range(len(names)))
         if len(first) != len(names):
-            raise Refused(
-                f"{path} has {len(first)} columns and no header line, expected {len(names)} ({', '.join(names)}); "
-                "add a header line or drop the other columns"
-            )
+            expected = f"expected {len(names)} ({', '.join(names)}); add a header line or drop the other columns"
+            raise Refused(f"{path} has {len(first)} columns and no header line, {expected}")
     values = np.empty((len(rows), len(names)))
     for k, (number, row) in enumerate(rows):
         try:
-            values[k] = numbers_of(row, columns)
+            values[k] = [float(row[column]) for column in columns]
         except (ValueError, IndexError):
             wanted = ", ".join(str(column + 1) for column in columns)
             raise Refused(f"{path}, line {number}: expected numbers in column {wanted}, got {row}") from None
     return values
-
-
-def numbers_of(row: list[str], columns: Any) -> list[float]:
-    """Numbers in some columns of a row, nan and inf included."""
-    return [float(row[column]) for column in columns]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -185,16 +168,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def report(result: dict[str, Any]) -> str:
     """Scores in words, beside the noise floor and the baselines."""
-    window = result["initialisation_window"]
-    lines = [
-        f"{result['benchmark']}, {result['task']}: {result['n_scored']} samples scored, the first {window} of "
-        "each record are not"
-    ]
+    told = f"{result['n_scored']} samples scored, the first {result['initialisation_window']} of each record are not"
+    lines = [f"{result['benchmark']}, {result['task']}: {told}"]
     for title, key in (("measured", "outputs"), ("noise-free", "against_noise_free")):
         for name, found in result.get(key, {}).items():
-            percent = "" if found["nrmse_percent"] is None else f", NRMSE {found['nrmse_percent']:.4g} %"
-            fit = "" if found["fit_percent"] is None else f", fit {found['fit_percent']:.4g} %"
-            lines.append(f"{name} against {title} output: RMSE {found['rmse']:.6g} {found['unit']}{percent}{fit}")
+            line = f"{name} against {title} output: RMSE {found['rmse']:.6g} {found['unit']}"
+            if found["nrmse_percent"] is not None:
+                line += f", NRMSE {found['nrmse_percent']:.4g} %, fit {found['fit_percent']:.4g} %"
+            lines.append(line)
     try:
         known = read_json(HERE / "scores.json")[result["task"]]
         lines.append("")

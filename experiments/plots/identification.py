@@ -1,5 +1,6 @@
 """Figures of an identification: what the plant did, what the model said, how the dictionary lived."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 
@@ -9,12 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.clock import detail, on_clock_of, with_clock
-from experiments.plots.signals import signals, temperatures
 from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, label_of, screen, show_from_to, unit_of
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
 
 PLURALS = ("day", "sample")
+DAY = 86400.0  # s
+MOST_PANELS = 6
+FEW_DAYS = 5  # so many are shown as ranges
 HEATING = {"comfort_lower", "comfort_upper", "set_point", "ambient_temperature", "zone_temperature", "mass_flow"}
 
 
@@ -54,7 +57,7 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
         series.plot(x, mean, color=BLUE, linewidth=1.2, label="predicted")
         show_from_to(series, x)
     series.plot(x, part["target"], ".", color=ORANGE, markersize=4, label="measured")
-    series.set(xlabel=_x_label(part), ylabel=label_of(chosen["target"]))
+    series.set(xlabel=part["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
     series.set_title(title, loc="left")
     series.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=3, frameon=False)
     _standardised_errors(below, chosen, noise_variance)
@@ -64,22 +67,11 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
 def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
     z = (chosen["target"] - chosen["mean"]).values / np.sqrt(chosen["variance"].values + noise_variance)
     bins = np.linspace(-5, 5, 81)
-    ax.hist(
-        np.clip(z, -5, 5),
-        bins=list(bins),
-        density=True,
-        color=BLUE,
-        alpha=0.5,
-        label="errors / predicted std",
-    )
+    ax.hist(np.clip(z, -5, 5), bins=list(bins), density=True, color=BLUE, alpha=0.5, label="errors / predicted std")
     ax.plot(bins, np.exp(-0.5 * bins**2) / np.sqrt(2 * np.pi), color="black", linewidth=1, label="standard normal")
     inside = 100 * float(np.mean(np.abs(z) <= Z_95))
-    ax.set(
-        xlabel="standardised prediction error [-]",
-        ylabel="density",
-        title=f"All {len(z)} samples: {inside:.1f} % within the 95 % band",
-        xlim=(-5, 5),
-    )
+    ax.set_title(f"All {len(z)} samples: {inside:.1f} % within the 95 % band")
+    ax.set(xlabel="standardised prediction error [-]", ylabel="density", xlim=(-5, 5))
     ax.legend(loc="upper left", frameon=False)
 
 
@@ -96,17 +88,15 @@ def dictionary(result: xr.Dataset) -> Figure:
     age = deaths - births
     lines = lives.hlines(slots, births, deaths, linewidth=1.3, array=age, cmap="viridis")
     lives.plot(births, slots, ".", color=ORANGE, markersize=3)
-    lives.set(
-        ylabel="place in the dictionary",
-        title="Life of the dictionary: a line per point, a dot where it entered",
-    )
+    lives.set_title("Life of the dictionary: a line per point, a dot where it entered")
+    lives.set_ylabel("place in the dictionary")
     unit = steps["shown"].attrs["unit"]
     age_label = f"{unit}s in the dictionary" if unit in PLURALS else f"time in the dictionary [{unit}]"
     figure.colorbar(lines, ax=lives, label=age_label, pad=0.01)
     for name, color, width in (("inserted", GREY, 3.5), ("accepted", BLUE, 1.2)):
         label = "asked for a place" if name == "inserted" else "entered"
         count.step(x, np.cumsum(steps[name].values), where="post", color=color, linewidth=width, label=label)
-    count.set(xlabel=_x_label(steps), ylabel="samples")
+    count.set(xlabel=steps["shown"].attrs["label"], ylabel="samples")
     show_from_to(count, x)
     count.legend(loc="upper left", frameon=False)
     return figure
@@ -145,7 +135,7 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     ]
     for values, color, label in lines[1:] if result.attrs["static"] else lines:
         ax.plot(*_binned_rms(x, values, width), color=color, linewidth=1.2, label=label)
-    period = clock if width == 1.0 else f"{width:.2g} {_plural(chosen)}"
+    period = clock if width == 1.0 else f"{width:.2g} {clock}{'s' * (clock in PLURALS)}"
     title = "Error of predictions" if result.attrs["static"] else "Error of one-step predictions over time"
     ax.set(ylabel=f"rms per {period} [{unit_of(chosen['target'])}]", yscale="log", title=title)
     ax.legend(loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.02))
@@ -155,11 +145,11 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
             smse = np.cumsum(squares[part]) / np.maximum(_sum_of_squares(target[part]), 1e-300)
             shown = slice(min(len(part) // 20, 96), None)
             so_far.plot(x[part][shown], smse[shown], color=BLUE if phase == ONLINE else ORANGE, label=label)
-    so_far.set(xlabel=_x_label(chosen), ylabel="SMSE so far [-]", ylim=(0, None))
+    so_far.set(xlabel=chosen["shown"].attrs["label"], ylabel="SMSE so far [-]", ylim=(0, None))
     if so_far.lines:
         so_far.legend(loc="best", frameon=False)
     for axes in (ax, so_far):
-        _shade(axes, chosen)
+        _shade(axes, chosen, chosen["phase"].values == VALIDATION)
         show_from_to(axes, x)
     return figure
 
@@ -178,17 +168,88 @@ def _sum_of_squares(values: np.ndarray) -> np.ndarray:
     return np.cumsum(values**2) - np.cumsum(values) ** 2 / n
 
 
-def _shade(ax: Axes, chosen: xr.Dataset) -> None:
-    after = chosen["shown"].values[chosen["phase"].values == VALIDATION]
+def _shade(ax: Axes, chosen: xr.Dataset, is_after: np.ndarray) -> None:
+    """Shade the part of a run after the identified one."""
+    after = chosen["shown"].values[is_after]
     if len(after):
         ax.axvspan(after[0], after[-1], color=SHADES[VALIDATION], zorder=0)
 
 
-def _x_label(dataset: xr.Dataset) -> str:
-    """Label of the time axis."""
-    return str(dataset["shown"].attrs["label"])
+# --- what the plant did ---------------------------------------------------------------------------
 
 
-def _plural(dataset: xr.Dataset) -> str:
-    unit = str(dataset["shown"].attrs["unit"])
-    return f"{unit}s" if unit in PLURALS else unit
+def signals(trajectory: xr.Dataset) -> Figure:
+    """Every output and input, the whole run on the left and a detail on the right, up to six signals."""
+    outputs, inputs = (json.loads(str(trajectory.attrs[role])) for role in ("outputs", "inputs"))
+    names = [*outputs, *inputs][:MOST_PANELS]
+    figure, axes = screen(len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False)
+    panels = axes.reshape(-1, 2)
+    near = trajectory.isel(time=detail(trajectory["shown"], 3.0))
+    for (whole, close), name in zip(panels, names, strict=True):
+        color, held = (BLUE, False) if name in outputs else (ORANGE, trajectory.attrs.get("interpolation") == "held")
+        _line(whole, trajectory, name, color, held=held)
+        _line(close, near, name, color, held=held)
+        if name == outputs[0] and "set_point" in trajectory:
+            _line(whole, trajectory, "set_point", GREEN, held=True)
+            _line(close, near, "set_point", GREEN, held=True)
+            close.legend(["output", "set-point"], frameon=False, ncols=2, loc="best")
+        whole.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
+        _shade(whole, trajectory, trajectory["part"].values == 1)
+    what = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
+    panels[0, 0].set_title(f"{what}, shaded: model frozen")
+    left_out = f" ({len(names)} of {len(outputs) + len(inputs)} signals)" * (len(names) < len(outputs) + len(inputs))
+    panels[0, 1].set_title(f"The end in detail{left_out}")
+    for ax in panels[-1]:
+        ax.set_xlabel(trajectory["shown"].attrs["label"])
+    return figure
+
+
+def _line(ax: Axes, dataset: xr.Dataset, name: str, color: str, *, held: bool) -> None:
+    x, y = dataset["shown"].values, dataset[name].values
+    if dataset.attrs.get("static", 0):  # rows have no order
+        ax.plot(x, y, ".", color=color, markersize=3)
+    else:
+        ax.plot(x, y, color=color, linewidth=0.9, drawstyle="steps-post" if held else "default")
+    show_from_to(ax, x)
+
+
+def temperatures(trajectory: xr.Dataset) -> Figure:
+    """The whole run (daily range) above one week in detail: comfort band, zone, ambient, heating."""
+    figure, (year, week, flow) = screen(3, 8.2, height_ratios=[2, 2, 1])
+    for name, color in (("ambient", GREY), ("zone", BLUE)):
+        _daily_range(year, trajectory["time"].values / DAY, trajectory[f"{name}_temperature"].values, color, name)
+    year.set(xlabel="day", ylabel="temperature [°C]")
+    show_from_to(year, trajectory["time"].values / DAY)
+    year.set_title("The whole run", loc="left")
+    year.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=2, frameon=False)
+    part = trajectory.isel(time=detail(trajectory["shown"], 7.0))
+    days = part["time"].values / DAY
+    comfort = part["comfort_lower"], part["comfort_upper"]
+    week.fill_between(days, *comfort, step="post", color=GREEN, alpha=0.15, label="comfort band")
+    week.step(days, part["set_point"], where="post", color=GREEN, linewidth=1, label="set-point")
+    week.plot(days, part["zone_temperature"], color=BLUE, linewidth=1.2, label="zone")
+    week.set_ylabel("temperature [°C]")
+    week.set_title("One week" if days[-1] - days[0] > 6.9 else "In detail", loc="left")
+    ambient = week.twinx()
+    ambient.plot(days, part["ambient_temperature"], color=GREY, linewidth=1, label="ambient (right axis)")
+    ambient.set_ylabel("ambient [°C]", color=GREY)
+    ambient.spines["top"].set_visible(False)
+    handles = [*week.get_legend_handles_labels()[0], *ambient.get_legend_handles_labels()[0]]
+    week.legend(handles=handles, loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.06))
+    flow.step(days, 1000 * part["mass_flow"], where="post", color=ORANGE, linewidth=1)
+    flow.set(xlabel="day", ylabel="hot water [g/s]")
+    for ax in (week, flow):
+        show_from_to(ax, days)
+    return figure
+
+
+def _daily_range(ax: Axes, time: np.ndarray, values: np.ndarray, color: str, name: str) -> None:
+    """Lowest and highest value of every day with enough samples; the values themselves of a few days."""
+    days, starts, counts = np.unique(np.floor(time), return_index=True, return_counts=True)
+    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    full = counts >= 0.5 * np.median(counts)
+    if full.sum() < FEW_DAYS:
+        ax.plot(time, values, color=color, linewidth=1, label=name)
+    else:
+        label, middle = f"{name}, daily range", days[full] + 0.5
+        ax.fill_between(middle, low[full], high[full], color=color, alpha=0.6, linewidth=0, label=label)

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from experiments.build import build_one
-from experiments.interrupt import deferred_interrupt
+from experiments.launch import deferred_interrupt
 from experiments.sweeps.engines import Engine, EngineStopped, check_workers, count_cores
 from experiments.sweeps.limits import Limits, limits_of, seconds_of
 from experiments.sweeps.store import Outcome, count_attempts, outcome_in

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from experiments.interrupt import deferred_interrupt
+from experiments.launch import deferred_interrupt
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped, check_workers, count_cores
 from experiments.sweeps.limits import GRACE, Limits, limits_of
 from experiments.sweeps.store import Outcome, count_attempts, forget, outcome_in, read_outcome

@@ -13,7 +13,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.interrupt import interruptible
+from experiments.launch import interruptible
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
 from experiments.sweeps.identity import code_digest, file_digests, identity_of, text_digest
 from experiments.sweeps.keys import Composer

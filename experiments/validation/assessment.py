@@ -1,14 +1,19 @@
-"""All predictions of one model for the records of one material, and how good they are."""
+"""What a model is validated on, all its predictions of those records, and how good they are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
+from omegaconf import DictConfig
 
+from experiments.build import build
+from experiments.plant import Plant, plant_of
+from experiments.sources import SIMULATION, refuse_simulation
 from experiments.validation.loop import LoopComparison
-from experiments.validation.material import Material
+from simulators import Controller
 from sysid import (
     Divergence,
     Forecast,
@@ -16,16 +21,123 @@ from sysid import (
     MeanOnly,
     Propagation,
     RecordForecast,
+    Recordings,
     Target,
     Validation,
-    forecast,
-    validate,
 )
 from sysid.arrays import Array
-from sysid.simulation.forecast import check_records
+from sysid.data.source import ROLES
+from sysid.simulation.forecast import check_records, forecast
 from sysid.simulation.propagation.propagation import variance_about
+from sysid.simulation.validation import validate
 
 FREE_RUN = "free_run"  # the horizon that has no end
+#: what systems and sources of data bring for an identification
+OF_THE_MODEL = frozenset({"narx", "insertion", "on_missing"})
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Records of one part, and the plant that made them if there is one."""
+
+    source: Recordings  # names of the signals
+    part: str  # of the records, or simulation
+    records: tuple[xr.Dataset, ...]
+    unused: frozenset[str]  # keys of the configuration without effect
+    plant: Plant | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the system or of the data set."""
+        return self.source.name
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of all records."""
+        return sum(record.sizes["time"] for record in self.records)
+
+    def default_window(self, joint: JointModel) -> int:
+        """What the records state; where they state nothing, the largest lag."""
+        stated = max(int(record.attrs["initialisation_window"]) for record in self.records)
+        return stated or max(joint.models[0].narx.max_lag, 1)
+
+    @property
+    def controller(self) -> Controller | None:
+        """Controller that closes a loop around the plant; None without one."""
+        return None if self.plant is None or self.plant.is_open_loop else self.plant.controller
+
+
+def read_material(config: DictConfig) -> Material:
+    """Read the configured records, or simulate the configured plant.
+
+    Raises
+    ------
+    ValueError, OSError, ArithmeticError
+        Whatever the source or the simulation refuses; no record of the wanted part; neither data nor system.
+    """
+    if "_target_" in config.data:
+        refuse_simulation(config)
+        return select_records(build(config, "data").load(), config.part)
+    if "_target_" not in config.system:
+        raise ValueError("nothing to validate on: choose records with data=..., or a plant with system=...")
+    plant = plant_of(config)
+    title = type(plant.system).__name__
+    facts = {"name": title, "sampling_time": float(plant.system.dt), "initialisation_window": 0}
+    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset().assign_attrs(facts)
+    recordings = Recordings(title, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
+    return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part"} | plant.unused, plant)
+
+
+def select_records(recordings: Recordings, part: str | None = None) -> Material:
+    """Records of one part; without a name the test records, or the validation records where there is no test.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    """
+    there = [role for role in ROLES if getattr(recordings, role)]
+    wanted = part or next((role for role in ("test", "validation") if role in there), "test")
+    if wanted not in there:
+        others = f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
+        raise ValueError(f"{recordings.name} has no {wanted} record, {others}")
+    return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION | OF_THE_MODEL)
+
+
+def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]) -> None:
+    """Refuse records whose signals are not those of the model; nothing is guessed.
+
+    Raises
+    ------
+    ValueError
+        A model or a table without time; a signal that is missing, that the model does not know, or that is an input
+        on one side and an output on the other; a name in `left_out` that is no such signal.
+    """
+    title, source = material.title, material.source
+    if joint.models[0].narx.max_lag == 0:
+        raise ValueError("the model has no lags, it is a static function: there is nothing to simulate")
+    if source.is_static:
+        raise ValueError(f"{title} is a table without time: there is nothing to simulate")
+    has = f"{title} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
+    surplus: list[str] = []
+    for role, names, given in (
+        ("outputs", joint.output_names, source.outputs),
+        ("inputs", joint.input_names, source.inputs),
+    ):
+        if missing := [name for name in names if name not in given]:
+            advice = "give every signal the name and the role that it has in the model"
+            raise ValueError(f"the model needs the {role} {missing}, {has}: {advice}")
+        surplus += [name for name in given if name not in names]
+    if unknown := [name for name in left_out if name not in surplus]:
+        raise ValueError(f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}")
+    if unexpected := [name for name in surplus if name not in left_out]:
+        raise ValueError(
+            f"the model does not know the signals {unexpected} of {title}: ignore them with "
+            f"left_out=[{','.join(surplus)}], or identify a model with them"
+        )
+
+
+# --- predictions ----------------------------------------------------------------------------------
 
 
 class Case(NamedTuple):
@@ -42,7 +154,7 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         """Name of its group in a file."""
-        kind = {None: FREE_RUN, 1: "one_step"}.get(self.horizon, f"{self.horizon}_steps")
+        kind = "one_step" if self.horizon == 1 else self.words.replace(" ", "_")
         return f"{kind}_window_{self.window}"
 
     @property
@@ -81,7 +193,7 @@ def read_whole(name: str, values: Any) -> list[int]:
 class Assessment:
     """Forecasts of every horizon and window.
 
-    The main window is that of the first case; `one_step` and `free_run` are its horizons 1 and without end.
+    The main window is that of the first case; `main` are its horizons 1 and without end.
     """
 
     joint: JointModel
@@ -97,14 +209,9 @@ class Assessment:
         return next(iter(self.forecasts)).window
 
     @property
-    def one_step(self) -> Case:
-        """One step ahead after the main window."""
-        return Case(1, self.window)
-
-    @property
-    def free_run(self) -> Case:
-        """Free run after the main window."""
-        return Case(None, self.window)
+    def main(self) -> dict[str, Case]:
+        """One step ahead and free run after the main window."""
+        return {"one_step": Case(1, self.window), FREE_RUN: Case(None, self.window)}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -131,28 +238,22 @@ class Assessment:
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:
         """All measures by case and output."""
-        scores: dict[Case, dict[str, Validation]] = {case: {} for case in self.forecasts}
+        trivial: dict[str, Any] = {}
         for name, model in zip(self.outputs, self.joint.models, strict=True):
-            mean, variance = model.origin.output_mean, model.origin.output_variance
-            trivial = None if mean is None or variance is None else (mean, variance)
-            for case in self.forecasts:
-                scores[case][name] = validate(*self.series(case, name), trivial=trivial, window=case.window)
-        return scores
+            known = model.origin.output_mean, model.origin.output_variance
+            trivial[name] = None if None in known else known
+        return {
+            case: {
+                name: validate(*self.series(case, name), trivial=one, window=case.window)
+                for name, one in trivial.items()
+            }
+            for case in self.forecasts
+        }
 
     def count(self, case: Case) -> dict[str, int]:
         """Samples of the records that the measures of a case do not count, and predictions that are special."""
-        n_scored, found = next(iter(self.scores[case].values())).n, self.forecasts[case]
-        return {
-            "left_out": self.material.n_samples - n_scored,
-            "n_filled": found.n_filled,
-            "n_diverged": found.n_lost,
-        }
-
-
-def default_window(joint: JointModel, material: Material) -> int:
-    """What the records state; where they state nothing, the largest lag."""
-    stated = max(int(record.attrs["initialisation_window"]) for record in material.records)
-    return stated or max(joint.models[0].narx.max_lag, 1)
+        found, n_scored = self.forecasts[case], self.scores[case][self.outputs[0]].n
+        return {"left_out": self.material.n_samples - n_scored, "n_filled": found.n_filled, "n_diverged": found.n_lost}
 
 
 def check_lengths(cases: Sequence[Case], material: Material) -> None:
@@ -175,13 +276,7 @@ def check_lengths(cases: Sequence[Case], material: Material) -> None:
 
 
 def assess(
-    joint: JointModel,
-    material: Material,
-    cases: Sequence[Case],
-    propagation: Propagation,
-    *,
-    seed: int,
-    loop: LoopComparison | None = None,
+    joint: JointModel, material: Material, cases: Sequence[Case], propagation: Propagation, *, seed: int
 ) -> Assessment:
     """Predict the records of a material in every case.
 
@@ -203,7 +298,7 @@ def assess(
             forecasts[case] = replace(forecasts[shorter], window=case.window, records=records)
             unbounded[case] = ()
     forecasts = {case: forecasts[case] for case in cases}
-    return Assessment(joint, material, propagation, forecasts, unbounded, loop)
+    return Assessment(joint, material, propagation, forecasts, unbounded)
 
 
 def _predict(
@@ -215,12 +310,11 @@ def _predict(
     of the propagation, the variance about the path p is ``v + (m - p)^2``; infinite from where the propagation
     diverges and the path does not. Of a single step every propagation says the same.
     """
-    path = forecast(joint, material.records, horizon=case.horizon, window=case.window, seed=seed)
+    predict = partial(forecast, joint, material.records, horizon=case.horizon, window=case.window, seed=seed)
+    path = predict()
     if case.horizon == 1 or isinstance(propagation, MeanOnly):
         return path, ()
-    spread = forecast(
-        joint, material.records, horizon=case.horizon, window=case.window, seed=seed, propagation=propagation
-    )
+    spread = predict(propagation=propagation)
     records = tuple(
         replace(one, variance=variance_about(one.mean, other.mean, other.variance))
         for one, other in zip(path.records, spread.records, strict=True)

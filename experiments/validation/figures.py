@@ -1,24 +1,23 @@
 """Figures of a validation: a page about each output, and the loop around the model beside that around the plant."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpec
 
 from experiments.plots.clock import with_clock
 from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to
-from experiments.validation.assessment import Assessment, Case
+from experiments.validation.assessment import FREE_RUN, Assessment, Case
 from experiments.validation.loop import LoopComparison
 from sysid import ResidualReport, calibration
 from sysid.model.result import INITIAL
-from sysid.simulation.residuals import CorrelationTest
 from sysid.simulation.validation import Z_95
 
-COLORS = {"one_step": ORANGE, "free_run": BLUE}
-NAMES = {"one_step": "one step", "free_run": "free run"}
+COLORS = {"one_step": ORANGE, FREE_RUN: BLUE}
+NAMES = {"one_step": "one step", FREE_RUN: "free run"}
 TESTS = {
     "autocorrelation": "Autocorrelation of the residuals",
     "input": "Residuals against {input}",
@@ -31,11 +30,9 @@ DENSE = 1500  # samples from which on the measurement is a thin line
 
 def draw_pages(assessment: Assessment, residuals: Mapping[str, ResidualReport | str]) -> dict[str, bytes]:
     """PNG files by name."""
-    single = len(assessment.outputs) == 1
-    pages = {
-        "validation" if single else f"validation_{name}": draw_page(assessment, residuals, name)
-        for name in assessment.outputs
-    }
+    pages = {f"validation_{name}": draw_page(assessment, residuals, name) for name in assessment.outputs}
+    if len(pages) == 1:
+        pages = {"validation": next(iter(pages.values()))}
     if assessment.loop is not None:
         pages["closed_loop"] = draw_loop(assessment, assessment.loop)
     return {name: png(figure) for name, figure in pages.items()}
@@ -44,24 +41,24 @@ def draw_pages(assessment: Assessment, residuals: Mapping[str, ResidualReport | 
 def draw_page(assessment: Assessment, residuals: Mapping[str, ResidualReport | str], output: str) -> Figure:
     """Free run with its band, its error, error over the horizon, calibration, residual tests."""
     figure = Figure(figsize=(10.0, 12.5), layout="constrained")
-    grid = GridSpec(5, 2, figure=figure, height_ratios=[3.2, 1.7, 2.6, 2.3, 2.3])
-    run = figure.add_subplot(grid[0, :])
-    error = figure.add_subplot(grid[1, :], sharex=run)
-    panels = [figure.add_subplot(grid[i, j]) for i in (2, 3, 4) for j in (0, 1)]
-    for ax in (run, error, *panels):
+    rows: list[Any] = [["run", "run"], ["error", "error"], ["horizon", "calibration"], [*TESTS][:2], [*TESTS][2:]]
+    axes = figure.subplot_mosaic(rows, height_ratios=[3.2, 1.7, 2.6, 2.3, 2.3])
+    axes["run"].sharex(axes["error"])
+    for ax in axes.values():
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25, linewidth=0.5)
-    _draw_free_run(run, error, assessment, output)
-    _draw_error_over_horizon(panels[0], assessment, output)
-    _draw_calibration(panels[1], assessment, output)
-    for ax, name in zip(panels[2:], TESTS, strict=True):
-        _draw_correlations(ax, _choose_tests(residuals, output, name), TESTS[name])
+    _draw_free_run(axes["run"], axes["error"], assessment, output)
+    _draw_error_over_horizon(axes["horizon"], assessment, output)
+    _draw_calibration(axes["calibration"], assessment, output)
+    for name in TESTS:
+        _draw_correlations(axes[name], residuals, output, name)
     return figure
 
 
 def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) -> None:
     """Longest record: measurement, free run, 95 % band; below its residual with the band about zero."""
-    found, i = assessment.forecasts[assessment.free_run], assessment.outputs.index(output)
+    case = assessment.main[FREE_RUN]
+    found, i = assessment.forecasts[case], assessment.outputs.index(output)
     one = max(found.records, key=lambda record: len(record.sample))
     record = with_clock(assessment.material.records[one.record], "time")
     x, measured, mean = record["shown"].values, record[output].values, one.mean[:, i]
@@ -78,9 +75,9 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
         show_from_to(ax, x)
     _keep_in_sight(run, measured, mean)
     _keep_in_sight(error, residual)
-    score, unit = assessment.scores[assessment.free_run][output], assessment.error_unit(output)
-    rmse = f"{score.rmse:.4g} {unit}".removesuffix(" 1")
-    reached = f"RMSE {rmse}, fit {score.fit_percent:.1f} %" if np.isfinite(score.rmse) else "it diverges"
+    score, unit = assessment.scores[case][output], assessment.error_unit(output)
+    rmse = f"RMSE {score.rmse:.4g} {unit}".removesuffix(" 1")
+    reached = f"{rmse}, fit {score.fit_percent:.1f} %" if np.isfinite(score.rmse) else "it diverges"
     where = f"; the longest of {len(found.records)} records" if len(found.records) > 1 else ""
     title = f"{output}, free run: {reached}, the 95 % band covers {100 * score.coverage_95:.1f} %{where}"
     run.set_title(title, loc="left", fontsize="medium")
@@ -109,7 +106,7 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
         ax.plot(horizons, ahead, f"o{style}", color=GREEN, markersize=4, label=f"window {window}")
         if np.isfinite(free):
             ax.axhline(free, color=BLUE, linestyle=style, linewidth=1.1, label=f"free run, window {window}")
-    spread = float(np.std(assessment.series(assessment.free_run, output)[0]))
+    spread = float(np.std(assessment.series(assessment.main[FREE_RUN], output)[0]))
     ax.axhline(spread, color=GREY, linewidth=1.0, linestyle=(0, (1, 1)), label="std of the measurement")
     unit = assessment.error_unit(output)
     ax.set(xscale="log", yscale="log", xlabel="horizon [samples]", ylabel=f"RMSE [{unit}]")
@@ -122,7 +119,7 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
 def _draw_calibration(ax: Axes, assessment: Assessment, output: str) -> None:
     """Observed against nominal coverage of central bands."""
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    for kind, case in (("one_step", assessment.one_step), ("free_run", assessment.free_run)):
+    for kind, case in assessment.main.items():
         curve = calibration(*assessment.series(case, output))
         ax.plot(curve.nominal, curve.observed, "o-", markersize=3, color=COLORS[kind], label=NAMES[kind])
     ax.set(xlabel="probability of the band [-]", ylabel="covered [-]", xlim=(0, 1), ylim=(0, 1.02))
@@ -130,34 +127,30 @@ def _draw_calibration(ax: Axes, assessment: Assessment, output: str) -> None:
     ax.legend(frameon=False, fontsize="small", loc="lower right")
 
 
-def _choose_tests(residuals: Mapping[str, ResidualReport | str], output: str, name: str) -> dict[str, CorrelationTest]:
-    """A test by kind, one step first; of several inputs the one with the smallest p-value."""
-    reports = {kind: report for kind, report in residuals.items() if not isinstance(report, str)}
-    found = [(k, t) for k, report in reports.items() for t in report.tests if (t.output, t.name) == (output, name)]
-    worst = min(found, key=lambda pair: pair[1].p_value)[1].input if found else ""
-    return {kind: test for kind, test in found if test.input == worst}
+def _draw_correlations(ax: Axes, residuals: Mapping[str, ResidualReport | str], output: str, name: str) -> None:
+    """One test of one step and of the free run, with the band that it keeps if the model is right.
 
-
-def _draw_correlations(ax: Axes, tests: Mapping[str, CorrelationTest], title: str) -> None:
-    """Correlations over lags of one step and of the free run, with the band that they keep if the model is right."""
+    Of several inputs the one with the smallest p-value.
+    """
     ax.axhline(0.0, color="black", linewidth=0.6)
     ax.set(xlabel="lag [samples]; grey: 95 % band", ylabel="correlation [-]")
-    for (kind, test), shift in zip(tests.items(), (-0.17, 0.17), strict=False):
-        alarm = ", alarm" if test.alarm else ""
-        ax.vlines(test.lags + shift, 0.0, test.values, color=COLORS[kind], linewidth=2.0)
-        ax.plot([], [], color=COLORS[kind], linewidth=2.0, label=f"{NAMES[kind]}, p = {test.p_value:.2g}{alarm}")
-    driver = "the input"
-    if tests:
-        first = next(iter(tests.values()))
-        driver = first.input
-        ax.fill_between(first.lags, -first.band, first.band, color=GREY, alpha=0.25, linewidth=0)
-        ax.set_xlim(first.lags[0] - 0.7, first.lags[-1] + 0.7)
-        values = np.concatenate([test.values for test in tests.values()])
+    reports = {kind: report for kind, report in residuals.items() if not isinstance(report, str)}
+    found = [(k, t) for k, report in reports.items() for t in report.tests if (t.output, t.name) == (output, name)]
+    driver = min(found, key=lambda pair: pair[1].p_value)[1].input if found else "the input"
+    found = [(kind, test) for kind, test in found if test.input == driver]
+    for (kind, test), shift in zip(found, (-0.17, 0.17), strict=False):
+        label = f"{NAMES[kind]}, p = {test.p_value:.2g}{', alarm' if test.alarm else ''}"
+        ax.vlines(test.lags + shift, 0.0, test.values, color=COLORS[kind], linewidth=2.0, label=label)
+    if found:
+        lags, band = found[0][1].lags, found[0][1].band
+        ax.fill_between(lags, -band, band, color=GREY, alpha=0.25, linewidth=0)
+        ax.set_xlim(lags[0] - 0.7, lags[-1] + 0.7)
+        values = np.concatenate([test.values for _, test in found])
         ax.set_ylim(min(-0.15, 1.1 * float(values.min())), 1.45 * max(float(np.abs(values).max()), 0.15))
         ax.legend(frameon=False, fontsize="x-small", ncols=2, loc="upper right", borderaxespad=0.1)
     else:
         ax.text(0.5, 0.5, "not tested", ha="center", va="center", transform=ax.transAxes, color=GREY)
-    ax.set_title(title.format(input=driver), loc="left", fontsize="medium")
+    ax.set_title(TESTS[name].format(input=driver), loc="left", fontsize="medium")
 
 
 def draw_loop(assessment: Assessment, loop: LoopComparison) -> Figure:
@@ -168,19 +161,18 @@ def draw_loop(assessment: Assessment, loop: LoopComparison) -> Figure:
     for ax, signal in zip(axes, loop.signals, strict=True):
         if signal.variance is not None:
             half = Z_95 * np.sqrt(signal.variance + signal.noise_variance)
-            band = signal.model - half, signal.model + half
-            ax.fill_between(x, *band, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
+            low, high = signal.model - half, signal.model + half
+            ax.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
         ax.plot(x, signal.plant, color=ORANGE, linewidth=0.9, label="around the plant")
         ax.plot(x, signal.model, color=BLUE, linewidth=0.9, label="around the model")
         ax.set_ylabel(f"{signal.name} [{assessment.unit(signal.name) or '1'}]")
         show_from_to(ax, x)
         _keep_in_sight(ax, signal.plant, signal.model)
     controller = assessment.material.controller
-    if controller is not None and controller.outputs_read[:1] == assessment.outputs[:1]:
-        aims = controller.references(loop.time)
-        if "set_point" in aims:
-            aim = aims["set_point"].values
-            axes[0].plot(x, aim, color=GREEN, linewidth=0.9, drawstyle="steps-post", label="set-point")
+    assert controller is not None
+    aim = controller.references(loop.time).get("set_point")
+    if aim is not None and controller.outputs_read[:1] == assessment.outputs[:1]:
+        axes[0].plot(x, aim.values, color=GREEN, linewidth=0.9, drawstyle="steps-post", label="set-point")
     axes[0].set_title(f"The same controller around the plant and the model, after {loop.window} samples", loc="left")
     axes[0].legend(frameon=False, ncols=4, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0.0))
     axes[-1].set_xlabel(clock.attrs["label"])

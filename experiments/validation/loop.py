@@ -2,20 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import xarray as xr
 
-from experiments.validation.material import Material, check_controller
 from simulators import Controller
 from sysid import JointModel, Pathwise, Propagation, validate
 from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.validation import Z_95
-
-#: targets (P, m) of P functions, one for each path, at the regressors (P, p) of the paths
-Targets: TypeAlias = Callable[[Array], Array]
 
 
 class Paths(NamedTuple):
@@ -27,12 +23,12 @@ class Paths(NamedTuple):
 
 def close_loop(
     dynamics: Dynamics,
-    targets: Targets,
-    *,
+    targets: Callable[[Array], Array],
     controller: Controller,
     time: Array,
     outputs: Array,
     inputs: Array,
+    *,
     window: int,
     n_paths: int = 1,
 ) -> Paths:
@@ -45,8 +41,10 @@ def close_loop(
 
     Parameters
     ----------
-    dynamics, targets
-        Lags of the model, and its functions.
+    dynamics
+        Lags of the model.
+    targets
+        Targets (P, m) of P functions, one for each path, at the regressors (P, p) of the paths.
     controller : Controller
         Reads outputs and drives inputs of the model (`check_controller`).
     time : (n,)
@@ -63,39 +61,30 @@ def close_loop(
     ValueError
         A window that is shorter than a lag or leaves nothing to predict.
     """
-    narx, n = dynamics.narx, len(time)
-    if not max(narx.max_lag, 1) <= window < n:
-        raise ValueError(
-            f"the loop needs a window from {max(narx.max_lag, 1)} (the largest lag) to {n - 1} samples of {n}, got "
-            f"{window}; change windows or the duration"
-        )
+    narx, n, least = dynamics.narx, len(time), max(dynamics.narx.max_lag, 1)
+    if not least <= window < n:
+        raise ValueError(f"the loop needs a window from {least} to {n - 1} samples, got {window}: change windows")
     read = [narx.output_names.index(name) for name in controller.outputs_read]
     driven = [narx.input_names.index(name) for name in controller.inputs_driven]
     paths = Paths(np.repeat(outputs[None], n_paths, axis=0), np.repeat(inputs[None], n_paths, axis=0))
     paths.outputs[:, window:], paths.inputs[:, window:, driven] = np.nan, np.nan
     memories = [controller.initial_state() for _ in range(n_paths)]
     bounds, goes_on = dynamics.bounds(outputs[None, :window]), np.ones(n_paths, dtype=bool)
+    exogenous = {j: pair for j, pair in enumerate(narx.features) if pair[0] in narx.input_names}
     for k in range(n):
         if k >= window:
-            paths.outputs[:, k] = _predicted(dynamics, targets, paths, k, goes_on)
+            x = np.zeros((n_paths, dynamics.n_features))
+            for j, (name, lag) in exogenous.items():
+                x[:, j] = paths.inputs[:, k - lag, narx.input_names.index(name)]
+            last = np.where(goes_on[:, None, None], paths.outputs[:, k - dynamics.n_lags : k], 0.0)
+            x = np.where(goes_on[:, None], dynamics.regressors(last, x), 0.0)
+            values = dynamics.to_value(targets(x), last[:, -1])
+            paths.outputs[:, k] = np.where(goes_on[:, None], values, np.nan)
             goes_on &= bounds.contain(paths.outputs[:, k]).all(axis=1)
         for path in np.flatnonzero(goes_on):
-            values = paths.outputs[path, k, read].tolist()
-            command, memories[path] = controller.control(float(time[k]), values, memories[path])
-            paths.inputs[path, k, driven] = command
+            shown = paths.outputs[path, k, read].tolist()
+            paths.inputs[path, k, driven], memories[path] = controller.control(float(time[k]), shown, memories[path])
     return paths
-
-
-def _predicted(dynamics: Dynamics, targets: Targets, paths: Paths, k: int, goes_on: NDArray[np.bool_]) -> Array:
-    """Outputs (P, m) of sample k; nan where a path is over."""
-    regressors = np.zeros((len(paths.outputs), dynamics.n_features))
-    for j, (name, lag) in enumerate(dynamics.narx.features):
-        if name in dynamics.narx.input_names:
-            regressors[:, j] = paths.inputs[:, k - lag, dynamics.narx.input_names.index(name)]
-    last = np.where(goes_on[:, None, None], paths.outputs[:, k - dynamics.n_lags : k], 0.0)
-    regressors = np.where(goes_on[:, None], dynamics.regressors(last, regressors), 0.0)
-    values = dynamics.to_value(targets(regressors), last[:, -1])
-    return np.where(goes_on[:, None], values, np.nan)
 
 
 class LoopSignal(NamedTuple):
@@ -130,17 +119,17 @@ class LoopComparison(NamedTuple):
         same plant would differ by.
         """
         scores: dict[str, Any] = {"n_paths": self.n_paths, "outputs": {}, "inputs": {}}
-        for signal in self.signals:
-            kind, variance = ("outputs", signal.variance) if signal.is_output else ("inputs", None)
-            score = validate(signal.plant, signal.model, variance, signal.noise_variance, window=self.window)
-            scores[kind][signal.name] = score.to_dict()
+        for name, is_output, plant, model, variance, noise_variance in self.signals:
+            variance = variance if is_output else None
+            score = validate(plant, model, variance, noise_variance, window=self.window)
+            scores["outputs" if is_output else "inputs"][name] = score.to_dict()
         return scores
 
 
 def compare_loops(
-    joint: JointModel, material: Material, propagation: Propagation, *, window: int, seed: int
-) -> LoopComparison | None:
-    """Close the plant's loop around the model; None if no controller reads an output.
+    joint: JointModel, record: xr.Dataset, controller: Controller, propagation: Propagation, *, window: int, seed: int
+) -> LoopComparison:
+    """Close the plant's loop, of which there is a record, around the model.
 
     The loop is closed around the mean of the model and, with `Pathwise`, also around each of its functions, which
     give the variance about the loop of the mean. The window is at least the largest lag.
@@ -150,14 +139,11 @@ def compare_loops(
     ValueError
         A controller that does not fit the model, too few samples.
     """
-    controller = material.controller
-    if controller is None:
-        return None
     check_controller(joint, controller)
-    dynamics, record = Dynamics(joint), material.records[0]
-    time = record["time"].values
-    y = np.stack([record[name].values for name in joint.output_names], axis=1)
-    u = np.stack([record[name].values for name in joint.input_names], axis=1)
+    dynamics, time = Dynamics(joint), record["time"].values
+    y, u = (
+        np.stack([record[name].values for name in names], axis=1) for names in (joint.output_names, joint.input_names)
+    )
     first = max(window, joint.models[0].narx.max_lag, 1)
     loop = partial(close_loop, dynamics, controller=controller, time=time, outputs=y, inputs=u, window=first)
     path, drawn, n_paths = loop(lambda x: dynamics.targets(x).mean), None, 0
@@ -165,14 +151,13 @@ def compare_loops(
         n_paths = propagation.n_samples
         drawn = loop(propagation.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
     signals = []
-    for is_output, names in ((True, joint.output_names), (False, controller.inputs_driven)):
-        known, kind, recorded = (joint.output_names, 0, y) if is_output else (joint.input_names, 1, u)
-        for name in names:
-            i = known.index(name)
+    for kind, names in enumerate((joint.output_names, controller.inputs_driven)):  # as in `Paths`
+        known, recorded = (joint.input_names, u) if kind else (joint.output_names, y)
+        for i, name in ((known.index(name), name) for name in names):
             mean = path[kind][0, first:, i]
             variance = None if drawn is None else variance_of_draws(mean, drawn[kind][:, first:, i])
-            noise_variance = float(joint.noise_variance[i]) if is_output else 0.0
-            signals.append(LoopSignal(name, is_output, recorded[first:, i], mean, variance, noise_variance))
+            noise_variance = 0.0 if kind else float(joint.noise_variance[i])
+            signals.append(LoopSignal(name, not kind, recorded[first:, i], mean, variance, noise_variance))
     return LoopComparison(first, n_paths, time[first:], tuple(signals))
 
 
@@ -185,3 +170,25 @@ def variance_of_draws(mean: Array, drawn: Array) -> Array:
     distance = np.abs(drawn - mean)
     half = np.quantile(np.where(np.isnan(distance), np.inf, distance), 0.95, axis=0, method="higher")
     return np.where(np.isnan(mean), np.nan, (half / Z_95) ** 2)
+
+
+def check_controller(joint: JointModel, controller: Controller) -> None:
+    """Refuse a controller that cannot close its loop around the model.
+
+    Raises
+    ------
+    ValueError
+        An output that it reads and the model does not predict, an input that it drives and the model does not have,
+        or that acts on the output of the same sample.
+    """
+    title, advice = type(controller).__name__, "identify a model that fits, or take controller=none"
+    for verb, names, known in (
+        ("reads the output", controller.outputs_read, joint.output_names),
+        ("drives the input", controller.inputs_driven, joint.input_names),
+    ):
+        if missing := [name for name in names if name not in known]:
+            raise ValueError(f"{title} {verb} {missing[0]!r}, the model has {list(known)}: {advice}")
+    lags = joint.models[0].narx.lags
+    if instant := [name for name in controller.inputs_driven if 0 in lags[name]]:
+        reason = f"which {title} sets after it has read the output of the same sample"
+        raise ValueError(f"the model has lag 0 of {instant[0]!r}, {reason}: {advice}")

@@ -2,10 +2,10 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,14 +13,13 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.build import build
-from experiments.files import plain, write_every
+from experiments.files import plain
 from experiments.plots.frames import fixed, to_text
 from experiments.sources import Source
-from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, default_window, plan_cases
+from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, plan_cases, select_records
 from experiments.validation.loop import LoopComparison
-from experiments.validation.material import select_records
-from experiments.validation.warnings import warn
-from sysid import JointModel, Model, ResidualReport, calibration, residual_tests, store
+from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
+from sysid.arrays import Array
 from sysid.simulation.residuals import MEANINGS, most_lags
 
 N_LAGS = 25  # largest lag of the residual tests, where the records are long enough
@@ -29,26 +28,29 @@ TITLES = {"one_step": "Residuals of one step", FREE_RUN: "Residuals of the free 
 #: correlated by nature: what disturbed the plant stays in the simulated output
 NOT_WHITE = " (not white even of a right model that is disturbed)"
 LEFT_OUT = "samples of the records that n does not count: the window of each record, and what no horizon reaches"
+FAR_WORSE = 3.0  # times the error of one step
+POOR_FIT = 90.0  # percent: a free run that fits better is no reason to worry
+OUTSIDE = 0.01  # part of the regressors that may be outside
+MARGIN = 0.05  # of the range of a coordinate among the stored points: so far beyond it is still inside
+UNKNOWN = 0.5  # part of the prior variance that the stored points must explain
+SHORT_OF = 10.0  # percent: by so much a band may cover less than it says
+TOO_WIDE = 80.0  # percent that the 50 % band may cover
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
+class Report(NamedTuple):
     """An assessment with its residual tests, and everything said about it."""
 
     assessment: Assessment
     residuals: dict[str, ResidualReport | str]  # of one step and free run; a text says why there is none
-    warnings: list[str]
     content: dict[str, Any]  # of validation.json
 
 
 def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
     """Test the residuals and put everything into numbers and words; `notes` join the warnings."""
-    main = (("one_step", assessment.one_step), (FREE_RUN, assessment.free_run))
-    residuals = {kind: run_residual_tests(assessment, case) for kind, case in main}
-    warnings = [*warn(assessment), *notes]
-    return Report(assessment, residuals, warnings, collect_numbers(assessment, residuals, warnings))
+    residuals = {kind: run_residual_tests(assessment, case) for kind, case in assessment.main.items()}
+    return Report(assessment, residuals, collect_numbers(assessment, residuals, [*warn(assessment), *notes]))
 
 
 def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | str:
@@ -82,33 +84,25 @@ def collect_numbers(
     lists the measures of every horizon, window and output, those two included. None stands for a measure that does not
     exist: not defined, not finite after a divergence, or in need of what the model does not know.
     """
-    material, loop = assessment.material, assessment.loop
-    main = {"one_step": assessment.one_step, FREE_RUN: assessment.free_run}
-    measures: dict[Case, dict[str, Any]] = {case: {} for case in assessment.forecasts}
-    for case, scores in assessment.scores.items():
-        for name, score in scores.items():
-            measures[case][name] = {
-                "horizon": case.label,
-                **score.to_dict(),
-                **assessment.count(case),
-                "unit": assessment.error_unit(name),
-            }
+    material, loop, outputs = assessment.material, assessment.loop, assessment.outputs
 
-    def by_output(entries: Mapping[str, Any]) -> Any:
-        return entries if len(entries) > 1 else entries[assessment.outputs[0]]
+    def measure(case: Case, name: str) -> dict[str, Any]:
+        score, unit = assessment.scores[case][name], assessment.error_unit(name)
+        return {"horizon": case.label, **score.to_dict(), **assessment.count(case), "unit": unit}
 
-    def calibrate(case: Case) -> Any:
-        curves = {name: calibration(*assessment.series(case, name)) for name in assessment.outputs}
-        return by_output({name: {k: v.tolist() for k, v in curve._asdict().items()} for name, curve in curves.items()})
+    def calibrate(case: Case, name: str) -> dict[str, Any]:
+        curve = calibration(*assessment.series(case, name))
+        return {key: values.tolist() for key, values in curve._asdict().items()}
+
+    def by_output(number: Callable[[Case, str], Any]) -> dict[str, Any]:
+        entries = {kind: {name: number(case, name) for name in outputs} for kind, case in assessment.main.items()}
+        return entries if len(outputs) > 1 else {kind: entry[outputs[0]] for kind, entry in entries.items()}
 
     content = {
-        **{kind: by_output(measures[case]) for kind, case in main.items()},
-        "horizons": [{"output": name, **entry} for found in measures.values() for name, entry in found.items()],
-        "residuals": {
-            kind: {"skipped": [found]} if isinstance(found, str) else found.to_dict()
-            for kind, found in residuals.items()
-        },
-        "calibration": {kind: calibrate(case) for kind, case in main.items()},
+        **by_output(measure),
+        "horizons": [{"output": name, **measure(case, name)} for case in assessment.forecasts for name in outputs],
+        "residuals": {k: {"skipped": [one]} if isinstance(one, str) else one.to_dict() for k, one in residuals.items()},
+        "calibration": by_output(calibrate),
         "closed_loop": None if loop is None else loop.collect_scores(),
         "divergences": [
             {"horizon": case.label, "window": case.window, **where._asdict()}
@@ -121,7 +115,7 @@ def collect_numbers(
             "part": material.part,
             "records": [{"name": r.attrs["name"], "n": int(r.sizes["time"])} for r in material.records],
         },
-        "units": {name: assessment.unit(name) for name in (*assessment.outputs, *assessment.joint.input_names)},
+        "units": {name: assessment.unit(name) for name in (*outputs, *assessment.joint.input_names)},
         "propagation": type(assessment.propagation).__name__,
         "left_out": LEFT_OUT,
     }
@@ -132,35 +126,36 @@ def collect_numbers(
 def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
     """Predictions (sample, output) of one case as a labelled data set, all records behind each other."""
     found, outputs = assessment.forecasts[case], list(assessment.outputs)
-    units = {assessment.unit(name) for name in outputs}
-    unit = units.pop() if len(units) == 1 else ""  # where they differ the coordinate has them
-    plain_unit = {"units": unit} if unit else {}
-    squared = {"units": unit if unit == "1" else f"{unit}2"} if unit else {}
+    every = [assessment.unit(name) for name in outputs]
+    unit = every[0] if len({*every}) == 1 else ""  # where they differ the coordinate has them
+    one, squared = ({"units": text} if unit else {} for text in (unit, unit if unit == "1" else f"{unit}2"))
 
     def join(name: str) -> np.ndarray:
-        return np.concatenate([getattr(one, name) for one in found.records])
-
-    def label(values: np.ndarray, meaning: str, units: Mapping[str, str]) -> tuple[Any, ...]:
-        return (("sample", "output")[2 - values.ndim :], values, {"long_name": meaning, **units})
+        return np.concatenate([getattr(part, name) for part in found.records])
 
     measured, mean = join("measured"), join("mean")
-    record = np.repeat([one.record for one in found.records], [len(one.sample) for one in found.records])
+    record = np.repeat([part.record for part in found.records], [len(part.sample) for part in found.records])
     clock = {"units": assessment.material.records[0]["time"].attrs.get("units", "s"), "long_name": "time"}
     latent = "latent predictive variance; add noise_variance for a measurement"
+    dims = ("sample", "output")
     return xr.Dataset(
         {
-            "measured": label(measured, "measured output", plain_unit),
-            "mean": label(mean, "predicted output; nan where the prediction diverged", plain_unit),
-            "variance": label(join("variance"), latent, squared),
-            "residual": label(measured - mean, "measured minus predicted output", plain_unit),
-            "noise_variance": label(found.noise_variance, "noise variance of a measurement", squared),
+            "measured": (dims, measured, {"long_name": "measured output", **one}),
+            "mean": (dims, mean, {"long_name": "predicted output; nan where the prediction diverged", **one}),
+            "variance": (dims, join("variance"), {"long_name": latent, **squared}),
+            "residual": (dims, measured - mean, {"long_name": "measured minus predicted output", **one}),
+            "noise_variance": (
+                "output",
+                found.noise_variance,
+                {"long_name": "noise variance of a measurement", **squared},
+            ),
         },
         coords={
             "time": ("sample", join("time"), clock),
             "record": ("sample", record, {"long_name": "number of the record"}),
             "number": ("sample", join("sample"), {"long_name": "number of the sample in its record"}),
             "output": outputs,
-            "unit": ("output", [assessment.unit(name) for name in outputs], {"long_name": "unit of the output"}),
+            "unit": ("output", every, {"long_name": "unit of the output"}),
         },
         attrs={"horizon": str(case.label), "window": case.window, **assessment.count(case)},
     )
@@ -170,23 +165,19 @@ def label_loop(assessment: Assessment, loop: LoopComparison) -> xr.Dataset:
     """Signals of both loops as a labelled data set."""
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {"time": ("time", loop.time, {"units": "s", "long_name": "time"})}
-    of_model = "over the functions of the model"
-    for dim, plant, model, variance, what in (
-        ("output", "measured", "mean", "variance", "output"),
-        ("driven", "applied", "commanded", "commanded_variance", "input that the controller sets"),
+    for dim, names, what, variance in (
+        ("output", ("measured", "mean", "variance"), "output", "latent variance"),
+        ("driven", ("applied", "commanded", "commanded_variance"), "input that the controller sets", "variance"),
     ):
         signals = [signal for signal in loop.signals if signal.is_output == (dim == "output")]
-        columns: dict[str, tuple[Any, str]] = {
-            plant: ([s.plant for s in signals], f"{what} in the loop around the plant"),
-            model: ([s.model for s in signals], f"{what} in the loop around the model"),
-        }
-        if loop.n_paths:
-            meaning = f"latent variance {of_model}" if dim == "output" else f"variance {of_model}"
-            columns[variance] = ([s.variance for s in signals], meaning)
-        for name, (values, meaning) in columns.items():
-            variables[name] = (("time", dim), np.array(values).T, {"long_name": meaning})
+        loops = [f"{what} in the loop around the {which}" for which in ("plant", "model")]
+        meanings = (*loops, f"{variance} over the functions of the model")
+        columns = [[s.plant for s in signals], [s.model for s in signals]]
+        columns += [[s.variance for s in signals]] if loop.n_paths else []  # type: ignore[misc]
+        for name, meaning, values in zip(names, meanings, columns, strict=False):
+            variables[name] = ("time", dim), np.array(values).T, {"long_name": meaning}
         coordinates[dim] = [s.name for s in signals]
-        coordinates[f"{dim}_unit"] = (dim, [assessment.unit(s.name) for s in signals])
+        coordinates[f"{dim}_unit"] = dim, [assessment.unit(s.name) for s in signals]
     return xr.Dataset(variables, coords=coordinates, attrs={"window": loop.window, "n_paths": loop.n_paths})
 
 
@@ -211,17 +202,6 @@ def writers(
         lambda: store.write_groups(groups, folder / "validation.nc", kind="validation", attributes=attributes),
         *(lambda name=name, page=page: store.write_bytes(page, folder / f"{name}.png") for name, page in pages.items()),
     ]
-
-
-def write(report: Report, folder: Path, attributes: Mapping[str, Any], *, figures: bool) -> None:
-    """Write every file.
-
-    Raises
-    ------
-    sysid.StoreError
-        If a file could not be written; the others are there.
-    """
-    write_every(writers(report, folder, attributes, figures=figures))
 
 
 def tabulate_scores(assessment: Assessment, output: str) -> str:
@@ -269,64 +249,157 @@ def tell(report: Report, folder: Path) -> None:
     for signal in () if assessment.loop is None else assessment.loop.signals:
         score = report.content["closed_loop"]["outputs" if signal.is_output else "inputs"][signal.name]
         error, fit = ("diverges" if score[key] is None else f"{score[key]:.4g}" for key in ("rmse", "fit_percent"))
-        error = f"{error} {assessment.error_unit(signal.name)}"
-        log.info(
-            "Loop around the model against the loop around the plant, %s: RMSE %s, fit %s %%", signal.name, error, fit
-        )
-    for warning in report.warnings:
+        numbers = f"RMSE {error} {assessment.error_unit(signal.name)}, fit {fit} %"
+        log.info("Loop around the model against the loop around the plant, %s: %s", signal.name, numbers)
+    for warning in report.content["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)
 
 
-# --- right after an identification ----------------------------------------------------------------
+def tell_free_run(found: Mapping[str, Any]) -> None:
+    """Log the measures of a free run in a line; None stands for what does not exist."""
+    if found["rmse"] is None:
+        told = "diverges"
+    else:
+        fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
+        covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
+        told = f"RMSE {_number(found['rmse'], found['unit'])}, fit {fit}, 95 % band covers {covered}"
+    log.info("Free run on the test after %s samples: %s", found["window"], told)
 
 
-@dataclass(frozen=True, eq=False)
-class ValidationOnTest:
-    """Validation of a model on the test records that its identification has not seen, or why there is none."""
-
-    report: Report | None = None
-    reason: str = ""
-
-    @property
-    def notes(self) -> list[str]:
-        """What a person should know."""
-        if self.report is not None:
-            return self.report.warnings
-        return [f"not validated in free run: {self.reason}"] if self.reason else []
-
-
-def validate_on_test(config: DictConfig, source: Source, model: Model | JointModel | None) -> ValidationOnTest:
-    """One step and free run on the test records of a source; nothing for simulations, tables, or without a test.
+def validate_on_test(
+    config: DictConfig, source: Source, model: Model | JointModel | None
+) -> tuple[Report | None, list[str]]:
+    """One step and free run on the test records of a source, and notes; neither for simulations and tables.
 
     What does not fit is told and not raised: the identification has succeeded.
     """
     recordings = source.recordings()
     if not config.validate or model is None or recordings is None or recordings.is_static:
-        return ValidationOnTest()
+        return None, []
     if not (recordings.test or recordings.validation):
-        return ValidationOnTest()
-    if isinstance(model, Model) and len(model.narx.output_names) > 1:
-        others = [name for name in model.narx.output_names if name != model.narx.target]
-        reason = f"{others} are outputs among the regressors without a model; take narx.target=all"
-        return ValidationOnTest(reason=reason)
+        return None, []
     try:
+        if isinstance(model, Model) and len(model.narx.output_names) > 1:
+            others = [name for name in model.narx.output_names if name != model.narx.target]
+            raise ValueError(f"{others} are outputs among the regressors without a model; take narx.target=all")
         joint, material = JointModel.of(model), select_records(recordings)
-        cases = plan_cases([1], None, default_window(joint, material))
-        return ValidationOnTest(
-            make_report(assess(joint, material, cases, build(config, "propagation"), seed=config.seed))
-        )
+        cases = plan_cases([1], None, material.default_window(joint))
+        report = make_report(assess(joint, material, cases, build(config, "propagation"), seed=config.seed))
     except ValueError as error:
-        return ValidationOnTest(reason=str(error))
+        return None, [f"not validated in free run: {error}"]
+    return report, report.content["warnings"]
 
 
-def tell_free_run(found: Mapping[str, Any]) -> None:
-    """Log the measures of a free run in a line; None stands for what does not exist."""
-    start = f"Free run on the test after {found['window']} samples"
-    if found["rmse"] is None:
-        log.info("%s: diverges", start)
-        return
-    fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
-    covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
-    error = f"{found['rmse']:.4g} {found['unit']}".removesuffix(" 1").rstrip()
-    log.info("%s: RMSE %s, fit %s, 95 %% band covers %s", start, error, fit, covered)
+# --- what makes the numbers doubtful --------------------------------------------------------------
+
+
+def warn(assessment: Assessment) -> Iterator[str]:
+    """Yield what makes the numbers of a validation doubtful, the gravest first."""
+    yield from _warn_of_divergences(assessment)
+    for name in assessment.outputs:
+        near, far = (assessment.scores[case][name] for case in assessment.main.values())
+        if isfinite(far.rmse) and far.rmse > FAR_WORSE * near.rmse and not far.fit_percent > POOR_FIT:
+            worse, than = (_number(score.rmse, assessment.error_unit(name)) for score in (far, near))
+            yield (
+                f"the free run of {name} is far worse than one step ahead: RMSE {worse} against {than}, fit "
+                f"{far.fit_percent:.1f} % against {near.fit_percent:.1f} %; for simulation judge by the free run"
+            )
+    yield from _check_coverage(assessment)
+    yield from _check_region(assessment)
+    largest = assessment.joint.models[0].narx.max_lag
+    for case, found in assessment.forecasts.items():
+        if found.n_filled and case.horizon is None:
+            yield (
+                f"the window of {case.window} samples is shorter than the largest lag {largest}: {found.n_filled} "
+                "predictions take the first value of their record for samples before it"
+            )
+    origin = assessment.joint.origin
+    if origin.output_mean is None:
+        yield "the model does not say what it was identified from: MSLL is not defined"
+    if origin.sampling_time is None:
+        yield "the model does not state its sampling time: that of the data was not compared"
+    for name in (*assessment.outputs, *assessment.joint.input_names):
+        known = origin.unit(name), str(assessment.material.records[0][name].attrs.get("units", ""))
+        if any(known) and not all(known):
+            who, other = ("model", "data") if known[0] else ("data", "model")
+            yield f"the {who} states the unit of {name}, {known[0] or known[1]}, the {other} does not: not compared"
+
+
+def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
+    records, loop = assessment.material.records, assessment.loop
+    unit = str(records[0]["time"].attrs.get("units", "s"))
+    clock = "samples" if unit == "1" else unit
+    for case, found in assessment.forecasts.items():
+        kind = "the free run" if case.horizon is None else f"the prediction {case.words} ahead"
+        for where in (*found.diverged, *assessment.unbounded[case]):
+            which = f"{kind} of record {records[where.record].attrs['name']!r} after a window of {case.window}"
+            if where in found.diverged:
+                out = f"{where.output} leaves its bounds with {_number(where.value, assessment.unit(where.output))}"
+                yield f"{which} diverges at {where.time:g} {clock}: {out}; what comes after counts as infinitely wrong"
+            else:
+                why = f"what is not known of the model is enough to let it diverge, at {where.time:g} {clock}"
+                yield f"{which}: {why}; from there on its band has no bounds"
+    if loop is not None and loop.n_lost:
+        yield f"the loop around the model diverges at {loop.time[-loop.n_lost]:g} {clock}"
+
+
+def _check_coverage(assessment: Assessment) -> Iterator[str]:
+    for name in assessment.outputs:
+        scores = {c: assessment.scores[c][name] for c in assessment.forecasts if c.window == assessment.window}
+        short = {case: found for case, score in scores.items() if (found := find_shortest_band(score))}
+        if short:
+            bands = ", ".join(f"{level} % band {case.words} {share:.1f} %" for case, (level, share) in short.items())
+            ahead = any(case.horizon != 1 for case in short)
+            may_help = ahead and vars(assessment.propagation).get("process_noise") is False
+            advice = "; if the plant itself is disturbed, try propagation.process_noise=true" if may_help else ""
+            yield f"the bands of {name} do not cover what they should, {bands}: do not rely on the uncertainty{advice}"
+        wide = {case: 100 * score.coverage_50 for case, score in scores.items() if 100 * score.coverage_50 > TOO_WIDE}
+        if wide:
+            bands = ", ".join(f"50 % band {case.words} {share:.1f} %" for case, share in wide.items())
+            yield f"the bands of {name} are wider than they need to be, {bands}"
+
+
+def find_shortest_band(score: Validation) -> tuple[int, float] | None:
+    """Level and coverage [percent] of the band that falls short most; None if none does by `SHORT_OF`."""
+    covered = {level: 100 * getattr(score, f"coverage_{level}") for level in (50, 90, 95)}
+    worst = max(covered, key=lambda level: level - covered[level])
+    return (worst, covered[worst]) if worst - covered[worst] > SHORT_OF else None
+
+
+def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
+    """Count regressors (n, p) outside the region that a model has learned, and those that count; say where they are.
+
+    A regressor is outside if a coordinate of the kernel (a feature, unless the model combines them) lies beyond the
+    range of the stored points by more than `MARGIN` of it, or if the points leave more than half of the prior
+    variance there, ``variance(x) > UNKNOWN k(x, x)``. Regressors that are not finite, after a divergence, do
+    not count.
+    """
+    x = regressors[np.isfinite(regressors).all(axis=1)]
+    points, where = model.gp.inputs, "in combinations of values that no stored point has"
+    if not len(x) or not len(points):
+        return len(x), len(x), where
+    z = model.scaling.transform(x)
+    low, high = points.min(axis=0), points.max(axis=0)
+    beyond = np.maximum(low - z, z - high) / np.where(high > low, high - low, 1.0)
+    unknown = model.predict(x).variance > UNKNOWN * model.gp.kernel.diagonal(z)
+    row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
+    if beyond[row, column] > MARGIN and model.scaling.matrix is None:
+        first, last = model.scaling.inverse(np.stack([low, high]))[:, column]
+        farthest = _number(x[row, column], model.origin.unit(model.narx.features[column][0]))
+        where = f"{model.narx.feature_names[column]} reaches {farthest}, the stored points {first:.4g} to {last:.4g}"
+    return int(((beyond > MARGIN).any(axis=1) | unknown).sum()), len(x), where
+
+
+def _check_region(assessment: Assessment) -> Iterator[str]:
+    for case in assessment.main.values():
+        regressors = np.concatenate([one.regressors for one in assessment.forecasts[case].records])
+        for name, model in zip(assessment.outputs, assessment.joint.models, strict=True):
+            n, total, where = find_outside(model, regressors)
+            if n > OUTSIDE * total:
+                left = f"{n} of {total} regressors leave the region of the dictionary of {name}, {case.words}"
+                yield f"{left}: {where}; there the model extrapolates"
+
+
+def _number(value: float, unit: str) -> str:
+    return f"{value:.4g} {'' if unit == '1' else unit}".rstrip()

@@ -1,20 +1,21 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.build import build, trusted_names
-from experiments.interrupt import deferred_interrupt
+from experiments.files import write_every
+from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.summary import without_effect
-from experiments.validation.assessment import assess, check_lengths, default_window, plan_cases
+from experiments.validation.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
-from experiments.validation.material import Material, check_signals, read_material
-from experiments.validation.report import make_report, tell, write
+from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
 from sysid.data.source import ROLES
-from sysid.simulation.forecast import check_records
 from sysid.store import header
 
 
@@ -33,17 +34,18 @@ def run(config: DictConfig, folder: Path) -> float:
     joint = JointModel.load(config.model, trusted=trusted_names(config))
     material = read_material(config)
     check_signals(joint, material, config.left_out)
-    check_records(joint, material.records)
-    cases = plan_cases(config.horizons, config.windows, default_window(joint, material))
-    check_lengths(cases, material)
-    loop = compare_loops(joint, material, propagation, window=cases[0].window, seed=config.seed)
-    assessment = assess(joint, material, cases, propagation, seed=config.seed, loop=loop)
+    cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
+    assessment = assess(joint, material, cases, propagation, seed=config.seed)
+    if (controller := material.controller) is not None:
+        settings = {"window": cases[0].window, "seed": config.seed}
+        loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
+        assessment = replace(assessment, loop=loop)
     report = make_report(assessment, list_notes(config, material))
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
-        write(report, folder, attributes, figures=config.figures)
+        write_every(writers(report, folder, attributes, figures=config.figures))
         tell(report, folder)
-    return assessment.scores[assessment.free_run][assessment.outputs[0]].rmse
+    return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
 
 
 def check_options(config: DictConfig) -> None:
@@ -65,15 +67,12 @@ def check_options(config: DictConfig) -> None:
 
 def list_notes(config: DictConfig, material: Material) -> list[str]:
     """Sentences on options without effect, and on a simulation that the model may have learned from."""
-    notes = []
-    if idle := without_effect(material.unused):
-        notes.append(f"without effect on {material.title}: {' '.join(idle)}")
+    idle = without_effect(material.unused)
+    notes = [f"without effect on {material.title}: {' '.join(idle)}"] if idle else []
     stated = header(config.model)
     if material.plant is not None and int(stated.get("seed", -1)) == config.seed and "configuration" in stated:
-        before = OmegaConf.to_container(OmegaConf.create(str(stated["configuration"])))
-        if isinstance(before, dict) and before.get("system") == OmegaConf.to_container(config.system, resolve=True):
-            notes.append(
-                f"the simulation has the seed {config.seed} of the identification: the model may have learned from "
-                "these very samples; choose another seed"
-            )
+        before = cast(DictConfig, OmegaConf.create(str(stated["configuration"])))
+        if before.get("system") == OmegaConf.to_container(config.system, resolve=True):
+            same = f"the simulation has the seed {config.seed} of the identification"
+            notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
     return notes

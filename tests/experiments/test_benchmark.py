@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,19 +10,14 @@ import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 from running import PLAIN
-from scipy.integrate import solve_ivp
 
 from experiments import benchmark
 from experiments.benchmarks import command, harness, session, simulation
-from experiments.benchmarks.accuracy import double_posterior, extended_posterior
-from experiments.benchmarks.harness import Job, Plan, interleave, ratio
-from experiments.benchmarks.propagation import calibration
-from experiments.benchmarks.replacement import narx_samples, online_gp
+from experiments.benchmarks.harness import Job, interleave, ratio
+from experiments.benchmarks.replacement import double_posterior, extended_posterior, narx_samples, online_gp
 from experiments.benchmarks.scores import replace_by_textbook
-from experiments.benchmarks.simulation import bouc_wen_problem, building_problem
+from experiments.benchmarks.simulation import calibration
 from experiments.launch import CONF
-from simulators import PI, Interpolation, SyntheticWeather, closed_loop
-from simulators.runge_kutta import integrate
 from sysid import MeanRelevance
 from sysid.simulation.dynamics import Moments
 
@@ -45,6 +39,8 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, initialize_config_dir(str(CONF), version_base="1.3"):
         patch.setattr(command, "identify", lambda *line, **variables: lines.append(line))
         patch.setattr(session.log, "level", logging.INFO)
+        patch.setattr(harness.Plan, "rounds", lambda self, size: self.repetitions)
+        patch.setattr(simulation, "MOST_STARTS", 12)
         session.run(settings(quick=True, benchmarks=NAMES), folder)
     session.log.removeHandler(handler)
     content = json.loads((folder / "benchmark.json").read_text())
@@ -109,21 +105,12 @@ def test_solve_ivp_is_as_accurate_as_the_simulation_it_is_timed_against(done):
 
 def test_records_have_the_size_of_their_numbers(done):
     rows = done.rows["monte_carlo"]
-    assert [row["target"] for row in rows] == ["<= 0.1", None, None, None, None]
     assert [row["case"].partition(",")[0] for row in rows] == 2 * ["50 x 50"] + 3 * ["50 x 500"]
     assert rows[4]["value"] == pytest.approx(rows[2]["value"] / rows[3]["value"])
-    assert [row["details"].get("samples/s", 0) * row["value"] for row in rows[:4]] == pytest.approx(
-        2 * [2500] + 2 * [25000]
-    )
     assert [row["case"].partition(": ")[2] for row in done.rows["store"]] == 2 * ["write", "read"]
-    building, ensemble = done.rows["store"][0]["details"], done.rows["store"][2]["details"]
-    assert building["MB"] == pytest.approx(961 * 10 * 8 / 1e6)  # time, 2 inputs, 3 states, an output, 3 noises
-    assert ensemble["MB"] == pytest.approx(
-        50 * (50 * 4 + 3) * 8 / 1e6 + 50 * 8 / 1e6
-    )  # 2 states, output, noise; counts
-    for details in (building, ensemble):  # the plain file holds the numbers and a header
-        assert details["MB"] < details["plain file MB"] < details["MB"] + 0.05
-        assert details["file MB"] != details["plain file MB"]
+    for details, numbers in ((done.rows["store"][0]["details"], 961 * 10), (done.rows["store"][2]["details"], 10200)):
+        assert details["MB"] == pytest.approx(numbers * 8 / 1e6)  # of the building: time, 9 signals; of the ensemble
+        assert details["MB"] < details["plain file MB"] < details["MB"] + 0.05 != details["file MB"]
 
 
 def test_errors_of_free_runs_stand_beside_what_was_predicted_of_them(done):
@@ -194,21 +181,6 @@ def test_benchmarks_are_chosen_once_in_order_and_by_their_names():
     assert session.names_of(settings()) == NAMES[:-1]  # thresholds takes minutes
     assert session.names_of(settings(benchmarks=["memory", "replacement", "memory"])) == ["replacement", "memory"]
     assert session.names_of(settings(benchmarks="memory")) == ["memory"]
-    for chosen, got in (([], "none"), ([7], "7"), ("speed", "speed")):
-        with pytest.raises(ValueError, match=rf"benchmarks must be some of replacement, .*, got {got}$"):
-            session.names_of(settings(benchmarks=chosen))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("sizes", [100]), ("sizes", [1, 100]), ("repetitions", 0), ("stretch", 0), ("trajectories", 0)),
-        *(("budget", 1), ("budget", 10.5), ("duration", "long"), ("seed", -1), ("quick", 2)),
-    ],
-)
-def test_settings_that_leave_nothing_to_measure(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        Plan.of(settings(**{name: value}))
 
 
 def test_extended_reference_solves_the_equations():
@@ -238,55 +210,6 @@ def test_the_textbook_decides_as_the_online_gp():
         assert sorted(targets) == sorted(gp.targets)
 
 
-@pytest.fixture(scope="module", params=["held", "linear"])
-def compared(request):
-    """A short problem, and states (pieces, samples, n_x) by our integrator: with its steps, and 40 times finer ones."""
-    problem, made, bouc_wen = building_problem("6h", 3, 20), [], bouc_wen_problem(3)
-    if request.param == "linear":
-        force, linear = bouc_wen.input[:40], Interpolation.linear
-        problem = simulation.SampledProblem("Bouc-Wen", bouc_wen.system, force, linear, 3, 20)
-    for finer in (1, 40):
-        system = replace(problem.system, substeps=finer * problem.system.substeps)
-        for start in np.linspace(0, len(problem.input) - 6, simulation.N_PIECES).astype(int):
-            part, state = slice(start, start + 6), problem.made.state[start]
-            noise = problem.made.noise[part]
-            made.append(integrate(system, state, problem.input[part], noise, Interpolation(request.param)).states[1:])
-    return problem, *np.split(np.array(made), 2)
-
-
-def naive(problem, held, method, tolerance):
-    """States of the pieces by `solve_ivp`, with the drift in plain Python and the input interpolated here."""
-    system, made, u, found = problem.system, problem.made, problem.input, []
-    for start in np.linspace(0, len(u) - 6, simulation.N_PIECES).astype(int):
-        x = made.state[start]
-        for k in range(start, start + 5):
-
-            def rate(t, x, k=k):
-                share = 0.0 if held else (t - made.time[k]) / system.dt
-                return system.derivative(t, x, (1 - share) * u[k] + share * u[k + 1], made.noise[k])
-
-            span, absolute = (made.time[k], made.time[k] + system.dt), tolerance * made.state.std(axis=0)
-            x = solve_ivp(rate, span, x, method=method, rtol=tolerance, atol=absolute).y[:, -1]
-            found.append(x)
-    return np.array(found).reshape(simulation.N_PIECES, 5, -1)
-
-
-@pytest.mark.parametrize("method", ["RK45", "LSODA"])
-def test_match_is_the_loosest_tolerance_as_accurate_as_we_are(compared, method):
-    problem, ours, fine = compared
-    scale = problem.made.state.std(axis=0)
-    bound = np.abs((ours - fine) / scale).max()
-    assert problem.our_error() == pytest.approx(bound, rel=0.01)
-    assert problem.error(fine) < 0.01 * bound
-    tolerance, error = problem.match(method)
-    candidates = [candidate for candidate in simulation.TOLERANCES if candidate >= tolerance]
-    found = [naive(problem, problem.name == "building", method, candidate) for candidate in candidates]
-    errors = [np.abs((states - fine) / scale).max() for states in found]
-    assert [error <= bound for error in errors] == [False] * (len(errors) - 1) + [True]
-    assert error == pytest.approx(errors[-1], rel=0.05)
-    np.testing.assert_allclose(problem.states("plain", method, tolerance), found[-1], atol=0.05 * bound * scale.min())
-
-
 def test_tolerances_are_tried_from_loose_to_tight():
     np.testing.assert_allclose(simulation.TOLERANCES, 10.0 ** -np.arange(1, 12.5, 0.5))
     asked = []
@@ -295,17 +218,3 @@ def test_tolerances_are_tried_from_loose_to_tight():
     )
     assert len(asked) == 5
     assert simulation.loosest(lambda tolerance: 5 * tolerance, 1e-20) == pytest.approx((1e-12, 5e-12))
-
-
-def test_records_are_those_of_the_closed_loop_and_of_one_force():
-    building = building_problem("6h", 3, stretch=10_000)
-    weather = {"ambient_temperature": SyntheticWeather().temperature(building.made.time, seed=3)}
-    samples = list(closed_loop(building.system, PI(), weather, seed=3))
-    np.testing.assert_array_equal(building.made.output, [sample.output for sample in samples])
-    assert building.states("plain", "RK45", 1e-2).shape == (4, len(samples) - 1, 3)  # the whole of it, four times
-    fine, coarse = bouc_wen_problem(0, restarts=20), bouc_wen_problem(0)
-    for problem in (fine, coarse):
-        assert problem.system.dt / problem.system.substeps == pytest.approx(1 / 15000)
-    np.testing.assert_allclose(fine.input[::20], coarse.input, atol=1e-9)
-    assert coarse.input.shape == (8192, 1)
-    assert coarse.input.std() == pytest.approx(50.0)

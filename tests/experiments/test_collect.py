@@ -5,7 +5,6 @@ import io
 import itertools
 import json
 import re
-import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -13,12 +12,11 @@ import pytest
 import sweeping
 import xarray as xr
 import yaml
-from sweep_command import QUICK, sweep
 from sweeping import summary_like, write_job, write_sweep
 
-from experiments.collection.dataset import build_dataset, restore_command, write_with_records
+from experiments.collection.dataset import add_records, build_dataset
 from experiments.collection.read import STATUSES, find_comparable_times, read_results, read_sweep
-from experiments.collection.tables import count_jobs, write_csv, write_markdown
+from experiments.collection.run import count_jobs, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant
 from sysid import store
@@ -105,10 +103,9 @@ def test_medians_quartiles_and_what_has_no_result(grid):
     assert "over the seeds; times_loop [s]." in text
     parameters, reason = r"error_threshold=0.2, reduction=a\|b, seed=1", r"ValueError: it did not work \| twice"
     assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
-    assert f"sysid-identify -m budget=20 {THRESHOLD}=0.2,0.05 'reduction=prior_entropy,a|b' seed=0,1,2\n" in text
 
 
-def test_units_and_what_libraries_read(grid, tmp_path):
+def test_units_and_measured_times(grid):
     _, data = grid
     units = {name: data[name].attrs.get("units") for name in data.variables}
     assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
@@ -116,11 +113,7 @@ def test_units_and_what_libraries_read(grid, tmp_path):
     assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
     measured = {name for name in data if data[name].attrs.get("measured")}
     assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
-    store.write(data, tmp_path / "sweep.nc", kind="sweep")
-    xr.testing.assert_identical(store.read(tmp_path / "sweep.nc", kind="sweep").drop_attrs(), data.drop_attrs())
-    with xr.open_dataset(tmp_path / "sweep.nc") as opened:
-        assert opened["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
-        xr.testing.assert_equal(opened["smse"], data["smse"])
+    assert data["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
 
 
 def test_gaps_are_nan_and_counted(tmp_path):
@@ -189,8 +182,7 @@ def test_several_outputs(tmp_path):
     assert [row[0] for row in table[4:]] == [2]
     rows = [[row[0], row[1], row[-1]] for row in rows_of(write_markdown(found, data))]
     assert rows == [["output", "smse", "done"], ["x", "0.300", "2/3"], ["y", "0.100", "2/3"]]
-    write_with_records(found, data, tmp_path / "sweep.nc", ["mean"])
-    record = store.read(tmp_path / "sweep.nc", kind="sweep")["record_mean"].transpose("output", "seed", "sample")
+    record = add_records(found, data, ["mean"])["record_mean"].transpose("output", "seed", "sample")
     np.testing.assert_array_equal(record[:, :2], np.stack([np.arange(4) + np.array([[0], [1]])] * 2))
 
 
@@ -240,7 +232,6 @@ def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch)
     for number, values in enumerate(planned):
         assert found["number"].sel({"budget": 100, "reduction": "mean_relevance"} | values) == number
     assert (found.attrs["n_unplanned"], found.attrs["n_failed"]) == (6, 1)
-    assert "command" not in found.attrs
     asked, header = [], store.header
     monkeypatch.setattr(store, "header", lambda path: asked.append(int(path.parent.name)) or header(path))
     named = {"noise.std": 0.5, "flag": True, "key": 1, "noise.b": 1, "budget": 5}
@@ -257,26 +248,6 @@ def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch)
     np.testing.assert_array_equal(found["budget"], [5, 101, 102, np.nan])
     assert [found[name].values[1] for name in ("std", "flag")] == ["null", "false"]
     assert np.isnan([found[name].values[1] for name in ("key", "b")]).all(), "a node, or nothing"
-
-
-def test_two_real_commands_in_one_folder(tmp_path):
-    """The second names a criterion, which the first had by default."""
-    for override in ("budget=8", "reduction=prior_entropy"):
-        assert sweep(tmp_path / "s", *QUICK, "seed=0,1", override).code == 0
-    _, found = read(tmp_path / "s")
-    numbers = found["number"].sel(seed=[0, 1], reduction=["mean_relevance", "prior_entropy"])
-    assert numbers.values.tolist() == [[0, 2], [1, 3]]
-    assert np.isfinite(found["smse"]).all()
-
-
-def test_a_command_only_if_it_plans_exactly_these_jobs(tmp_path):
-    def command(name, planned):
-        return restore_command(read_sweep(write_sweep(tmp_path / name, planned, summary_like, skip=range(99))))
-
-    assert command("a", BUDGETS) == "sysid-identify -m budget=20 seed=0,1 budget=20,30,40"
-    assert command("b", BUDGETS[:-1]) == command("c", [*BUDGETS, *PLAIN]) == command("d", []) == ""
-    assert command("e", [*BUDGETS, {"seed": 0, "budget": 20}]) == "", "one job twice"
-    assert command("f", [{"lags": "[1,2]"}, {"lags": "[3]"}]) == "sysid-identify -m budget=20 'lags=[1,2],[3]'"
 
 
 # --- measured times and records -------------------------------------------------------------------
@@ -322,7 +293,7 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
 
 def test_every_record_lies_in_its_cell(grid, tmp_path):
     found, data = grid
-    write_with_records(found, data, tmp_path / "sweep.nc", ["mean", "variance"])
+    store.write(add_records(found, data, ["mean", "variance"]), tmp_path / "sweep.nc", kind="sweep")
     stored = store.read(tmp_path / "sweep.nc", kind="sweep")
     assert stored["record_mean"].dims == (*data["smse"].dims, "sample")
     expected = data["number"].where(data["status"] == DONE) + xr.DataArray(np.arange(4.0), dims="sample")
@@ -340,31 +311,9 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("words", [*UNFIT, "full.*nothing was changed"])
-def test_records_that_do_not_fit_leave_everything_as_it_was(words, tmp_path, monkeypatch):
+@pytest.mark.parametrize("words", UNFIT)
+def test_records_that_do_not_fit(words, tmp_path):
     folder = write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, summary_like)
-    if words in UNFIT:
-        rewrite(folder, 2, UNFIT[words])
-    else:
-        monkeypatch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(RuntimeError("full")))
-    (folder / "sweep.nc").write_text("before")
-    before = sorted(folder.iterdir())
+    rewrite(folder, 2, UNFIT[words])
     with pytest.raises((ValueError, store.StoreError), match=words):
-        write_with_records(*read(folder), folder / "sweep.nc", ["mean"])
-    assert sorted(folder.iterdir()) == before
-    assert (folder / "sweep.nc").read_text() == "before"
-
-
-def test_memory_does_not_grow_with_the_records(tmp_path):
-    """They are a hundred megabytes together, of which nothing is kept."""
-    folder = write_sweep(tmp_path / "s", {"seed": list(range(200))}, summary_like, skip=range(1, 200))
-    facts = rewrite(folder, 0, xr.Dataset({"mean": ("sample", np.random.default_rng(0).normal(size=70_000))}))
-    for job in jobs_of(folder)[1:]:
-        own = folder / str(job["number"])
-        own.mkdir()
-        (own / "job.nc").hardlink_to(folder / "0" / "job.nc")
-        sweeping.write_outcome(own, job, status="done", files={"job.nc": facts})
-    tracemalloc.start()
-    assert read(folder)[1].attrs["n_done"] == 200
-    assert tracemalloc.get_traced_memory()[1] < 1e7
-    tracemalloc.stop()
+        add_records(*read(folder), ["mean"])

@@ -20,7 +20,7 @@ from running import BUDGET, COMMAND, CONF, DATA, FIGURES, ROOT, SHORT, bits, dat
 
 from experiments import export, progress
 from experiments.build import build_one
-from experiments.mistake import is_bug_of_ours, is_mistake
+from experiments.launch import is_bug_of_ours, is_mistake
 from experiments.validation.run import run as validate
 from sysid import ConstantMean, ErrorThreshold, Identification, JointModel, Model, Narx, OnlineGP, Scaling, StoreError
 from sysid import SquaredExponential as Kernel
@@ -97,6 +97,7 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, called,
     assert "Traceback" not in text
     assert all(word in text for word in words), text
     assert (tmp_path / "file").read_text() == ""
+    assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
 
 
 def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path):
@@ -244,6 +245,8 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
     export.run(composed("export", f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py"), tmp_path / "nowhere")
     assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("a", "b")
     before = (tmp_path / "mine.py").read_text()
+    with pytest.raises(ValueError, match="model: expected the file of a model"):
+        export.run(composed("export"), tmp_path)
     with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
         export.run(composed("export", path, f"output={tmp_path}/mine.py"), tmp_path)
     assert (tmp_path / "mine.py").read_text() == before
@@ -252,21 +255,6 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
     file = runpy.run_path(str(tmp_path / "mine.py"))
     assert file["TARGETS"] == ("a",)
     assert "simulate" not in file
-
-
-def test_mistakes_of_an_export(tmp_path):
-    model().save(tmp_path / "model.nc")
-    (tmp_path / "cut.nc").write_bytes((tmp_path / "model.nc").read_bytes()[:4000])
-    for overrides, words in (
-        ("", "model: expected the file of a model"),
-        ("model={0}/model.nc output={0}/model.txt", r"ends in \.py"),
-        ("model={0}/model.nc output={0}/missing/model.py", "does not exist"),
-        ("model={0}/cut.nc", r"cut\.nc"),
-        ("model={0}/model.nc trusted=own_room", "trusted must be a list"),
-    ):
-        with pytest.raises((ValueError, StoreError), match=words):
-            export.run(composed("export", *overrides.format(tmp_path).split()), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"model.nc", "cut.nc"}
 
 
 def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):

@@ -99,13 +99,6 @@ def test_held_and_linear_inputs_together_under_noise():
     assert np.abs(held.free_run - few.free_run).max() > 1e-4
 
 
-def test_paths_are_others_than_the_noise_of_the_record_and_repeat():
-    first, again = (find_floor(simulate(Walk(), n_samples=N, seed=s), (), 0, 50) for s in (1, 1))
-    np.testing.assert_array_equal(first.free_run, again.free_run)
-    other = find_floor(simulate(Walk(), n_samples=N, seed=2), (), 0, 50)
-    assert not np.array_equal(first.free_run[1:, 0], other.free_run[1:, 0])
-
-
 def test_a_floor_that_diverges_is_not_a_number():
     @dataclass(frozen=True)
     class Cliff(Walk):
@@ -135,10 +128,5 @@ def test_the_free_run_is_the_mean_over_noise_paths(tmp_path):
     assert 0 < floor["standard_error"] < 0.1 * floor["expected_rmse"]
     assert rms(silent - many.mean(axis=0)) > 5 * floor["standard_error"]
     text = (folder / "CARD.md").read_text()
-    for words in (
-        "best prediction from the true state, given the recorded input",
-        "mean of 200 simulated noise paths",
-        f"its expected RMSE is {floor['expected_rmse']:.4g} m",
-        f"uncertain by {floor['standard_error']:.4g} m",
-    ):
-        assert words in text, words
+    assert f"its expected RMSE is {floor['expected_rmse']:.4g} m" in text
+    assert f"uncertain by {floor['standard_error']:.4g} m" in text

@@ -50,25 +50,6 @@ def test_settings_beside_the_lags_are_passed_on():
     assert own.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("narx=auto narx.target=mass_flow", r"narx=auto: target must be .*\['zone_temperature'\].*'mass_flow'"),
-        ("narx=auto narx.predict=guess", "predict .*change, value.*guess"),
-        ("narx=auto on_missing=guess", "on_missing .*error, skip.*guess"),
-        ("narx=auto system.substeps=1 system.radiator_capacity=1", "narx=auto.*diverged.*substeps"),
-        ("system=cascaded_tanks excited=[]", "narx=auto.*'level'.*pump_voltage.*offset"),
-        ("narx=orders narx.na=-1", "na.*must be a whole number"),
-        ("narx=orders narx.nb=[1,1,1]", "one number nb"),
-        ("narx=orders narx.target=mass_flow", "target"),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(overrides, words, tmp_path):
-    with pytest.raises(ValueError, match=words):
-        execute(tmp_path, *SMALL, *overrides.split())
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_rehearsal_is_bounded(monkeypatch):
     """The choice costs the same for an hour and for a century."""
     lengths, original = [], Plant.trajectory
@@ -134,14 +115,6 @@ def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
     record = make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
     narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)))
     assert narx == Narx({"y": 2})
-
-
-def test_static_data_have_no_lags():
-    columns = {"a": [1.0, 2.0], "b": [3.0, 5.0], "y": [0.0, 1.0]}
-    table = make_record(columns, name="t", sampling_time=1.0, attributes={"static": 1})
-    narx, report = AutomaticNarx().of_records(Recordings("t", ("a", "b"), ("y",), (table,)))
-    assert narx == Narx({"y": []}, {"a": [0], "b": [0]}, predict=Target.value)
-    assert report == "static data: no lags"
 
 
 def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):

@@ -4,12 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hydra.utils import instantiate
 from hypothesis import given
 from hypothesis import strategies as st
 from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, summary_of
 
 from experiments.options import MOST_SAMPLES, samples_of, seconds, seconds_text
-from sysid import Model
+from sysid import Matern52, Model
 
 THRESHOLDS = {"variance_threshold": 0.0005, "error_threshold": 0.02}
 FREE = [override for override in SHORT if not override.startswith("insertion")]
@@ -46,6 +47,17 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
     unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
     expected = {"always": online, "error": large, "variance": unsure, "either": large | unsure}[insertion]
     np.testing.assert_array_equal(result["inserted"].values[online], expected[online])
+
+
+def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
+    for training in ("maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"):
+        config = configured("kernel=matern_52", f"training={training}")
+        assert instantiate(config.training, _convert_="all").kernel == Matern52()
+    few = ("training.restarts=1", "training.max_iterations=15", "identified=0.4", "duration=2d", "budget=24")
+    folder = execute(tmp_path, *SHORT, *few, "training.n_initial=20", "kernel=linear_plus_matern_52")
+    told, model = summary_of(folder)["hyperparameters"]["kernel"], Model.load(folder / "model.nc")
+    assert told == model.hyperparameters["kernel"]
+    assert all(name in str(told) for name in model.narx.feature_names)
 
 
 def test_acceptance_references_are_kept_and_differ(tmp_path):
@@ -85,22 +97,6 @@ def test_identified_fraction_is_what_is_identified(tmp_path):
     assert (summary["smse"], summary["n_validation"], summary["partial"]) == (None, 0, False)
     assert summary["smse_stream"] > 0
     assert (folder / "error.png").stat().st_size > 8000
-
-
-def test_value_as_target_and_other_lags(finished, tmp_path):
-    lags = ("narx.outputs.zone_temperature=[1,4]", "narx.inputs.mass_flow=[0,2]")
-    folder = execute(tmp_path, *SHORT, "narx.predict=value", "on_missing=skip", *lags)
-    rows, result, zone = (data_of(folder, kind) for kind in ("narx", "result", "trajectory"))
-    np.testing.assert_array_equal(rows["target"], zone["zone_temperature"][4:])
-    np.testing.assert_array_equal(result["unchanged"], zone["zone_temperature"][3:-1])
-    assert rows["target"].attrs["units"] == "degC"
-    change = data_of(finished, "narx")["target"].values
-    expected = np.var(change) / np.var(rows["target"].values)
-    summary = summary_of(folder)
-    assert summary["smse_no_change"] == pytest.approx(expected, rel=0.5)
-    assert summary["repairs"]["missing_samples"] == 0
-    names = [f"zone_temperature[k-{lag}]" for lag in (1, 4)] + [f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)]
-    assert rows["feature"].values.tolist() == [*names, "mass_flow[k]", "mass_flow[k-2]"]
 
 
 def warnings_of(folder, words):

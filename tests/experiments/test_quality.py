@@ -36,16 +36,11 @@ def median(years, key):
 
 
 @pytest.mark.slow
-def test_median_smse_is_at_most_half_of_no_learning(years):
+def test_medians_are_at_most_half_of_no_learning_close_to_a_full_gp_and_bands_are_honest(years):
     smse = median(years, "smse")
-    assert smse <= 0.5 * median(years, "smse_no_change")
-    assert smse <= 0.5 * median(years, "smse_initial")
-
-
-@pytest.mark.slow
-def test_median_smse_is_close_to_that_of_a_full_gp(years):
-    full = float(np.median([full_smse(folder) for folder in years]))
-    assert median(years, "smse") <= 1.3 * full
+    assert smse <= 0.5 * min(median(years, "smse_no_change"), median(years, "smse_initial"))
+    assert smse <= 1.3 * float(np.median([full_smse(folder) for folder in years]))
+    assert 0.85 <= median(years, "coverage_95") <= 0.99
 
 
 @pytest.mark.slow
@@ -64,11 +59,6 @@ def test_a_sparse_gp_of_all_samples_is_better_than_a_linear_model_and_the_online
     assert smse[0] == pytest.approx(0.231, abs=0.006)
     assert smse[1] == pytest.approx(0.273, abs=0.003)
     assert smse[0] < smse[1] < summary_of(years[0])["smse"]
-
-
-@pytest.mark.slow
-def test_bands_are_honest(years):
-    assert 0.85 <= median(years, "coverage_95") <= 0.99
 
 
 @pytest.mark.slow

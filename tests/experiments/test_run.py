@@ -73,17 +73,11 @@ def test_folder_holds_the_promised_files_with_their_schema_and_origin(found):
         assert 0.002 < np.mean(np.any(picture < 0.9, axis=-1)) < 0.9
 
 
-def test_summary_is_strict_json_with_every_promised_number(found):
+def test_scores_follow_from_the_record(found):
     text = (found.folder / "summary.json").read_text()
     json.loads(text, parse_constant=lambda constant: pytest.fail(constant))
-    assert found.summary.keys() >= PROMISED
-    assert found.summary["partial"] is False
     assert all(np.isfinite(found.summary[key]) for key in PROMISED - {"hyperparameters", "repairs", "times"})
-    seconds = found.summary["times"]
-    assert min(seconds["setup"], seconds["loop"], seconds["training"], seconds["validation"]) >= 0
-
-
-def test_scores_follow_from_the_record(found):
+    assert found.summary["partial"] is False
     y, mean, variance = (found.result[name].values[found.after] for name in ("target", "mean", "variance"))
     predictive = norm(mean, np.sqrt(variance + found.model.gp.noise_variance))
     low, high = predictive.interval(0.95)
@@ -206,24 +200,6 @@ def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(found, tmp_pa
     longer = data_of(execute(tmp_path / "longer", *SHORT, f"duration={2 * DAYS}d", "identified=0.1"), "trajectory")
     for name in found.trajectory.data_vars:
         np.testing.assert_array_equal(found.trajectory[name], longer[name][: found.trajectory.sizes["time"]])
-
-
-def test_later_weather_does_not_change_what_was_identified(tmp_path):
-    hours = np.arange(24 * DAYS + 48)
-    results = []
-    for name, later in (("same", 0.0), ("other", -15.0)):
-        weather = 5.0 - 5.0 * np.cos(2 * np.pi * hours / 24) + later * (hours > 12 * DAYS)
-        (tmp_path / f"{name}.csv").write_text("temp_air\n" + "\n".join(map(repr, weather.tolist())) + "\n")
-        given = ("weather=measured", f"weather.path={tmp_path}/{name}.csv")
-        results.append(execute(tmp_path / name, *SHORT, *given))
-        ambient = data_of(results[-1], "trajectory")["ambient_temperature"].values[::4]
-        np.testing.assert_allclose(ambient, weather[: len(ambient)], atol=1e-9)
-    same, other = (data_of(folder, "result") for folder in results)
-    after = phases(same)[2]
-    for name in same.data_vars:
-        np.testing.assert_array_equal(same[name].values[~after], other[name].values[~after], err_msg=name)
-    assert not np.array_equal(same["mean"].values[after], other["mean"].values[after])
-    assert bits(data_of(results[0], "model")) == bits(data_of(results[1], "model"))
 
 
 def test_hyperparameters_that_follow_the_stream_are_told(found, tmp_path, caplog):

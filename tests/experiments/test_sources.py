@@ -9,7 +9,7 @@ from running import configured, data_of, execute, phases, summary_of
 from experiments import sources
 from experiments.identification import source_of
 from experiments.launch import Stopped
-from experiments.sources import RecordedSource
+from experiments.sources import RecordedSource, trajectory_of
 from simulators import Himmelblau, Sobol
 from sysid import Recordings, make_record, store
 from sysid.data.source import part
@@ -114,11 +114,11 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
     assert [s.time for s in samples] == time[:5].tolist()
     for judges in (live.is_validation, live.is_judged):
         np.testing.assert_array_equal(judges(np.zeros(80, dtype=int), time), np.arange(80) >= 20)
-    assert live.trajectory().sizes["time"] == 80
+    assert trajectory_of(live).sizes["time"] == 80
     live.restart()
     again = list(next(live.segments()))
     assert all(one is other for one, other in zip(samples, again, strict=False))
-    assert live.trajectory().sizes["time"] == len(again) == 20
+    assert trajectory_of(live).sizes["time"] == len(again) == 20
 
 
 @pytest.mark.parametrize(("name", "n_features", "window"), [("cascaded_tanks", 4, 50), ("concrete", 8, 0)])
@@ -196,27 +196,6 @@ def test_an_interrupted_recorded_run_keeps_what_it_has(n, learned, files, monkey
     assert (initial.sum(), online.sum(), summary["n_seen"]) == (min(12, n - 3), learned, learned)
     assert after.sum() == (22 if learned else 0), "the test judges what was learned; without a model nothing"
     assert (tmp_path / "model.nc").exists() == bool(learned)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["narx=building"], r"record 0 has no signals.*zone_temperature"),
-        (["narx.target=u"], r"target .*\['y'\].*'u'"),
-        (["data.estimation=[]"], r"set data\.estimation"),
-        (["data.estimation=no.csv"], r"no\.csv"),
-        (["system=building"], r"record.*system, controller, weather.*data=simulated"),
-        (["weather=synthetic"], "record, weather"),
-        (["noise.std=0.1", "excited=[u]"], r"record, excited, noise\.std"),
-        (["noise.snr_db=20", "+excitation@excitations.u=prbs"], r"record, noise\.snr_db, excitations\.u"),
-        ([*TWO, "training.n_initial=65"], r"has 65 samples with all their lags.*at least 66"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_what_does_not_fit_records_is_refused(overrides, words, files, tmp_path):
-    with pytest.raises((ValueError, OSError), match=words):
-        execute(tmp_path, *files[1], *overrides)
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_judge_by(tmp_path):

@@ -25,7 +25,7 @@ from sweep_command import (
     wait_for,
 )
 
-from experiments.interrupt import deferred_interrupt, interruptible
+from experiments.launch import deferred_interrupt, interruptible
 
 if PLAIN:
     pytest.skip("processes end alike without the compiler", allow_module_level=True)

@@ -11,8 +11,7 @@ from validating import LAGS, QUICK, csv_file, model, signals, stored, validate
 
 from experiments import identification
 from experiments.launch import Stopped
-from experiments.validation.loop import close_loop, variance_of_draws
-from experiments.validation.material import check_controller
+from experiments.validation.loop import check_controller, close_loop, variance_of_draws
 from simulators import PI, Controller
 from sysid import JointModel, Model
 from sysid.simulation.dynamics import Dynamics
@@ -107,20 +106,15 @@ def test_bands_of_loops_hold_so_many_of_them():
     assert np.isnan(variance_of_draws(np.full(2, np.nan), drawn)).all()
 
 
-@pytest.mark.parametrize(
-    ("controller", "lags", "words"),
-    [
-        (PI(output="w", input="u"), LAGS, ["reads the output 'w'", "['y']"]),
-        (PI(output="y", input="w"), LAGS, ["drives the input 'w'", "['u']"]),
-        (PI(output="y", input="u"), {"outputs": {"y": 1}, "inputs": {"u": [0, 1]}}, ["lag 0 of 'u'"]),
-    ],
-    ids=["output", "input", "lag"],
-)
-def test_a_controller_that_does_not_fit_the_model(controller, lags, words):
-    with pytest.raises(ValueError, match=r".+") as caught:
-        check_controller(JointModel.of(model(lags=lags)), controller)
-    for word in (*words, "PI"):
-        assert word in str(caught.value)
+def test_a_controller_that_does_not_fit_the_model():
+    direct = {"outputs": {"y": 1}, "inputs": {"u": [0, 1]}}
+    for controller, lags, words in (
+        (PI(output="w", input="u"), LAGS, r"PI reads the output 'w'.*\['y'\]"),
+        (PI(output="y", input="w"), LAGS, r"PI drives the input 'w'.*\['u'\]"),
+        (PI(output="y", input="u"), direct, "lag 0 of 'u'.*PI"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            check_controller(JointModel.of(model(lags=lags)), controller)
 
 
 @pytest.fixture(scope="module")

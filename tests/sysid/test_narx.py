@@ -130,7 +130,7 @@ def cases(draw):
     return narx, records
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_rows_are_the_equation_live_and_in_batch_bit_for_bit(case):
     narx, records = case
