@@ -232,7 +232,7 @@ def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> I
     """Instantiate what learns; a cache may know what the training finds."""
     training = build(config, "training")
     settings = Settings(
-        training=training if cache is None else CachedTraining(training, cache, code_digest(config)),
+        training=training if cache is None else CachedTraining(training, cache, code_digest(config)),  # type: ignore[arg-type]
         mean=build(config, "mean"),
         insertion=build(config, "insertion"),
         acceptance=build(config, "acceptance"),

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
@@ -80,3 +81,14 @@ def interruptible() -> Iterator[Callable[[], None]]:
         sys.unraisablehook = hook
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+@contextmanager
+def no_interrupt_for_children() -> Iterator[None]:
+    """Start processes and threads in the block that never see Ctrl-C: their parent ends them."""
+    resource_tracker.ensure_running()  # its start would let Ctrl-C through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

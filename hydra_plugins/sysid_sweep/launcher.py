@@ -123,14 +123,10 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def in_one_line() -> Iterator[None]:
     """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
-    from experiments.launch import Refused
     from experiments.mistake import is_mistake
-    from experiments.sweeps.sweep import Ended
 
     try:
         yield
-    except Ended as end:
-        raise Refused(end.exit_code) from None
     except Exception as error:
         if not (is_mistake(error) or isinstance(error, ImportError)):
             raise

@@ -14,8 +14,7 @@ from omegaconf import OmegaConf
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
 from experiments.sweeps.engines import InProcess
-from experiments.sweeps.search import Settings, objective, settings_of
-from experiments.sweeps.space import space_of
+from experiments.sweeps.search import Settings, objective, space_of
 
 optuna = pytest.importorskip("optuna")
 RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
@@ -43,33 +42,29 @@ def undisturbed(tmp_path_factory):
 # --- what is searched
 
 
-@pytest.mark.parametrize(
-    ("line", "distribution", "values"),
-    [
+def test_notation_of_a_parameter(loader):
+    for line, distribution, values in (
         ("x=interval(0.5,2)", {"low": 0.5, "high": 2.0, "log": False}, {0.5: 0.5, 1.23456789: 1.23457}),
         ("x=tag(log, interval(0.001,1))", {"low": 0.001, "high": 1.0, "log": True}, {0.00123456789: 0.00123457}),
         ("x=interval(1000000,1000001)", {"low": 1e6, "high": 1000001.0}, {1000000.123456789: 1000000.12346}),
         ("x=int(interval(20,200))", {"low": 20, "high": 200, "log": False}, {20: 20, 33: 33}),
         ("x=tag(log, int(interval(1,100)))", {"low": 1, "high": 100, "log": True}, {7: 7}),
-        ("x=range(20,200,20)", {"low": 0, "high": 8}, {0: 20, 8: 180}),
-        ("x=range(3,0,-1)", {"low": 0, "high": 2}, {0: 1, 2: 3}),
-        ("x=range(0,1,0.25)", {"low": 0, "high": 3}, {0: 0.0, 3: 0.75}),
+        ("x=range(20,200,20)", {"low": 20, "high": 180, "step": 20}, {20: 20}),
+        ("x=range(3,0,-1)", {"low": 1, "high": 3, "step": 1}, {3: 3}),
+        ("x=range(0,0.5,0.1)", {"low": 0.0, "high": 0.4, "step": 0.1}, {0.1 + 0.2: 0.3}),
         ("x=range(0,1000000000000)", {"low": 0, "high": 10**12 - 1}, {12345: 12345}),
         ("+x=choice(1,2)", {"choices": ("1", "2")}, {"2": "2"}),
         ("reduction=prior_entropy,mean_relevance", {"choices": ("prior_entropy", "mean_relevance")}, {}),
-    ],
-)
-def test_notation_of_a_parameter(loader, line, distribution, values):
-    space = space_of([line, "budget=50"], [], loader)
-    (parameter,) = space.parameters
-    made = parameter.distribution()
-    assert {name: getattr(made, name) for name in distribution} == distribution
-    for chosen, value in values.items():
-        assert parameter.value(chosen) == value
-        assert type(parameter.value(chosen)) is type(value)
-    key = line.partition("=")[0]
-    last = parameter.extremes[-1]
-    assert list(space.corners())[-1] == ["budget=50", f"{key}={last}"]
+    ):
+        (parameter,) = space_of([line, "budget=50"], [], loader).parameters
+        made = parameter.distribution
+        assert {name: getattr(made, name) for name in distribution} == distribution, line
+        for chosen, value in values.items():
+            assert parameter.value(chosen) == value
+            assert type(parameter.value(chosen)) is type(value)
+        key = line.partition("=")[0]
+        corners = list(space_of([line, "budget=50"], [], loader).corners())
+        assert corners[-1] == ["budget=50", f"{key}={parameter.extremes[-1]}"]
 
 
 def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
@@ -82,62 +77,34 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
     assert space.jobs({"budget": 30}) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("budget=range(5,5)", "the range is empty"),
-        ("budget=interval(1,0)", "the lower one first"),
-        ("budget=interval(1,1)", "not the same twice"),
-        ("budget=interval(nan,1)", "two finite numbers"),
+def test_refused_spaces_and_settings(loader):
+    for line, told in (
+        *(("budget=range(5,5)", "the range is empty"), ("budget=interval(1,0)", "the lower one first")),
+        *(("budget=interval(1,1)", "not the same twice"), ("budget=interval(nan,1)", "two finite numbers")),
         ("budget=tag(log,interval(0,1))", "both ends must be positive, got 0"),
-        ("budget=range(5,6)", "nothing to choose: give budget=5"),
-        ("budget=choice(5)", "nothing to choose: give budget=5"),
+        *(("budget=range(5,6)", "to choose: give budget=5"), ("budget=choice(5)", "to choose: give budget=5")),
         ("budget=tag(lgo,interval(1,2))", "the tag lgo means nothing"),
         ("budget=tag(log,range(1,9))", r"tag\(log, int\(interval"),
-        ("reduction=interval(0,1)", "chosen by name"),
-        ("reduction=range(0,3)", "chosen by name"),
-        ("budget=50", "nothing to search"),
-        ("seed=range(0,3)", "seed is averaged over"),
-        ("seed=interval(0,3)", "list its values"),
-        ("seed=range(0,0)", "the range is empty"),
-        ("budget=interval(", "."),
-    ],
-)
-def test_refused_spaces(loader, line, told):
-    with pytest.raises(ValueError, match=told):
-        space_of([line], ["seed"], loader)
-
-
-# --- settings
-
-
-def test_defaults_of_the_file_are_those_of_the_settings():
+        *(("reduction=interval(0,1)", "chosen by name"), ("reduction=range(0,3)", "chosen by name")),
+        *(("budget=50", "nothing to search"), ("seed=range(0,3)", "seed is averaged over")),
+        *(("seed=interval(0,3)", "list its values"), ("seed=range(0,0)", "range is empty"), ("budget=interval(", ".")),
+    ):
+        with pytest.raises(ValueError, match=told):
+            space_of([line], ["seed"], loader)
     file = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml"))
     settings = {name: value for name, value in file.items() if not name.startswith("_") and name != "params"}
-    assert settings_of(**settings) == Settings()
-
-
-@pytest.mark.parametrize(
-    ("setting", "told"),
-    [
-        ({"n_trials": 0}, "n_trials must be a whole number from 1"),
-        ({"n_trials": 2.5}, "n_trials must be"),
-        ({"n_jobs": None}, "n_jobs must be"),
-        ({"seed": -1}, "seed must be"),
-        ({"objectives": "smes"}, "did you mean 'smse'"),
-        ({"objectives": ["loop"]}, "did you mean 'times.loop'"),
-        ({"objectives": []}, "one or more"),
-        ({"objectives": ["smse", "smse"]}, "none twice"),
-        ({"objectives": 3}, "a name or a list of names"),
-        ({"direction": "minimise"}, "minimize"),
+    assert Settings(**settings) == Settings()
+    for setting, told in (
+        *(({"n_trials": 0}, "n_trials must be a whole number"), ({"n_trials": 2.5}, "n_trials must be")),
+        *(({"n_jobs": None}, "n_jobs must be"), ({"seed": -1}, "seed must be")),
+        *(({"objectives": "smes"}, "did you mean 'smse'"), ({"objectives": ["loop"]}, "did you mean 'times.loop'")),
+        *(({"objectives": []}, "one or more"), ({"objectives": ["smse", "smse"]}, "none twice")),
+        *(({"objectives": 3}, "a name or a list of names"), ({"direction": "minimise"}, "minimize")),
         ({"objectives": ["smse", "n_revised"], "direction": ["minimize"] * 3}, "one for each"),
         ({"sampler": 3}, "hydra.sweeper.sampler must be"),
-    ],
-)
-def test_refused_settings(setting, told):
-    given = {"objectives": ["smse"], "direction": "minimize", "sampler": None, "average_over": ["seed"]}
-    with pytest.raises(ValueError, match=told):
-        settings_of(**given | setting)
+    ):
+        with pytest.raises(ValueError, match=told):
+            Settings(**setting)
 
 
 def test_objectives_in_a_summary():
@@ -176,7 +143,7 @@ def test_finds_the_best_and_says_how_to_repeat_it(monkeypatch, tmp_path, capfd):
     assert sum(line.startswith("Search with up to 12 jobs") for line in lines) == 1
     assert sum(line.startswith("12 jobs: 12 done") for line in lines) == 1
     assert lines[-1].strip() == best["command"]
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert not told.err
 
 
@@ -255,10 +222,8 @@ def test_no_trial_is_run_twice_and_a_small_space_is_run_through(monkeypatch, tmp
 
 def test_sampler_that_repeats_itself_ends(monkeypatch, tmp_path, capfd):
     folder = tmp_path / "search"
-    same = (
-        "hydra.sweeper.sampler={_target_: optuna.samplers.PartialFixedSampler, fixed_params: {budget: 1}, base_sampler:"
-    )
-    line = f"{same} {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
+    fixed = "_target_: optuna.samplers.PartialFixedSampler, fixed_params: {budget: 20}"
+    line = f"hydra.sweeper.sampler={{{fixed}, base_sampler: {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
     assert search(monkeypatch, folder, "budget=range(10,50,10)", line, n_trials=3) == 0
     assert [row["budget"] for row in rows_of(folder)] == ["20"]
     assert "Ended after 1 of 3 trials" in capfd.readouterr().out

@@ -7,6 +7,7 @@ import re
 import runpy
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 from running import PLAIN
 from sweep_command import QUICK, done, ended, manifest, outcome, results, started, sweep, wait_for
+from sweep_jobs import job
 from validating import QUICK as QUICK_VALIDATION
 from validating import csv_file, saved
 
@@ -151,14 +153,12 @@ def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
     first = Manifest(tmp_path, "identify")
     named = [first.admit(name, [f"path={name}", "seed=1"], {"path": name, "seed": 1}) for name in ("x", "y", "x", "z")]
     assert named == [0, 1, 0, 2]
-    first.sweep([])
     first.write()
     again = Manifest.of(tmp_path, "identify")
     assert again.swept == ["path"]
     assert again.admit("y after a change of its file", ["seed=1", "path=y"], {"path": "y"}) == 1
     assert again.admit("new", ["path=new"], {"path": "new"}) == 3
-    again.sweep(["seed"])
-    again.write()
+    again.write(["seed"])
     assert [job["identity"] for job in read_manifest(tmp_path)["jobs"]] == [
         "x",
         "y after a change of its file",
@@ -199,22 +199,21 @@ def test_a_damaged_result_is_not_shared_and_replaced(tmp_path):
 
 
 def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
-    job, results = tmp_path / "0", tmp_path / "results"
-    made_by = {"identity": "one", "overrides": []}
-    store.write_outcome(store.Outcome(0, False, error="no"), job, made_by, "{}")
-    store.share("one", job, results)
+    one, two, results = job(tmp_path, 0, "number"), job(tmp_path, 1, "number"), tmp_path / "results"
+    two = replace(two, identity=one.identity)
+    store.write_outcome(store.Outcome(0, False, error="no"), one)
+    store.share(one, results)
     assert not results.exists()
-    assert not store.fetch("one", results, tmp_path / "1", {"number": 1})
-    (job / "more").mkdir()
-    (job / "more" / "a.txt").write_text("1")
-    store.write_outcome(store.Outcome(0, True, 0.5), job, made_by, "{}")
+    assert not store.fetch(two, results)
+    (tmp_path / "0" / "more").mkdir()
+    (tmp_path / "0" / "more" / "a.txt").write_text("1")
+    store.write_outcome(store.Outcome(0, True, 0.5), one)
     (tmp_path / "full").write_text("")
-    store.share("one", job, tmp_path / "full")  # no folder: nothing is raised
-    store.share("one", job, results)
+    store.share(one, tmp_path / "full")  # no folder: nothing is raised
+    store.share(one, results)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "attempts").write_text("1\n1\n")
-    assert store.fetch("one", results, tmp_path / "1", {"number": 1})
-    assert store.outcome_in(tmp_path / "1") == store.Outcome(1, True, 0.5, stored=True)
+    assert store.fetch(two, results) == store.outcome_in(tmp_path / "1") == store.Outcome(1, True, 0.5, stored=True)
     assert (tmp_path / "1" / "more" / "a.txt").read_text() == "1"
     assert not list(results.glob(".*"))
     assert store.count_attempts(tmp_path / "1") == 0

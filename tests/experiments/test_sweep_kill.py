@@ -157,7 +157,7 @@ def test_a_sweep_that_is_interrupted_before_its_first_job_says_so(tmp_path):
     """Ctrl-C while 3000 jobs are composed."""
     folder = tmp_path / "sweep"
     process = started(folder, *QUICK, "seed=range(0,3000)")
-    assert wait_for(lambda: (folder / ".owner").exists())
+    assert wait_for(lambda: (folder / ".lock").exists())
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGINT)
     said = ended(process)
