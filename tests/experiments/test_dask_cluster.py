@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -27,7 +28,7 @@ LIMITED = {
     "spinning": {"time_limit": TIME_LIMIT},
     "greedy": {"memory_limit": MEMORY_LIMIT},
 }
-GOOD = 20
+GOOD = 8
 NAMES = ["written"] * GOOD + ["killing", "killing_once", "raising", "surroundings", *LIMITED]
 DRIVER = """
 import sys
@@ -43,10 +44,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
 """
-
-
-def run(engine, todo):
-    return {outcome.number: outcome for outcome in engine.run(todo)}
 
 
 def environment():
@@ -68,83 +65,40 @@ def workers_below(pid=None):
     return [one for one in descendants(pid) if "resource_tracker" not in " ".join(one.cmdline())]
 
 
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
-    """Outcomes of jobs of all kinds on a cluster of this machine, and what was seen meanwhile."""
-    folder = tmp_path_factory.mktemp("mixed")
-    work = tmp_path_factory.mktemp("work")
+@processes
+def test_jobs_of_all_kinds_on_a_cluster_of_this_machine(tmp_path, monkeypatch):
+    """Jobs that kill, raise and exceed limits cost only themselves; the cluster leaves nothing and is local."""
+    folder, work = tmp_path / "sweep", tmp_path / "work"
+    folder.mkdir()
+    work.mkdir()
+    monkeypatch.chdir(work)
     todo = [job(folder, number, name, **LIMITED.get(name, {})) for number, name in enumerate(NAMES)]
-    seen = {"environment": environment()}
-    outcomes = {}
-    with contextlib.chdir(work):
-        for outcome in DaskCluster(folder, workers=2, memory_limit=MEMORY_LIMIT).run(todo):
-            outcomes[outcome.number] = outcome
-            seen["hosts"] = seen.get("hosts") or listening()
-    by_name = {name: (todo[number], outcomes[number]) for number, name in enumerate(NAMES) if number >= GOOD - 1}
-    return {"todo": todo, "outcomes": outcomes, "work": work, "by_name": by_name, **seen}
-
-
-@processes
-def test_a_job_that_kills_its_worker_each_time_is_the_only_one_lost(mixed):
-    one, outcome = mixed["by_name"]["killing"]
-    assert (outcome.done, outcome.error, attempts(one)) == (False, DIED_TWICE, 3)  # the third was refused
-    for one in mixed["todo"][:GOOD]:
-        assert mixed["outcomes"][one.number].done
-        assert mixed["outcomes"][one.number].value == one.number
+    before, outcomes, hosts = environment(), {}, None
+    for outcome in DaskCluster(folder, workers=2, memory_limit=MEMORY_LIMIT).run(todo):
+        outcomes[outcome.number] = outcome
+        hosts = hosts or listening()
+    assert sorted(outcomes) == list(range(len(NAMES)))
+    for one in todo[:GOOD]:
+        assert (outcomes[one.number].done, outcomes[one.number].value) == (True, one.number)
         assert (Path(one.folder) / "result.txt").read_text() == f"number {one.number}\n"
-    assert sorted(mixed["outcomes"]) == list(range(len(NAMES)))
-
-
-@processes
-def test_a_job_whose_worker_was_killed_once_is_tried_again(mixed):
-    one, outcome = mixed["by_name"]["killing_once"]
-    assert (outcome.done, attempts(one)) == (True, 2)
-
-
-@processes
-def test_an_error_is_told_and_not_tried_again(mixed):
-    one, outcome = mixed["by_name"]["raising"]
-    assert outcome.error == f"ValueError: job {one.number} cannot work"
-    assert "in raising" in outcome.traceback
-    assert attempts(one) == 1
-
-
-@processes
-def test_a_job_over_its_time_limit_is_ended_and_not_tried_again(mixed):
-    one, outcome = mixed["by_name"]["spinning"]
-    assert outcome.error == "time limit of 1 s exceeded"
-    assert outcome.stored
-    assert attempts(one) == 1
-
-
-@processes
-def test_a_job_over_its_memory_limit_is_ended_and_not_tried_again(mixed):
-    one, outcome = mixed["by_name"]["greedy"]
-    assert outcome.error.startswith("memory limit of 600 MB exceeded")
-    assert attempts(one) == 1
-
-
-@processes
-def test_a_worker_computes_with_one_thread(mixed):
-    one, outcome = mixed["by_name"]["surroundings"]
-    found = yaml.safe_load((Path(one.folder) / "surroundings.json").read_text())
-    assert outcome.done
+    ended = {name: outcomes[number] for number, name in enumerate(NAMES) if number >= GOOD}
+    started = {name: attempts(todo[number]) for number, name in enumerate(NAMES) if number >= GOOD}
+    assert started == {name: {"killing": 3, "killing_once": 2}.get(name, 1) for name in started}  # a third is refused
+    assert {name for name, outcome in ended.items() if outcome.done} == {"killing_once", "surroundings"}
+    assert ended["killing"].error == DIED_TWICE
+    assert ended["raising"].error == f"ValueError: job {NAMES.index('raising')} cannot work"
+    assert "in raising" in ended["raising"].traceback
+    assert (ended["spinning"].error, ended["spinning"].stored) == ("time limit of 1 s exceeded", True)
+    assert ended["greedy"].error.startswith("memory limit of 600 MB exceeded")
+    found = yaml.safe_load((folder / str(NAMES.index("surroundings")) / "surroundings.json").read_text())
     assert found["pid"] != os.getpid()
-    assert found["cwd"] == one.cwd
-    assert found["numba"] == 1
-    assert set(found["blas"]) == {1}
-    assert set(found["environment"].values()) == {"1"}
-    assert {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"} <= set(
-        found["environment"]
-    )
-
-
-@processes
-def test_a_cluster_of_this_machine_leaves_nothing_and_is_reached_from_it_alone(mixed):
-    assert list(mixed["work"].iterdir()) == []
-    assert mixed["hosts"] == {"127.0.0.1"}
+    assert (found["cwd"], found["numba"], {*found["blas"]}) == (str(folder), 1, {1})
+    threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}
+    assert {found["environment"][name] for name in threads} == {"1"}
+    assert list(work.iterdir()) == []
+    assert hosts == {"127.0.0.1"}
     assert wait_until(lambda: not workers_below())
-    assert environment() == mixed["environment"]
+    assert environment() == before
 
 
 @processes
@@ -235,27 +189,23 @@ def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_swe
 
 
 @processes
-def test_a_scheduler_that_ends_stops_the_sweep_and_says_how_to_resume(scheduler, tmp_path):
+def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_says_how_to_resume(scheduler, tmp_path):
     file, started = scheduler
     folder = tmp_path / "sweep"
     outcomes = DaskCluster(folder, address=str(file), workers=1).run(jobs(folder, ["number", "sleeping", "number"]))
     assert next(outcomes).done
     assert wait_until(lambda: (folder / "1" / "attempts").exists())
     assert not (folder / "2").exists()  # one job at a time
-    started[0].kill()
-    with pytest.raises(EngineStopped, match="the same command resumes the sweep"):
-        next(outcomes)
-
-
-@processes
-def test_a_cluster_without_workers_is_given_up(tmp_path, scheduler):
-    file, started = scheduler
+    outcomes.close()
     for process in started[1:]:
         for one in [*descendants(process.pid), process]:
             one.kill()
-    engine = DaskCluster(tmp_path, address=str(file), patience=1)
     with pytest.raises(EngineStopped, match="no worker for 1 s"):
-        run(engine, jobs(tmp_path, ["number"]))
+        list(DaskCluster(tmp_path, address=str(file), patience=1).run(jobs(tmp_path / "b", ["number"])))
+    outcomes = DaskCluster(tmp_path, address=str(file), patience=60).run(jobs(tmp_path / "b", ["number"]))
+    threading.Timer(1.0, started[0].kill).start()
+    with pytest.raises(EngineStopped, match="the same command resumes the sweep"):
+        next(outcomes)
 
 
 @processes
@@ -280,7 +230,7 @@ def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypat
     with pytest.raises(
         EngineStopped, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9 .*dask scheduler"
     ) as said:
-        run(DaskCluster(tmp_path, address="tcp://127.0.0.1:9"), jobs(tmp_path, ["number"]))
+        next(DaskCluster(tmp_path, address="tcp://127.0.0.1:9").run(jobs(tmp_path, ["number"])))
     assert "\n" not in str(said.value)
 
 

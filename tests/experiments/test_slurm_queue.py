@@ -1,12 +1,10 @@
 """Slurm through submitit: the tasks it submits, what becomes of them, what it leaves. There is no real Slurm here."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -248,16 +246,11 @@ def slurm(tmp_path, monkeypatch):
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(folder))
-    monkeypatch.setattr(Submission, "settle", 0.0)
-    monkeypatch.setattr(Submission, "poll", 0.05)
-    yield folder
-    for path in folder.glob("*.pid"):
-        with suppress(ProcessLookupError):
-            os.killpg(int(path.read_text()), signal.SIGKILL)
+    monkeypatch.setattr(Submission, "poll", 0.02)
+    return folder
 
 
-def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(slurm, tmp_path):
-    (slurm / "full").touch()
+def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(slurm, tmp_path, monkeypatch):
     settings = SlurmQueue(
         tmp_path / "sweep",
         time_limit="10min",
@@ -291,42 +284,29 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
     place.cancel((), spared=["100_0", "100_2"])
     other.cancel(())
     assert sorted(place.there(())) == ["100_0", "100_2"]
+    (slurm / "100_2.state").write_text("RUNNING")
+    assert place.there(()) == {"100_0": False, "100_2": True}
     place.cancel(())
     assert place.there(()) == {}
     assert place.fate("100_1") == "Slurm says CANCELLED by 0"
+    (slurm / "silent").touch()
+    assert place.there(()) is None
+    (slurm / "silent").unlink()
+    interrupts = iter([KeyboardInterrupt])
+
+    def sleep(seconds):
+        for one in interrupts:
+            raise one
+
+    monkeypatch.setattr(slurm_engine.time, "sleep", sleep)  # Ctrl-C while the task waits: it is cancelled
+    with pytest.raises(KeyboardInterrupt):
+        next(SlurmQueue(tmp_path / "sweep").run(jobs(tmp_path / "sweep", ["number"])))
+    assert {path.read_text() for path in slurm.glob("*.state")} == {"CANCELLED by 0"}
+    assert not (tmp_path / "sweep" / ".slurm").exists()
     (slurm / "refuse").touch()
     with pytest.raises(EngineStopped, match=r"could not be submitted: .*invalid partition specified: nowhere") as stop:
         list(SlurmQueue(tmp_path / "other").run([job(tmp_path / "other", 0, "number")]))
     assert "\n" not in str(stop.value)
-
-
-@processes
-def test_tasks_of_slurm_run_and_a_sweep_that_is_left_cancels_its_tasks(slurm, tmp_path, capfd):
-    sweep = tmp_path / "sweep"
-    todo = [job(sweep, 0, "surroundings"), job(sweep, 1, "busy", time_limit=0.5), job(sweep, 2, "killing")]
-    found = by_number(SlurmQueue(sweep, jobs_per_task=2, workers=2).run(todo))
-    assert sorted(found) == [0, 1, 2]
-    assert found[0].done
-    assert found[1].error == "time limit of 0.5 s exceeded"
-    assert "Slurm says OUT_OF_MEMORY; log: " in found[2].error
-    assert [attempts(one) for one in todo] == [1, 1, 2]
-    facts = json.loads((sweep / "0" / "surroundings.json").read_text())
-    assert facts["numba"] == 1
-    assert facts["environment"]["OMP_NUM_THREADS"] == facts["environment"]["NUMBA_NUM_THREADS"] == "1"
-    assert Path(found[2].error.partition("log: ")[2]).is_file()
-    assert not [path.name for path in (sweep / ".slurm").rglob("*") if ".pkl" in path.name or path.name == "tasks.json"]
-
-    sweep = tmp_path / "left"
-    todo = [job(sweep, number, name) for number, name in enumerate(("number", "sleeping", "sleeping"))]
-    running = SlurmQueue(sweep, workers=1).run(todo)
-    assert next(running).number == 0
-    assert wait_until(lambda: attempts(todo[1]))
-    running.close()
-    ended = max(int(path.stem) for path in slurm.glob("*.sh"))
-    assert (slurm / f"{ended}_1.state").read_text().startswith("CANCELLED")
-    assert (slurm / f"{ended}_2.state").read_text().startswith("CANCELLED")
-    assert not (sweep / ".slurm").exists()
-    assert capfd.readouterr() == ("", "")
 
 
 # --- processes of this machine
