@@ -6,7 +6,6 @@ A few jobs at a time are with the cluster, so that memory stays bounded and an i
 import logging
 import os
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -108,7 +107,6 @@ class DaskCluster(Engine):
         except ImportError:
             raise ImportError("hydra/launcher=dask needs Dask: pip install 'sysid[dask]'") from None
         with _quiet(), self._connected(len(jobs)) as client:
-            _check_workers(client)
             yield from self._outcomes(client, jobs)
 
     @contextmanager
@@ -269,15 +267,6 @@ def _end(client_or_cluster: Any, is_local: bool = False) -> None:
                 with suppress(ProcessLookupError):
                     os.kill(nanny.pid, SIGKILL)
         client_or_cluster.close(timeout=ENDING)
-
-
-def _check_workers(client: Any) -> None:
-    """Warn of workers of a cluster that do not suit: jobs run one at a time in a process, and may end it."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    if threads := sum(worker["nthreads"] > 1 for worker in workers):
-        warnings.warn(f"{threads} workers have several threads, of which sweeps use one: start more with --nthreads 1")
-    if bare := sum(worker.get("nanny") is None for worker in workers):
-        warnings.warn(f"{bare} workers have no nanny: after a job that ends its worker they are not replaced")
 
 
 def _count_workers(client: Any) -> int:

@@ -23,7 +23,6 @@ import pandas as pd
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
-from hydra.core.override_parser.types import Sweep as SweepValue
 from hydra.errors import HydraException
 
 from experiments.build import build_one
@@ -85,17 +84,13 @@ class Settings:
         if len(self.direction) == 1:
             self.direction *= len(names)
         if len(self.direction) != len(names) or not {*self.direction} <= {*DIRECTIONS}:
-            raise ValueError(
-                f"hydra.sweeper.direction must be one of {', '.join(DIRECTIONS)} for all objectives or one for each of "
-                f"{list(names)}, got {list(self.direction)}"
-            )
+            expected = f"one of {', '.join(DIRECTIONS)} for all objectives or one for each of {list(names)}"
+            raise ValueError(f"hydra.sweeper.direction must be {expected}, got {list(self.direction)}")
         if isinstance(self.sampler, str):
             self.sampler = {"_target_": self.sampler}
         if self.sampler is not None and not (isinstance(self.sampler, Mapping) and "_target_" in self.sampler):
-            raise ValueError(
-                f"{OPTION} must be null, a class such as optuna.samplers.RandomSampler, or "
-                f"{{_target_: ..., ...}} with its settings, got {self.sampler!r}"
-            )
+            expected = "null, a class such as optuna.samplers.RandomSampler, or {_target_: ..., ...} with its settings"
+            raise ValueError(f"{OPTION} must be {expected}, got {self.sampler!r}")
 
 
 @dataclass(frozen=True)
@@ -206,7 +201,7 @@ def _parameter(override: Override, loader: ConfigLoader) -> Parameter:
     if options and not override.is_choice_sweep():
         choice = f"{override.key_or_group}=choice({','.join(options[:2])}), of {', '.join(options)}"
         raise ValueError(f"{line}: {override.key_or_group} is chosen by name, numbers mean nothing there: {choice}")
-    tags = sweep.tags if isinstance(sweep, SweepValue) else set()
+    tags: set[str] = getattr(sweep, "tags", set())
     if strange := tags - ({LOG} if isinstance(sweep, IntervalSweep) else set()):
         known = f"tag({LOG}, interval(0.01,1)) or tag({LOG}, int(interval(1,100)))"
         raise ValueError(f"{line}: the tag {', '.join(strange)} means nothing here; an interval can have {known}")
@@ -396,10 +391,8 @@ class Search:
             with _quiet():
                 yield
         except (TypeError, RuntimeError, NotImplementedError) as error:
-            sampler = type(self._study.sampler).__name__
-            raise ValueError(
-                f"{OPTION}: {sampler} cannot search here ({error}); all combinations: hydra/sweeper=grid"
-            ) from error
+            here = f"{type(self._study.sampler).__name__} cannot search here ({error})"
+            raise ValueError(f"{OPTION}: {here}; all combinations: hydra/sweeper=grid") from error
 
     def note(self) -> str:
         """The best in a few words."""

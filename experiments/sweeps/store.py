@@ -336,8 +336,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ValueError(f"{folder} is no folder of a sweep: it has no {MANIFEST}") from None
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from None
     if not isinstance(content, dict) or content.get("schema") != "sweep" or content.get("project") != PROJECT:
@@ -345,8 +343,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if wrong := [name for name, kind in KINDS.items() if not isinstance(content.get(name), kind)]:
         raise _damaged(path, f"{', '.join(wrong)} missing, or of another type")
     if content["schema_version"] > VERSION:
-        newer = f"schema_version {content['schema_version']}, this sysid reads {VERSION}"
-        raise ValueError(f"{path} has {newer}: update it")
+        raise ValueError(f"{path} has schema_version {content['schema_version']}, this sysid reads {VERSION}: update")
     return content
 
 

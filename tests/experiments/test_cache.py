@@ -44,6 +44,11 @@ NUMBERS = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lamb
 KEY = "0123456789abcdef"
 
 
+@pytest.fixture(autouse=True)
+def _heard(monkeypatch):
+    monkeypatch.setattr(cache_module.log, "disabled", False)  # as commands of other tests may have left it
+
+
 class Work:
     """Something to compute, that counts."""
 
@@ -294,31 +299,33 @@ BASE = ("system=van_der_pol", "noise.std=0.02", "insertion=error", *FEW)
 #: what a run measures of itself, or says about when and where it was made
 MEASURED = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 RUNS = {
-    "building": SHORT,
+    "building": FEW,
     "band-limited": ("system=bouc_wen", "interpolation=band_limited", *FEW),
     "tanks that run over": ("system=cascaded_tanks", "operating_point.offset=6", *FEW),
     "adaptive": ("training=adaptive", *BASE, "training.interval=10", "training.significance=0.2"),
 }
 
 
-def job(folder, *overrides, cache=None):
-    """Run a job with lean outputs; its file as dicts of bits and attributes, and its summary without times."""
-    folder.mkdir()
-    try:
-        run(configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"), folder)
-    finally:
-        groups = store.read_groups(folder / "job.nc", kind="job")
-        content = {
-            name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in MEASURED})
-            for name, group in groups.items()
-        }
-        summary = read_summary(folder / "job.nc")
-        times = summary.pop("times")
+def read(folder):
+    """File of a job as dicts of bits and attributes, its summary without times, and the times."""
+    content = {
+        name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in MEASURED})
+        for name, group in store.read_groups(folder / "job.nc", kind="job").items()
+    }
+    summary = read_summary(folder / "job.nc")
+    times = summary.pop("times")
     return content, json.dumps(summary), times
 
 
+def job(folder, *overrides, cache=None):
+    """Run a job with lean outputs; what `read` finds of it."""
+    folder.mkdir()
+    run(configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"), folder)
+    return read(folder)
+
+
 @pytest.mark.parametrize("overrides", RUNS.values(), ids=RUNS)
-def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, tmp_path, caplog):
+def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, tmp_path):
     cache = tmp_path / "cache"
     found = [job(tmp_path / "none", *overrides), *(job(tmp_path / f"{k}", *overrides, cache=cache) for k in range(2))]
     for path in cache.rglob("*.nc"):
@@ -329,7 +336,6 @@ def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, t
     assert "cache" not in found[0][2]
     for one, count in zip(found[1:], ({"misses": 1}, {"hits": 1}, {"damaged": 1, "misses": 1}), strict=True):
         assert one[2]["cache"] == {"start": count, "trajectory": count}
-    assert len(warnings(caplog)) >= 2
 
 
 def test_a_single_run_of_the_command_uses_an_absolute_cache_and_writes_the_same_files(tmp_path):
@@ -387,12 +393,10 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(after, tmp_pa
     for name, cache in (("none", None), ("first", tmp_path / "cache"), ("second", tmp_path / "cache")):
         with pytest.raises(Stopped, match="the plant exploded"):
             job(tmp_path / name, *BASE, cache=cache)
-        groups = store.read_groups(tmp_path / name / "job.nc", kind="job")
-        summary = read_summary(tmp_path / name / "job.nc")
-        found.append(({n: bits(g) for n, g in groups.items()}, {k: v for k, v in summary.items() if k != "times"}))
-    assert found[0] == found[1] == found[2]
-    assert summary["partial"] is True
-    assert summary["times"]["cache"]["trajectory"] == {"misses": 1}
+        found.append(read(tmp_path / name))
+    assert found[0][:2] == found[1][:2] == found[2][:2]
+    assert '"partial": true' in found[0][1]
+    assert found[2][2]["cache"]["trajectory"] == {"misses": 1}
     assert not list((tmp_path / "cache" / "trajectory").glob("*.nc"))
 
 
