@@ -13,7 +13,7 @@ import xarray as xr
 from filelock import FileLock
 from numba import config as numba_config
 from omegaconf import OmegaConf
-from running import SHORT, bits, configured, data_of, execute
+from running import SHORT, bits, configured
 from sweep_jobs import wait_until
 
 from experiments.identification import prepare, run, source_of
@@ -336,15 +336,6 @@ def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, t
     assert "cache" not in found[0][2]
     for one, count in zip(found[1:], ({"misses": 1}, {"hits": 1}, {"damaged": 1, "misses": 1}), strict=True):
         assert one[2]["cache"] == {"start": count, "trajectory": count}
-
-
-def test_a_single_run_of_the_command_uses_an_absolute_cache_and_writes_the_same_files(tmp_path):
-    for name in ("none", "miss", "hit"):
-        execute(tmp_path / name, *BASE, f"cache={'null' if name == 'none' else tmp_path / 'cache'}")
-    for name in ("miss", "hit"):
-        for kind in ("trajectory", "narx", "result", "model"):
-            assert bits(data_of(tmp_path / "none", kind)) == bits(data_of(tmp_path / name, kind))
-    assert len(list((tmp_path / "cache").rglob("*.nc"))) == 2
 
 
 def test_what_jobs_share(tmp_path, monkeypatch):
