@@ -252,20 +252,20 @@ def seen(folder, *overrides):
 
 
 def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
-    code, text = seen(tmp_path / "sweep", *QUICK, "seed=range(0,23)", "budget=8,1")
+    code, text = seen(tmp_path / "sweep", *QUICK, "seed=range(0,7)", "budget=8,1,0,-1")
     assert code == 1
     lines = text.replace("\r\n", "\n").split("\n")
-    assert lines[0].startswith("Sweep of 46 jobs, 46 to run in this process: ")
+    assert lines[0].startswith("Sweep of 28 jobs, 28 to run in this process: ")
     shown = [frame for frame in lines[1].split("\r") if frame.strip()]
     assert all(frame.startswith("sweep:") for frame in shown), shown
-    assert "46/46" in shown[-1]
-    assert "23 failed" in shown[-1]
-    assert any(re.search(r"[1-9]/46 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
-    assert lines[2].startswith("46 jobs: 23 done, 23 failed, in ")
+    assert "28/28" in shown[-1]
+    assert "21 failed" in shown[-1]
+    assert any(re.search(r"[1-9]/28 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
+    assert lines[2].startswith("28 jobs: 7 done, 21 failed, in ")
     assert "\x1b[A" not in text
-    assert lines[3].startswith("  #23 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
+    assert lines[3].startswith("  #7 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
     assert all("at least 2" in line and len(line) < 200 for line in lines[3:23])
-    assert lines[23] == "  and 3 more, see sweep.log"
+    assert lines[23] == "  and 1 more, see sweep.log"
     assert len(lines) < 29
 
 
