@@ -40,6 +40,7 @@ class Imagined:
         self.sent, self.places, self.cancelled, self.cleared, self.errors = [], [], [], {}, {}
         self.batches, self.running, self.refusals, self.silent, self.full = {}, set(), 0, False, False
         self.held, self.looks = set(held), looks  # tasks that run on, for so many looks
+        self.eager = False  # whether tasks run while they are sent
 
     def send(self, batches, at_a_time):
         if self.full and self.running:
@@ -51,6 +52,8 @@ class Imagined:
         self.places.append(at_a_time)
         self.running |= set(names)
         Path(batches[0][0].folder, "..", ".slurm").resolve().mkdir(parents=True, exist_ok=True)
+        if self.eager:
+            self.there(())
         return names
 
     def there(self, known):
@@ -116,6 +119,10 @@ def test_a_task_that_dies_loses_only_the_job_it_was_at(tmp_path):
     assert sorted(place.sent[1][0]) == [1, 2, 5]
     assert [attempts(one) for one in todo] == [1, 2, 1, 1, 1, 1, 1]
     assert place.cleared == {"0": False, "1": False, "2": True, "3": True}
+    place = Imagined({0: ["killed"]})
+    place.eager = True
+    (outcome,) = outcomes_of(place, tmp_path / "eager", jobs(tmp_path / "eager", ["number"]))
+    assert outcome.done
 
 
 def test_jobs_whose_tasks_die_twice_have_failed_and_say_why(tmp_path):
