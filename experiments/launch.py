@@ -295,3 +295,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
         sys.unraisablehook = hook
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+@contextmanager
+def no_interrupt_for_children() -> Iterator[None]:
+    """Start processes and threads in the block that never see Ctrl-C: their parent ends them."""
+    from multiprocessing import resource_tracker  # slow to import
+
+    resource_tracker.ensure_running()  # its start would let Ctrl-C through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

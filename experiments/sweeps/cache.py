@@ -8,10 +8,10 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -23,8 +23,7 @@ from experiments.plant import Plant
 from experiments.sources import BLOCK, LiveSource, RecordedBlock, Simulation, live_source
 from experiments.sweeps.identity import key_of, trajectory_key
 from simulators import Sample, Trajectory
-from sysid import Hyperparameters, InitialSamples, MeanFunction, Start, Training, describe, store
-from sysid.gp.training import Follower
+from sysid import InitialSamples, MeanFunction, Start, Training, describe, store
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 
 PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
@@ -63,14 +62,14 @@ class Cache:
 
     Attributes
     ----------
-    counts : Counter
-        By kind and what happened: ``("trajectory", "hits")``.
+    counts : dict
+        By kind and what happened: ``{"trajectory": {"hits": 1}}``.
     """
 
     def __init__(self, folder: Path, *, patience: float = PATIENCE) -> None:
         self.folder, self.patience = folder, patience
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self._warned: set[str] = set()
+        self.counts: dict[str, Counter[str]] = {}
+        self._warned = False  # that the folder cannot be written to
 
     def obtain(self, kind: Kind[Content], key: str, compute: Callable[[], Content]) -> Content:
         """Content of a key: read, or computed and kept.
@@ -81,29 +80,16 @@ class Cache:
             Whatever `compute` raises; then nothing is kept.
         """
         path = self.folder / kind.name / f"{key}.nc"
-        found = self._read(kind, key, path)
-        if found is not None:
-            return found
-        with self._alone(path):
-            found = self._read(kind, key, path)  # of the one that was waited for
-            if found is not None:
-                return found
-            self.counts[kind.name, "misses"] += 1
-            content = compute()
-            self._keep(kind, key, path, content)
-            return content
-
-    def summary(self) -> dict[str, dict[str, int]]:
-        """Counts by kind."""
-        found: dict[str, dict[str, int]] = {}
-        for (kind, what), count in sorted(self.counts.items()):
-            found.setdefault(kind, {})[what] = count
+        with nullcontext() if path.exists() else self._alone(path):
+            if (found := self._read(kind, key, path)) is None:
+                self.count(kind.name, "misses")
+                found = compute()
+                self._keep(kind, key, path, found)
         return found
 
-    def leave_out(self, name: str, reason: object) -> None:
-        """Count and note content of a kind that cannot be kept."""
-        self.counts[name, "left_out"] += 1
-        log.debug("Cache: the %s is not kept: %s", name, reason)
+    def count(self, name: str, what: str) -> None:
+        """Count what happened to content of a kind."""
+        self.counts.setdefault(name, Counter())[what] += 1
 
     def _read(self, kind: Kind[Content], key: str, path: Path) -> Content | None:
         try:
@@ -111,10 +97,10 @@ class Cache:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UNUSABLE as reason:
-            if self._warn(f"cache file {path} is damaged ({reason}), its content is computed anew"):
-                self.counts[kind.name, "damaged"] += 1
+            log.warning("Note: cache file %s is damaged (%s), its content is computed anew", path, reason)
+            self.count(kind.name, "damaged")
             return None
-        self.counts[kind.name, "hits"] += 1
+        self.count(kind.name, "hits")
         log.info("Cache: %s read (%s)", kind.name, key[:SHOWN])
         return content
 
@@ -124,22 +110,22 @@ class Cache:
             kind.from_dataset(dataset)  # only what can be read back is kept
             path.parent.mkdir(parents=True, exist_ok=True)
             write_sealed(dataset, path, key=key, title=kind.title)
+            log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
         except OSError as reason:
             self._cannot_write(reason)
         except UNUSABLE as reason:
-            self.leave_out(kind.name, reason)
-        else:
-            log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
+            self.count(kind.name, "left_out")
+            log.debug("Cache: the %s is not kept: %s", kind.name, reason)
 
     @contextmanager
     def _alone(self, path: Path) -> Iterator[None]:
         """Wait for another process that computes the same; where nothing can be locked, or too long, do not."""
-        lock = FileLock(path.with_suffix(".lock"), timeout=self.patience)
+        lock, patience = FileLock(path.with_suffix(".lock"), timeout=self.patience), self.patience
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
-            self._warn(f"another process has been computing for {path} for {self.patience:g} s: computed here as well")
+            log.warning("Note: another process computes for %s since %g s: computed here as well", path, patience)
         except (OSError, NotImplementedError) as reason:
             self._cannot_write(reason)
         try:
@@ -148,16 +134,10 @@ class Cache:
             lock.release()
 
     def _cannot_write(self, reason: object) -> None:
-        message = f"the cache {self.folder} cannot be written to, what it lacks is computed by every job: {reason}"
-        self._warn(message, once_as="cannot be written to")
-
-    def _warn(self, message: str, once_as: str = "") -> bool:
-        """Warn, once per job about the same; returns whether it was new."""
-        new = (once_as or message) not in self._warned
-        if new:
-            self._warned.add(once_as or message)
-            log.warning("Note: %s", message)
-        return new
+        if not self._warned:
+            lacks = "cannot be written to, what it lacks is computed by every job"
+            log.warning("Note: the cache %s %s: %s", self.folder, lacks, reason)
+        self._warned = True
 
 
 def cache_of(config: DictConfig) -> Cache | None:
@@ -178,7 +158,9 @@ def cache_of(config: DictConfig) -> Cache | None:
 
 def counts_of(cache: Cache | None) -> dict[str, Any]:
     """What the cache did, to stand among the times of a job."""
-    return {} if cache is None else {"cache": cache.summary()}
+    if cache is None:
+        return {}
+    return {"cache": {name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())}}
 
 
 def write_sealed(dataset: xr.Dataset, path: Path, *, key: str, title: str) -> None:
@@ -222,35 +204,16 @@ def read_sealed(path: Path, *, key: str) -> xr.Dataset:
 # --- trajectories
 
 
-class Samples(NamedTuple):
-    """All samples of a simulation: the fields of a sample, one row each."""
-
-    time: np.ndarray  # (n,) s
-    output: np.ndarray  # (n, n_y)
-    input: np.ndarray  # (n, n_u)
-    state: np.ndarray  # (n, n_x)
-    noise: np.ndarray  # (n, n_w)
-    noise_free_output: np.ndarray  # (n, n_y)
-    n_clipped: np.ndarray  # (n,) substeps at a limit since the sample before
-
-
-class Broken(Exception):
-    """A simulation ended with an error after these samples."""
-
-    def __init__(self, samples: Samples, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.samples, self.reason = samples, reason
+Samples = dict[str, np.ndarray]  # of a simulation: the fields of a sample, one row each
 
 
 def _samples_to_dataset(samples: Samples) -> xr.Dataset:
     """One variable per field of a sample."""
-    return xr.Dataset(
-        {name: (("sample", f"of_{name}")[: values.ndim], values) for name, values in samples._asdict().items()}
-    )
+    return xr.Dataset({name: (("sample", f"of_{name}")[: values.ndim], values) for name, values in samples.items()})
 
 
 def _samples_from_dataset(dataset: xr.Dataset) -> Samples:
-    return Samples(*(np.array(dataset[name].values, order="C") for name in Samples._fields))
+    return {name: np.array(dataset[name].values, order="C") for name in Sample._fields}
 
 
 TRAJECTORY = Kind("trajectory", "Samples of a simulation", _samples_to_dataset, _samples_from_dataset)
@@ -259,16 +222,13 @@ TRAJECTORY = Kind("trajectory", "Samples of a simulation", _samples_to_dataset, 
 class CachedSimulation(Simulation):
     """Samples from the cache, in the order and with the bits of the live ones.
 
-    What the cache lacks is simulated as a whole when the first sample is asked for.
-
     Parameters
     ----------
-    plant : Plant
-    n_samples : int
-    seed : int
+    plant, n_samples, seed
+        Of the simulation.
     cache : Cache
     key : str
-        Digest of everything that decides the samples.
+        Of its trajectory.
     """
 
     def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
@@ -276,7 +236,7 @@ class CachedSimulation(Simulation):
         self._cache, self._key = cache, key
         self._n_seen = 0
         self._samples: Samples | None = None
-        self._reason: Exception | None = None
+        self._reason: Exception | None = None  # why the simulation broke off
 
     @property
     def n_seen(self) -> int:
@@ -287,37 +247,38 @@ class CachedSimulation(Simulation):
 
     def until(self, n_samples: int) -> Iterator[RecordedBlock]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
-        if self._samples is None:
-            try:
-                self._samples = self._cache.obtain(TRAJECTORY, self._key, self._simulate)
-            except Broken as broken:
-                self._samples, self._reason = broken.samples, broken.reason
-        samples = self._samples
-        for begin in range(self._n_seen, min(n_samples, len(samples.time)), BLOCK):
-            self._n_seen = min(begin + BLOCK, n_samples, len(samples.time))
-            yield RecordedBlock(samples.output[begin : self._n_seen], samples.input[begin : self._n_seen])
+        samples = self._samples = self._samples or self._obtain()
+        n_there = len(samples["time"])
+        for begin in range(self._n_seen, min(n_samples, n_there), BLOCK):
+            self._n_seen = min(begin + BLOCK, n_samples, n_there)
+            yield RecordedBlock(samples["output"][begin : self._n_seen], samples["input"][begin : self._n_seen])
         if self._n_seen < n_samples and self._reason is not None:
             raise self._reason
 
-    def _simulate(self) -> Samples:
-        samples: list[Sample] = []
+    def _obtain(self) -> Samples:
+        simulated: list[Sample] = []
+
+        def simulate() -> Samples:
+            simulated.extend(self._plant.samples(self._n_samples, self._seed))
+            return stack()
+
+        def stack() -> Samples:
+            columns = map(np.array, zip(*simulated, strict=True))
+            return dict(zip(Sample._fields, columns, strict=True))
+
         try:
-            samples.extend(self._plant.samples(self._n_samples, self._seed))
+            return self._cache.obtain(TRAJECTORY, self._key, simulate)
         except Exception as reason:
-            if not samples:
+            if not simulated:
                 raise
-            raise Broken(_stack(samples), reason) from reason
-        return _stack(samples)
+            self._reason = reason
+            return stack()
 
     def record(self) -> Trajectory:
         assert self._samples is not None
         plant = self._plant
-        time, y, u, x, w, y0, clipped = (values[: self._n_seen] for values in self._samples)
+        time, y, u, x, w, y0, clipped = (values[: self._n_seen] for values in self._samples.values())
         return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))
-
-
-def _stack(samples: list[Sample]) -> Samples:
-    return Samples(*(np.array(column) for column in zip(*samples, strict=True)))
 
 
 def cached_source(config: DictConfig, cache: Cache) -> LiveSource:
@@ -340,7 +301,7 @@ def cached_source(config: DictConfig, cache: Cache) -> LiveSource:
 START = Kind("start", "What a model starts from", start_to_dataset, start_from_dataset)
 
 
-class CachedTraining(Training):
+class CachedTraining:
     """Another training, whose result is kept by the bytes of the samples, its settings and the code.
 
     A training, a mean or something known that cannot be described is not looked up: it trains every time.
@@ -354,48 +315,35 @@ class CachedTraining(Training):
     """
 
     def __init__(self, training: Training, cache: Cache, code: str) -> None:
-        self.training, self.n_initial = training, training.n_initial
-        self._cache, self._code = cache, code
+        self.training, self._cache, self._code = training, cache, code
 
-    @property
-    def replaces(self) -> frozenset[str]:  # type: ignore[override]
-        return self.training.replaces
-
-    @property
-    def standardise(self) -> bool:
-        return self.training.standardise
-
-    def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
-        return self.training.train(inputs, targets, seed)
-
-    def follow(self, seed: int) -> Follower | None:
-        return self.training.follow(seed)
+    def __getattr__(self, name: str) -> Any:
+        """All but `prepare` is that of the training."""
+        return getattr(self.training, name)
 
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
         def compute() -> Start:
             return self.training.prepare(samples, known, mean=mean, budget=budget, seed=seed)
 
         try:
-            key = self._key(samples, known, mean, budget, seed)
+            before = start_to_dataset(known)
+            key = key_of(
+                {
+                    "samples": array_digest(samples.regressors, samples.targets, samples.follows),
+                    "narx": json.dumps(samples.narx.to_dict()),
+                    "known": [before.attrs, {name: array_digest(v.values) for name, v in before.data_vars.items()}],
+                    "training": describe(self.training),
+                    "mean": describe(mean),
+                    "budget": budget,
+                    "seed": seed,
+                    "code": self._code,
+                }
+            )
         except TypeError as reason:
-            self._cache.leave_out(START.name, reason)
+            self._cache.count(START.name, "left_out")
+            log.debug("Cache: the %s is not kept: %s", START.name, reason)
             return compute()
         return self._cache.obtain(START, key, compute)
-
-    def _key(self, samples: InitialSamples, known: Start, mean: MeanFunction, budget: int, seed: int) -> str:
-        before = start_to_dataset(known)
-        return key_of(
-            {
-                "samples": array_digest(samples.regressors, samples.targets, samples.follows),
-                "narx": json.dumps(samples.narx.to_dict()),
-                "known": [before.attrs, {name: array_digest(v.values) for name, v in before.data_vars.items()}],
-                "training": describe(self.training),
-                "mean": describe(mean),
-                "budget": budget,
-                "seed": seed,
-                "code": self._code,
-            }
-        )
 
 
 def array_digest(*arrays: np.ndarray) -> str:

@@ -6,12 +6,12 @@ A few jobs at a time are with the cluster, so that memory stays bounded and an i
 import logging
 import os
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,19 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from experiments.build import build_one
-from experiments.launch import deferred_interrupt
+from experiments.launch import deferred_interrupt, no_interrupt_for_children
 from experiments.sweeps.engines import Engine, EngineStopped, check_workers, count_cores
-from experiments.sweeps.limits import Limits, limits_of, seconds_of
-from experiments.sweeps.store import Outcome, count_attempts, outcome_in
-from experiments.sweeps.task import (
-    ATTEMPTS_ALLOWED,
-    DIED_TWICE,
-    ONE_THREAD,
-    Job,
-    end_with,
-    execute,
-    no_interrupt_for_children,
-)
+from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, outcome_in
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute, limits_of, seconds_of
 
 CONNECTING = 15.0  # s until a scheduler has to answer
 ENDING = 10.0  # s that the end of a cluster may take
@@ -41,6 +32,10 @@ LOOK = 1.0  # s between two counts of its workers
 KILLED_BEFORE_START = 3  # times that Dask may give a job up before it was ever started
 SPARE = 1.25  # a nanny kills its worker at that many times the memory limit: the job itself ends, and tells, before
 LOOPBACK = "127.0.0.1:0"
+LOST = (
+    "the scheduler of the Dask cluster has ended, was restarted, or cannot be reached any more: the jobs in flight "
+    "are lost; start it again if it is yours, then the same command resumes the sweep"
+)
 #: of Dask: its workers compute for long without a word, keep their data, and are silent
 SETTINGS = {
     "distributed.scheduler.worker-ttl": None,
@@ -70,14 +65,11 @@ class DaskCluster(Engine):
         if self.address is not None and self.cluster is not None:
             raise ValueError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
         if self.address is not None and ":" not in self.address and not Path(self.address).is_file():
-            raise ValueError(
-                f"hydra.launcher.address must be that of a scheduler, such as tcp://host:8786, or the path of its "
-                f"scheduler file, got {self.address!r}"
-            )
+            expected = "that of a scheduler, such as tcp://host:8786, or the path of its scheduler file"
+            raise ValueError(f"hydra.launcher.address must be {expected}, got {self.address!r}")
         if self.cluster is not None and (self.workers is None or "_target_" not in self.cluster):
-            raise ValueError(
-                "hydra.launcher.cluster needs a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
-            )
+            needed = "a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
+            raise ValueError(f"hydra.launcher.cluster needs {needed}")
         _ = self.limits, self._patience
 
     @property
@@ -108,26 +100,126 @@ class DaskCluster(Engine):
         ValueError
             If the cluster class refuses its settings.
         EngineStopped
-            If no scheduler answers, it ends, or there is no worker for longer than the patience.
+            If no scheduler answers, it ends, there is no worker for longer than the patience, or one cannot run jobs.
         """
-        if not jobs:
-            return
         try:
             import distributed  # noqa: F401
         except ImportError:
             raise ImportError("hydra/launcher=dask needs Dask: pip install 'sysid[dask]'") from None
-        here = self.address is None and self.cluster is None
-        most = inf if self.address is None or self.workers is None else self.workers
         with _quiet(), self._connected(len(jobs)) as client:
-            _check_workers(client)
-            yield from Window(client, most, self._patience, os.getpid() if here else None).outcomes(jobs)
+            yield from self._outcomes(client, jobs)
 
-    def _connected(self, n_jobs: int) -> AbstractContextManager[Any]:
-        if self.address is not None:
-            return _running(self.address)
-        if self.cluster is not None:
-            return _built(self.cluster, self.workers or count_cores())
-        return _local(min(self.workers or count_cores(), n_jobs), self.limits.memory)
+    @contextmanager
+    def _connected(self, n_jobs: int) -> Iterator[Any]:
+        """Client of the cluster."""
+        from distributed import Client
+
+        with ExitStack() as stack:
+            if self.address is not None:
+                client = _reach(self.address)
+            elif self.cluster is not None:
+                with deferred_interrupt():
+                    cluster = build_one(self.cluster, "hydra.launcher.cluster")
+                    stack.callback(_end, cluster)
+                    cluster.adapt(minimum=self.workers, maximum=self.workers)  # workers that end are replaced
+                client = Client(cluster, set_as_default=False, name="sysid")
+            else:
+                folder = stack.enter_context(TemporaryDirectory(prefix="sysid-dask-", ignore_cleanup_errors=True))
+                with deferred_interrupt():
+                    cluster = self._start(min(self.workers or count_cores(), n_jobs), folder)
+                    stack.callback(_end, cluster, is_local=True)
+                client = Client(cluster, set_as_default=False, name="sysid")
+            stack.callback(_end, client)
+            yield client
+
+    def _start(self, workers: int, folder: str) -> Any:
+        """A cluster of processes that only this machine can reach."""
+        import dask
+        from distributed import LocalCluster
+
+        with no_interrupt_for_children(), dask.config.set(SETTINGS | {"temporary-directory": folder}):
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address=LOOPBACK,
+                worker_dashboard_address=LOOPBACK,
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=0 if self.limits.memory is None else int(SPARE * self.limits.memory),
+                local_directory=folder,
+                silence_logs=logging.CRITICAL,
+                env=ONE_THREAD,
+            )
+
+    def _outcomes(self, client: Any, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Outcomes as they come, while one job per worker is with the cluster."""
+        most = self.workers if self.address is not None and self.workers is not None else inf
+        driver = os.getpid() if self.address is None and self.cluster is None else None
+        waiting, ended, given_up = deque(jobs), SimpleQueue[str](), Counter[int]()
+        keys = (f"sysid-{os.getpid()}-{id(waiting)}-{number}" for number in count())
+        running: dict[str, tuple[Any, Job]] = {}
+        workers, looked, alone_since = 0, -LOOK, time.monotonic()
+
+        def fill() -> None:
+            while waiting and len(running) < min(most, workers):
+                job = waiting.popleft()
+                future = client.submit(run_job, job, driver, key=next(keys), pure=False)
+                running[future.key] = future, job
+                future.add_done_callback(lambda one: ended.put(one.key))
+
+        try:
+            while waiting or running:
+                if time.monotonic() - looked >= LOOK:
+                    workers, looked = _count_workers(client), time.monotonic()
+                    alone_since = looked if workers else alone_since
+                    if looked - alone_since > self._patience:
+                        raise EngineStopped(
+                            f"the Dask cluster has had no worker for {self._patience:g} s: start workers (with a "
+                            "nanny, which replaces those that are killed), or look into their logs; the same command "
+                            "resumes the sweep"
+                        )
+                fill()
+                try:
+                    future, job = running.pop(ended.get(timeout=PAUSE))
+                except Empty:
+                    continue
+                fill()  # before the outcome is fetched: no worker waits for that
+                if (outcome := self._outcome(future, job, given_up)) is None:
+                    waiting.append(job)
+                else:
+                    yield outcome
+        finally:
+            if running and client.status == "running":
+                with deferred_interrupt():
+                    client.cancel([future for future, _ in running.values()], force=True)
+
+    def _outcome(self, future: Any, job: Job, given_up: Counter[int]) -> Outcome | None:
+        """Outcome of a job that has ended; None if it is to be tried again.
+
+        Dask gives a job up when its workers were killed, also those at which it was only waiting; the job itself
+        counts its starts.
+        """
+        from distributed import KilledWorker
+
+        try:
+            outcome: Outcome = future.result(timeout=None if self._patience == inf else self._patience)
+            return outcome
+        except KilledWorker:
+            given_up[job.number] += 1
+        except CancelledError:
+            raise EngineStopped(LOST) from None
+        except Exception as error:  # `execute` raises nothing: this comes from before it
+            raise EngineStopped(
+                f"a worker cannot run the jobs of this sweep ({type(error).__name__}: {error}): install the same "
+                "version of sysid and of its packages for the workers, then the same command resumes the sweep"
+            ) from None
+        if (stored := outcome_in(Path(job.folder))) is not None:
+            return stored
+        started, too_often = count_attempts(job.folder), given_up[job.number] > KILLED_BEFORE_START
+        if started >= ATTEMPTS_ALLOWED or too_often:
+            waited = "the workers that it waited at were killed again and again"
+            return Outcome(job.number, False, error=DIED_TWICE if started else waited)
+        return None
 
 
 @contextmanager
@@ -153,100 +245,35 @@ def _quiet() -> Iterator[None]:
         os.environ.update(environment)
 
 
-@contextmanager
-def _running(address: str) -> Iterator[Any]:
+def _reach(address: str) -> Any:
     """Client of a cluster that is somebody else's."""
     from distributed import Client
 
     place = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
     try:
-        client = Client(**place, timeout=CONNECTING, set_as_default=False, name="sysid")
+        return Client(**place, timeout=CONNECTING, set_as_default=False, name="sysid")
     except (OSError, ValueError) as error:
-        cause = str(error).strip().splitlines() or [type(error).__name__]
-        raise EngineStopped(
-            f"no Dask scheduler answers at {address} within {CONNECTING:g} s: does it run there (`dask scheduler` "
-            f"tells its address), and can this machine reach it? ({cause[0]})"
-        ) from None
-    with _closing(client):
-        yield client
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        ask = f"does it run there (`dask scheduler` tells its address), and can this machine reach it? ({cause})"
+        raise EngineStopped(f"no Dask scheduler answers at {address} within {CONNECTING:g} s: {ask}") from None
 
 
-@contextmanager
-def _built(description: Mapping[str, Any], workers: int) -> Iterator[Any]:
-    """Client of a cluster of a class of its own; workers that end are replaced."""
-    from distributed import Client
-
-    with deferred_interrupt():
-        cluster = build_one(description, "hydra.launcher.cluster")
-    try:
-        cluster.adapt(minimum=workers, maximum=workers)
-        with _closing(Client(cluster, set_as_default=False, name="sysid")) as client:
-            yield client
-    finally:
-        with deferred_interrupt():
-            cluster.close(timeout=ENDING)
+def _end(client_or_cluster: Any, is_local: bool = False) -> None:
+    """Close a client or a cluster; a local cluster ends at once, whatever its workers are at."""
+    with suppress(OSError), deferred_interrupt():
+        for nanny in list(client_or_cluster.workers.values()) if is_local else []:
+            nanny.close_gracefully()  # it does not start another worker
+            if nanny.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(nanny.pid, SIGKILL)
+        client_or_cluster.close(timeout=ENDING)
 
 
-@contextmanager
-def _local(workers: int, memory_limit: int | None) -> Iterator[Any]:
-    """Client of processes of this machine, which can be reached from this machine alone."""
-    import dask
-    from distributed import Client, LocalCluster
-
-    with TemporaryDirectory(prefix="sysid-dask-", ignore_cleanup_errors=True) as folder:
-        settings = SETTINGS | {"temporary-directory": folder}
-        cluster = None
-        try:
-            with deferred_interrupt(), no_interrupt_for_children(), dask.config.set(settings):
-                cluster = LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    dashboard_address=LOOPBACK,
-                    worker_dashboard_address=LOOPBACK,
-                    scheduler_kwargs={"dashboard": False},
-                    memory_limit=0 if memory_limit is None else int(SPARE * memory_limit),
-                    local_directory=folder,
-                    silence_logs=logging.CRITICAL,
-                    env=ONE_THREAD,
-                )
-            with _closing(Client(cluster, set_as_default=False, name="sysid")) as client:
-                yield client
-        finally:
-            if cluster is not None:
-                with deferred_interrupt():
-                    _end(cluster)
-
-
-@contextmanager
-def _closing(client: Any) -> Iterator[Any]:
-    try:
-        yield client
-    finally:
-        with suppress(OSError), deferred_interrupt():
-            client.close(timeout=ENDING)
-
-
-def _end(cluster: Any) -> None:
-    """End a local cluster at once, whatever its workers are at."""
-    for nanny in list(cluster.workers.values()):
-        nanny.close_gracefully()  # it does not start another worker
-        if nanny.pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(nanny.pid, SIGKILL)
-    with suppress(OSError):
-        cluster.close(timeout=ENDING)
-
-
-def _check_workers(client: Any) -> None:
-    """Warn of workers of a cluster that do not suit: jobs run one at a time in a process, and may end it."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    threads = sum(worker["nthreads"] > 1 for worker in workers)
-    if threads:
-        warnings.warn(f"{threads} workers have several threads, of which sweeps use one: start more with --nthreads 1")
-    bare = sum(worker.get("nanny") is None for worker in workers)
-    if bare:
-        warnings.warn(f"{bare} workers have no nanny: after a job that ends its worker they are not replaced")
+def _count_workers(client: Any) -> int:
+    with suppress(OSError, CancelledError):
+        if client.status == "running":
+            return len(client.nthreads())
+    raise EngineStopped(LOST)
 
 
 def run_job(job: Job, driver: int | None) -> Outcome:
@@ -262,123 +289,3 @@ def run_job(job: Job, driver: int | None) -> Outcome:
     if driver is not None:
         end_with(driver)
     return execute(job)
-
-
-class Window:
-    """Keeps one job per worker with the cluster, and asks for the outcome of those that have ended.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Connected.
-    most : float
-        Jobs at a time, at most.
-    patience : float
-        How long to wait while there is no worker [s].
-    driver : int or None
-        As in `run_job`.
-    """
-
-    def __init__(self, client: Any, most: float, patience: float, driver: int | None) -> None:
-        self._client, self._most, self._patience, self._driver = client, most, patience, driver
-        self._ended: SimpleQueue[str] = SimpleQueue()  # keys
-        self._running: dict[str, tuple[Any, Job]] = {}  # future and job, by key
-        self._given_up: Counter[int] = Counter()  # by number of the job
-        self._submitted = self._workers = 0
-        self._looked = -LOOK
-        self._alone_since = time.monotonic()
-
-    def outcomes(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Outcomes as they come.
-
-        Raises
-        ------
-        EngineStopped
-            If there is no worker for longer than the patience, the scheduler ends, or a worker cannot run jobs.
-        """
-        waiting = deque(jobs)
-        try:
-            while waiting or self._running:
-                self._count_workers()
-                self._fill(waiting)
-                try:
-                    future, job = self._running.pop(self._ended.get(timeout=PAUSE))
-                except Empty:
-                    continue
-                self._fill(waiting)  # before the outcome is fetched: no worker waits for that
-                if (outcome := self._outcome(future, job)) is None:
-                    waiting.append(job)
-                else:
-                    yield outcome
-        finally:
-            futures = [future for future, _ in self._running.values()]
-            if futures and self._client.status == "running":
-                with deferred_interrupt():
-                    self._client.cancel(futures, force=True)
-
-    def _fill(self, waiting: deque[Job]) -> None:
-        while waiting and len(self._running) < min(self._most, self._workers):
-            job = waiting.popleft()
-            self._submitted += 1
-            key = f"sysid-{os.getpid()}-{id(self)}-{job.number}-{self._submitted}"
-            future = self._client.submit(run_job, job, self._driver, key=key, pure=False)
-            self._running[key] = future, job
-            future.add_done_callback(lambda ended: self._ended.put(ended.key))
-
-    def _count_workers(self) -> None:
-        """Count the workers, now and then."""
-        if time.monotonic() - self._looked < LOOK:
-            return
-        try:
-            if self._client.status != "running":
-                raise _lost()
-            self._workers = len(self._client.nthreads())
-        except (OSError, CancelledError):
-            raise _lost() from None
-        self._looked = time.monotonic()
-        if self._workers:
-            self._alone_since = self._looked
-        elif self._looked - self._alone_since > self._patience:
-            raise EngineStopped(
-                f"the Dask cluster has had no worker for {self._patience:g} s: start workers (with a nanny, which "
-                "replaces those that are killed), or look into their logs; the same command resumes the sweep"
-            )
-
-    def _outcome(self, future: Any, job: Job) -> Outcome | None:
-        """Outcome of a job that has ended; None if it is to be tried again."""
-        from distributed import KilledWorker
-
-        try:
-            outcome: Outcome = future.result(timeout=None if self._patience == inf else self._patience)
-        except KilledWorker:
-            return self._after_death(job)
-        except CancelledError:
-            raise _lost() from None
-        except Exception as error:  # `execute` raises nothing: this comes from before it
-            raise EngineStopped(
-                f"a worker cannot run the jobs of this sweep ({type(error).__name__}: {error}): install the same "
-                "version of sysid and of its packages for the workers, then the same command resumes the sweep"
-            ) from None
-        return outcome
-
-    def _after_death(self, job: Job) -> Outcome | None:
-        """What became of a job that Dask gives up, because its workers were killed.
-
-        Dask counts the deaths of workers that the job was only waiting at, too; the job itself counts its starts.
-        """
-        if (outcome := outcome_in(Path(job.folder))) is not None:
-            return outcome
-        self._given_up[job.number] += 1
-        started, too_often = count_attempts(job.folder), self._given_up[job.number] > KILLED_BEFORE_START
-        if started >= ATTEMPTS_ALLOWED or (started and too_often):
-            return Outcome(job.number, False, error=DIED_TWICE)
-        if too_often:
-            return Outcome(job.number, False, error="the workers that it waited at were killed again and again")
-        return None
-
-
-def _lost() -> EngineStopped:
-    return EngineStopped(
-        "the scheduler of the Dask cluster has ended, was restarted, or cannot be reached any more: the jobs in flight "
-        "are lost; start it again if it is yours, then the same command resumes the sweep"
-    )

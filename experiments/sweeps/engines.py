@@ -3,16 +3,15 @@
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from experiments.sweeps.limits import Limits
-from experiments.sweeps.store import Outcome
-from experiments.sweeps.task import ONE_THREAD, Job, end_with, execute, no_interrupt_for_children
+from experiments.launch import no_interrupt_for_children
+from experiments.sweeps.store import Job, Limits, Outcome
+from experiments.sweeps.task import ONE_THREAD, end_with, execute
 
 #: in the folder of a sweep: what goes on when its sweep is killed, as only the engine that has sent it can tell
 TASKS = ".slurm/tasks.json"
@@ -53,7 +52,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Run all jobs and yield each outcome when it is known, in any order.
+        """Run all jobs and yield each outcome when it is known, in any order; without jobs, wait for what goes on.
 
         A job whose worker was killed is tried once more, then reported as failed. Closed early, the generator ends
         its workers; what they were at is lost.
@@ -114,8 +113,6 @@ class JoblibPool(Engine):
         return f"{n} process{'es' if n != 1 else ''} of this machine"
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        if not jobs:
-            return
         try:
             from joblib.externals import loky
         except ImportError:
@@ -124,9 +121,16 @@ class JoblibPool(Engine):
         quiet = "ignore:resource_tracker"  # an interrupted start has removed what loky's tracker wants to remove
         os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
         pool = loky.ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD)
-        over = False
+        waiting, over = iter(jobs), False
         try:
-            yield from _outcomes(pool, jobs, AHEAD * workers)
+            with no_interrupt_for_children():  # the first job starts the workers
+                running: set[Future[Outcome]] = {pool.submit(execute, next(waiting))}
+            running |= {pool.submit(execute, job) for job in islice(waiting, AHEAD * workers - 1)}
+            while running:
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in sorted(ended, key=lambda one: one.exception() is not None):  # what has ended well first
+                    yield future.result()
+                running |= {pool.submit(execute, job) for job in islice(waiting, len(ended))}
             over = True
         except loky.BrokenProcessPool as error:
             text = str(error)
@@ -138,18 +142,3 @@ class JoblibPool(Engine):
             ) from None
         finally:
             pool.shutdown(kill_workers=not over)
-
-
-def _outcomes(pool: Any, jobs: Sequence[Job], ahead: int) -> Iterator[Outcome]:
-    """Outcomes as they come, while never more than so many jobs are with the workers."""
-    waiting = iter(jobs)
-    with no_interrupt_for_children():  # the first job starts the workers
-        running: set[Future[Outcome]] = {pool.submit(execute, job) for job in islice(waiting, 1)}
-    running |= {pool.submit(execute, job) for job in islice(waiting, ahead - 1)}
-    while running:
-        ended, running = wait(running, return_when=FIRST_COMPLETED)
-        good = [future for future in ended if future.exception() is None]
-        yield from (future.result() for future in good)
-        for future in ended.difference(good):
-            future.result()  # raises
-        running |= {pool.submit(execute, job) for job in islice(waiting, len(ended))}

@@ -6,11 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -21,9 +20,10 @@ import sysid
 from sysid.data.published import DATA_VARIABLE
 from sysid.store import PACKAGES, package_versions
 
-OWN = (sysid, simulators, experiments)
+OWN = ("sysid", "simulators", "experiments")
+OWN_FOLDERS = [Path(str(package.__file__)).parent for package in (sysid, simulators, experiments)]
 #: top-level packages whose version stands in the digest already, with that of Python
-VERSIONED = frozenset({*PACKAGES, *(package.__name__ for package in OWN), *sys.stdlib_module_names})
+VERSIONED = frozenset({*PACKAGES, *OWN, *sys.stdlib_module_names})
 #: keys of a configuration that decide where and how a job is run, not what comes out
 WITHOUT_EFFECT = frozenset({"hydra", "cache"})
 #: keys of `sysid-identify` that decide what becomes of a simulated trajectory, not its samples; all others decide it
@@ -87,26 +87,21 @@ def code_digest(configuration: Any = None) -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
-def source_digest(*packages: ModuleType) -> str:
-    """SHA-256 of all modules of packages: their names within the package and what they compute."""
-    digest = hashlib.sha256()
-    for package in packages:
-        _add_modules(digest, Path(str(package.__file__)).parent)
-    return digest.hexdigest()
-
-
 @cache
 def _own_digest() -> str:
-    return source_digest(*OWN)
+    """SHA-256 of all modules of the toolbox: their names within their package and what they compute."""
+    digest = hashlib.sha256()
+    for folder in OWN_FOLDERS:
+        _add_modules(digest, folder)
+    return digest.hexdigest()
 
 
 @cache
 def text_digest() -> str:
     """SHA-256 of the text of the toolbox and of the versions: where it is equal, so is `code_digest`; it is faster."""
     digest = hashlib.sha256(package_versions().encode())
-    for package in OWN:
-        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in (path for folder in OWN_FOLDERS for path in sorted(folder.rglob("*.py"))):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -134,8 +129,9 @@ def _parsed(path: Path) -> bytes:
 @cache
 def _module_digest(name: str) -> str:
     """Digest of a top-level package, or of a module that is a file of its own; nothing is imported."""
-    digest = hashlib.sha256()
-    spec = _spec(name)
+    digest, spec = hashlib.sha256(), None
+    with suppress(ImportError, ValueError):
+        spec = find_spec(name)
     if spec is None:
         return "not found"
     for folder in sorted(spec.submodule_search_locations or []):
@@ -143,13 +139,6 @@ def _module_digest(name: str) -> str:
     if not spec.submodule_search_locations and spec.origin is not None and os.path.isfile(spec.origin):
         digest.update(_parsed(Path(spec.origin)))
     return digest.hexdigest()
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name)
-    except (ImportError, ValueError):
-        return None
 
 
 def file_digests(configuration: Any) -> dict[str, str]:

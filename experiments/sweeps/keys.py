@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.config_loader import ConfigLoader
@@ -20,18 +20,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import Container, DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.launch import check_keys
-
-
-class Composed(NamedTuple):
-    """One job as the configuration has it."""
-
-    configuration: dict[str, Any]  # plain data, the command's part resolved
-    values: dict[str, Any]  # what the overrides of the job set, by key
-    numbered: bool  # whether it may ask for its own number or folder, as ${hydra:job.num} does
 
 
 class Composer:
@@ -49,35 +41,49 @@ class Composer:
         self._loader = loader
         self._master = master
         self._hydra = [str(line) for line in master.hydra.overrides.hydra]
-        self._parser = OverridesParser.create(config_loader=loader)
-        self._loaded: dict[tuple[str, ...], DictConfig] = {}  # by the overrides that choose options
-        self._asking: dict[tuple[str, ...], bool] = {}
+        self.parser = OverridesParser.create(config_loader=loader)
+        #: by the overrides that choose options: the configuration, and whether their files look up something of Hydra
+        self._loaded: dict[tuple[str, ...], tuple[DictConfig, bool]] = {}
 
-    def job(self, overrides: Sequence[str], number: int = 0) -> Composed:
+    def job(self, overrides: Sequence[str], number: int = 0) -> tuple[dict[str, Any], dict[str, Any], bool]:
         """Configuration of the job with these overrides and this number, checked.
+
+        Returns
+        -------
+        configuration : dict
+            Plain data, the command's part resolved.
+        values : dict
+            What the overrides of the job set, by key.
+        numbered : bool
+            Whether the job may ask for its own number or folder, as ``${hydra:job.num}`` does.
 
         Raises
         ------
         ValueError
             Options and keys that do not exist, with the nearest that do; interpolations that lead nowhere.
         """
-        parsed = self._parser.parse_overrides(list(overrides))
+        parsed = self.parser.parse_overrides(list(overrides))
+        lines = self._options(parsed)
         try:
-            config = self._compose(parsed)
-            self._place(config, number)
+            config = self.compose(parsed)
+            hydra, folder = config.hydra, Path(str(self._master.hydra.sweep.dir)).absolute()
+            with open_dict(hydra):
+                hydra.job.num, hydra.job.id = number, str(number)
+                hydra.sweep.dir, hydra.sweep.subdir = str(folder), str(number)
+                hydra.runtime.output_dir = str(folder / str(number))
             content = resolve(config)
         except (HydraException, OmegaConfBaseException) as error:
-            composable = self._load(())
+            composable, _ = self._load(())
             with suppress(HydraException, OmegaConfBaseException):
-                composable = self._load(self._lines(parsed))
+                composable, _ = self._load(lines)
             raise ValueError(explain(error, parsed, composable, self._loader)) from error
         check_keys(config, str(self._master.hydra.job.config_name))
         check_added(parsed, config)
         values = {one.key_or_group: _value(one) for one in parsed if not one.is_hydra_override()}
-        numbered = self._asks(parsed) or any("hydra" in str(one.input_line) for one in parsed)
-        return Composed(content, values, numbered)
+        numbered = self._load(lines)[1] or any("hydra" in str(one.input_line) for one in parsed)
+        return content, values, numbered
 
-    def compose(self, overrides: Sequence[str]) -> DictConfig:
+    def compose(self, parsed: Sequence[Override]) -> DictConfig:
         """What Hydra makes of these overrides.
 
         Raises
@@ -85,10 +91,7 @@ class Composer:
         hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException
             Options and keys that do not exist.
         """
-        return self._compose(self._parser.parse_overrides(list(overrides)))
-
-    def _compose(self, parsed: Sequence[Override]) -> DictConfig:
-        config = deepcopy(self._load(self._lines(parsed)))
+        config = deepcopy(self._load(self._options(parsed))[0])
         ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if not self._is_option(one)], config)
         own = [one for one in parsed if not one.is_hydra_override()]
         form = config.hydra.job.config.override_dirname
@@ -101,24 +104,7 @@ class Composer:
         OmegaConf.copy_cache(from_config=self._master, to_config=config)
         return config
 
-    def _place(self, config: DictConfig, number: int) -> None:
-        """Give a job its number and its folder in that of the sweep."""
-        hydra, folder = config.hydra, Path(str(self._master.hydra.sweep.dir)).absolute()
-        with open_dict(hydra):
-            hydra.job.num, hydra.job.id = number, str(number)
-            hydra.sweep.dir, hydra.sweep.subdir = str(folder), str(number)
-            hydra.runtime.output_dir = str(folder / str(number))
-
-    def _asks(self, parsed: Sequence[Override]) -> bool:
-        """Whether the files of the options that a job chooses look up something of Hydra."""
-        lines = self._lines(parsed)
-        if lines not in self._asking:
-            config = self._load(lines)
-            task = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
-            self._asking[lines] = "${hydra" in OmegaConf.to_yaml(task)
-        return self._asking[lines]
-
-    def _lines(self, parsed: Sequence[Override]) -> tuple[str, ...]:
+    def _options(self, parsed: Sequence[Override]) -> tuple[str, ...]:
         """Those overrides that choose options."""
         return tuple(one.input_line or "" for one in parsed if self._is_option(one))
 
@@ -127,13 +113,15 @@ class Composer:
         repository = self._loader.repository  # type: ignore[attr-defined]
         return not isinstance(override._value, dict) and repository.group_exists(override.key_or_group)
 
-    def _load(self, lines: tuple[str, ...]) -> DictConfig:
+    def _load(self, lines: tuple[str, ...]) -> tuple[DictConfig, bool]:
         if lines not in self._loaded:
-            self._loaded[lines] = self._loader.load_configuration(
+            config = self._loader.load_configuration(
                 config_name=self._master.hydra.job.config_name,
                 overrides=[*self._hydra, *lines],
                 run_mode=RunMode.RUN,
             )
+            task = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
+            self._loaded[lines] = config, "${hydra" in OmegaConf.to_yaml(task)
         return self._loaded[lines]
 
 
@@ -172,19 +160,13 @@ def resolve(config: DictConfig) -> dict[str, Any]:
     before = HydraConfig.instance().cfg
     HydraConfig.instance().cfg = config  # type: ignore[assignment]  # for ${hydra:...}; set_config would copy it
     try:
-        return {str(name): _content(config, str(name)) for name in config}
+        content = {str(name): config[name] for name in config}
+        for name, value in content.items():
+            if OmegaConf.is_config(value):
+                content[name] = OmegaConf.to_container(value, resolve=name != "hydra", enum_to_str=True)
+        return content
     finally:
         HydraConfig.instance().cfg = before
-
-
-def _content(config: DictConfig, name: str) -> Any:
-    node = config._get_node(name)
-    if name == "hydra":
-        return OmegaConf.to_container(config.hydra, resolve=False, enum_to_str=True)
-    if isinstance(node, Container) and not node._is_none() and not node._is_interpolation():
-        return OmegaConf.to_container(node, resolve=True, enum_to_str=True)
-    value = config[name]
-    return OmegaConf.to_container(value, resolve=True, enum_to_str=True) if OmegaConf.is_config(value) else value
 
 
 def _value(override: Override) -> Any:
@@ -206,24 +188,16 @@ def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
     for one in overrides:
         group, _, name = one.key_or_group.rpartition(".")
         node = OmegaConf.select(config, group) if group and (one.is_add() or one.is_force_add()) else None
-        if not isinstance(node, DictConfig) or "_target_" not in node:
+        if not isinstance(node, DictConfig) or "_target_" not in node or name.startswith("_"):
             continue
-        taken = _arguments(str(node["_target_"]))
-        if taken is not None and name not in taken and not name.startswith("_"):
+        module, _, target = str(node["_target_"]).rpartition(".")
+        try:
+            taken = inspect.signature(getattr(importlib.import_module(module), target)).parameters
+        except (ImportError, AttributeError, TypeError, ValueError):  # who makes the object will say so
+            continue
+        if name not in taken and not any(argument.kind is argument.VAR_KEYWORD for argument in taken.values()):
             known = [f"{group}.{argument}" for argument in taken]
             raise ValueError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
-
-
-def _arguments(target: str) -> list[str] | None:
-    """Names of the arguments of a class; None if it takes any, or cannot be looked up."""
-    module, _, name = target.rpartition(".")
-    try:
-        parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
-    except (ImportError, AttributeError, TypeError, ValueError):
-        return None
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return None
-    return list(parameters)
 
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:

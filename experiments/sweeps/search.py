@@ -1,122 +1,249 @@
 """A sweep that searches: each trial is chosen by Optuna from the results of those before.
 
-Nothing of Optuna is stored. The sampler is seeded and is told of trials in their order, whenever their jobs have ended.
-So a search that is resumed asks for the trials that it has asked for before; their jobs are finished, and it goes on.
+What it chooses from is read from overrides in Hydra's own notation. Nothing of Optuna is stored. The sampler is seeded
+and is told of trials in their order, whenever their jobs have ended. So a search that is resumed asks for the trials
+that it has asked for before; their jobs are finished, and it goes on.
 """
 
 import inspect
+import itertools
 import json
 import math
 import shlex
 import statistics
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+from hydra.errors import HydraException
 
 from experiments.build import build_one
 from experiments.job_file import FILE, NUMBERS, TIMES, read_summary
+from experiments.options import whole
 from experiments.sweeps.identity import code_digest
 from experiments.sweeps.keys import meant
-from experiments.sweeps.report import one_line
-from experiments.sweeps.space import Space
 from experiments.sweeps.store import PROJECT, SEARCH, TRIALS, VERSION, Outcome
-from experiments.sweeps.sweep import Session, Sweep
+from experiments.sweeps.sweep import Sweep, one_line
 from sysid import store
-
-if TYPE_CHECKING:
-    import optuna
 
 TIME = "times"  # group of a summary whose numbers are measured times
 DIRECTIONS = ("minimize", "maximize")
 OPTION = "hydra.sweeper.sampler"
 MOST_REPEATS = 100  # questions in a row that were answered before, until a search has nothing more to ask
 MOST_SHOWN = 10  # trials of a Pareto set on the terminal
+LOG = "log"  # the tag of an interval in which ratios count
+DIGITS = 6  # of a number out of an interval: of its span, on a logarithmic scale of the number
 
-Values = tuple[Any, ...]  # of the parameters, in their order
+Values = tuple[tuple[str, Any], ...]  # of the parameters: key and value, in their order
 
 
-@dataclass(frozen=True)
+# --- what is asked for
+
+
+@dataclass
 class Settings:
-    """Settings of a search, as in conf/hydra/sweeper/optuna.yaml."""
-
-    n_trials: int = 30
-    n_jobs: int = 1  # trials at a time
-    seed: int = 0  # of the sampler
-    objectives: tuple[str, ...] = ("smse",)  # numbers of the summary of a job
-    direction: tuple[str, ...] = ("minimize",)  # one for each objective
-    sampler: Mapping[str, Any] | None = None  # with _target_; None: TPE
-    average_over: tuple[str, ...] = ("seed",)  # swept keys whose values are all run in every trial
-
-    def __post_init__(self) -> None:
-        wholes = {
-            "n_trials": (1, "a search of no trials finds nothing"),
-            "n_jobs": (1, "trials at a time; their number decides which are asked, so it is no null"),
-            "seed": (0, "of the sampler"),
-        }
-        for option, (least, meaning) in wholes.items():
-            value = getattr(self, option)
-            if type(value) is not int or value < least:
-                raise ValueError(
-                    f"hydra.sweeper.{option} must be a whole number from {least} ({meaning}), got {value!r}"
-                )
-        if not self.objectives or len({*self.objectives}) < len(self.objectives):
-            raise ValueError(
-                f"hydra.sweeper.objectives must name one or more numbers of the summary of a job, none twice, such as "
-                f"[smse,n_revised], got {list(self.objectives)}"
-            )
-        for name in self.objectives:
-            if "." not in name and name not in NUMBERS:
-                known = {*NUMBERS, *(f"{TIME}.{part}" for part in TIMES)}
-                raise ValueError(f"hydra.sweeper.objectives: no number {name!r} in a summary{meant(name, known)}")
-        if len(self.direction) != len(self.objectives) or not {*self.direction} <= {*DIRECTIONS}:
-            raise ValueError(
-                f"hydra.sweeper.direction must be one of {', '.join(DIRECTIONS)} for all objectives or one for each of "
-                f"{list(self.objectives)}, got {list(self.direction)}"
-            )
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether the same search in a new folder asks for the same trials: not if it goes by measured times."""
-        return not any(TIME in name.split(".") for name in self.objectives)
-
-
-def settings_of(*, objectives: Any, direction: Any, sampler: Any, average_over: Any, **numbers: Any) -> Settings:
-    """Settings from plain values, where a single one may stand for a list of one.
+    """Settings of a search, as in conf/hydra/sweeper/optuna.yaml; a single name stands for a list of one.
 
     Raises
     ------
     ValueError
         Settings that make no sense.
     """
-    named, directions = _texts("objectives", objectives), _texts("direction", direction)
-    if isinstance(sampler, str):
-        sampler = {"_target_": sampler}
-    if sampler is not None and not (isinstance(sampler, Mapping) and "_target_" in sampler):
-        raise ValueError(
-            f"{OPTION} must be null, a class such as optuna.samplers.RandomSampler, or "
-            f"{{_target_: ..., ...}} with its settings, got {sampler!r}"
-        )
-    return Settings(
-        objectives=named,
-        direction=directions * len(named) if len(directions) == 1 else directions,
-        sampler=sampler,
-        average_over=_texts("average_over", average_over or []),
-        **numbers,
-    )
+
+    n_trials: int = 30
+    n_jobs: int = 1  # trials at a time; their number decides which are asked
+    seed: int = 0  # of the sampler
+    objectives: Any = ("smse",)  # numbers of the summary of a job
+    direction: Any = ("minimize",)  # one for each objective, or one for all
+    sampler: Any = None  # with _target_; None: TPE
+    average_over: Any = ("seed",)  # swept keys whose values are all run in every trial
+
+    def __post_init__(self) -> None:
+        for option, least in {"n_trials": 1, "n_jobs": 1, "seed": 0}.items():
+            whole(f"hydra.sweeper.{option}", getattr(self, option), least)
+        for option in ("objectives", "direction", "average_over"):
+            value = getattr(self, option) or []
+            values = [value] if isinstance(value, str) else value
+            if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
+                raise ValueError(f"hydra.sweeper.{option} must be a name or a list of names, got {value!r}")
+            setattr(self, option, tuple(values))
+        names, known = self.objectives, {*NUMBERS, *(f"{TIME}.{part}" for part in TIMES)}
+        if not names or len({*names}) < len(names):
+            raise ValueError(f"hydra.sweeper.objectives must name one or more numbers, none twice, got {list(names)}")
+        for name in names:
+            if "." not in name and name not in NUMBERS:
+                raise ValueError(f"hydra.sweeper.objectives: no number {name!r} in a summary{meant(name, known)}")
+        if len(self.direction) == 1:
+            self.direction *= len(names)
+        if len(self.direction) != len(names) or not {*self.direction} <= {*DIRECTIONS}:
+            expected = f"one of {', '.join(DIRECTIONS)} for all objectives or one for each of {list(names)}"
+            raise ValueError(f"hydra.sweeper.direction must be {expected}, got {list(self.direction)}")
+        if isinstance(self.sampler, str):
+            self.sampler = {"_target_": self.sampler}
+        if self.sampler is not None and not (isinstance(self.sampler, Mapping) and "_target_" in self.sampler):
+            expected = "null, a class such as optuna.samplers.RandomSampler, or {_target_: ..., ...} with its settings"
+            raise ValueError(f"{OPTION} must be {expected}, got {self.sampler!r}")
 
 
-def _texts(option: str, value: Any) -> tuple[str, ...]:
-    values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
-        raise ValueError(f"hydra.sweeper.{option} must be a name or a list of names, got {value!r}")
-    return tuple(values)
+@dataclass(frozen=True)
+class Parameter:
+    """What a sampler chooses for one key."""
+
+    key: str  # as the command line writes it, a plus included
+    distribution: Any  # of Optuna: numbers of an interval or of a range, or values without an order
+
+    def value(self, chosen: Any) -> Any:
+        """Value of the key for what Optuna has chosen; a real number in a few digits, so that a command repeats it."""
+        if not isinstance(chosen, float):
+            return chosen
+        low, high, step = self.distribution.low, self.distribution.high, self.distribution.step
+        scale = abs(chosen) if self.distribution.log else step or high - low
+        return min(max(round(chosen, DIGITS - 1 - math.floor(math.log10(scale))), low), high) + 0.0
+
+    @property
+    def extremes(self) -> Sequence[Any]:
+        """Values to check before anything is run."""
+        return getattr(self.distribution, "choices", None) or [self.distribution.low, self.distribution.high]
+
+    @property
+    def n_values(self) -> float:
+        """How many values there are; infinite of an interval of real numbers."""
+        if hasattr(self.distribution, "choices"):
+            return len(self.distribution.choices)
+        low, high, step = self.distribution.low, self.distribution.high, self.distribution.step
+        return math.inf if step is None else round((high - low) / step) + 1
+
+
+@dataclass(frozen=True)
+class Space:
+    """Overrides of all trials, what differs between trials, and what every trial runs through."""
+
+    fixed: tuple[str, ...]  # overrides
+    parameters: tuple[Parameter, ...]
+    averaged: Mapping[str, tuple[str, ...]]  # values by key
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """Keys whose values differ between jobs."""
+        return (*(parameter.key for parameter in self.parameters), *self.averaged)
+
+    @property
+    def n_jobs(self) -> int:
+        """Jobs of a trial."""
+        return math.prod(map(len, self.averaged.values()))
+
+    @property
+    def n_combinations(self) -> float:
+        """Different trials; infinite with an interval."""
+        return math.prod(parameter.n_values for parameter in self.parameters)
+
+    def overrides(self, values: Mapping[str, Any]) -> list[str]:
+        """Overrides of a trial, without what it averages over."""
+        return [*self.fixed, *(f"{key}={value}" for key, value in values.items())]
+
+    def jobs(self, values: Mapping[str, Any]) -> list[list[str]]:
+        """Overrides of each job of a trial."""
+        groups = [[f"{key}={value}" for value in options] for key, options in self.averaged.items()]
+        return [[*self.overrides(values), *combination] for combination in itertools.product(*groups)]
+
+    def corners(self) -> Iterator[list[str]]:
+        """Overrides of jobs in which every parameter takes its extreme values, the others their first."""
+        first = {parameter.key: parameter.extremes[0] for parameter in self.parameters}
+        yield from self.jobs(first)
+        for parameter in self.parameters:
+            for value in parameter.extremes[1:]:
+                yield self.jobs(first | {parameter.key: value})[0]
+
+
+def space_of(lines: Sequence[str], average_over: Collection[str], loader: ConfigLoader) -> Space:
+    """Space that overrides describe; of two for the same key the later one counts.
+
+    Raises
+    ------
+    ValueError
+        Overrides that cannot be read; nothing to search; ranges and intervals that are empty or hold one value; an
+        interval of options; an interval to average over.
+    ImportError
+        Without Optuna.
+    """
+    try:
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
+        last = {one.get_key_element(): one for one in overrides if not one.is_hydra_override()}
+        fixed = tuple(str(one.input_line) for one in last.values() if not one.is_sweep_override())
+        swept = [one for one in last.values() if one.is_sweep_override()]
+        averaged = {one.get_key_element(): _texts(one) for one in swept if one.key_or_group in average_over}
+        parameters = tuple(_parameter(one, loader) for one in swept if one.key_or_group not in average_over)
+    except HydraException as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    named = {one.key_or_group for one in swept}
+    for key in average_over:
+        if key not in named and key != "seed":
+            raise ValueError(f"hydra.sweeper.average_over: {key!r} is not swept{meant(key, named)}")
+    if not parameters:
+        over = f"; {', '.join(averaged)} is averaged over (hydra.sweeper.average_over)" if averaged else ""
+        example = "insertion.error_threshold=interval(0.03,0.5)"
+        raise ValueError(f"there is nothing to search: give intervals, ranges or choices, such as {example}{over}")
+    return Space(fixed, parameters, averaged)
+
+
+def _parameter(override: Override, loader: ConfigLoader) -> Parameter:
+    distributions = _optuna().distributions
+    key, sweep, line = override.get_key_element(), override.value(), override.input_line
+    options = loader.get_group_options(override.key_or_group)
+    if options and not override.is_choice_sweep():
+        choice = f"{override.key_or_group}=choice({','.join(options[:2])}), of {', '.join(options)}"
+        raise ValueError(f"{line}: {override.key_or_group} is chosen by name, numbers mean nothing there: {choice}")
+    tags: set[str] = getattr(sweep, "tags", set())
+    if strange := tags - ({LOG} if isinstance(sweep, IntervalSweep) else set()):
+        known = f"tag({LOG}, interval(0.01,1)) or tag({LOG}, int(interval(1,100)))"
+        raise ValueError(f"{line}: the tag {', '.join(strange)} means nothing here; an interval can have {known}")
+    if isinstance(sweep, IntervalSweep):
+        low, high, log, step = sweep.start or 0, sweep.end or 0, LOG in tags, None
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"{line}: an interval needs two finite numbers, the lower one first, not the same twice")
+        if log and low <= 0:
+            raise ValueError(f"{line}: on a logarithmic scale both ends must be positive, got {low:g}")
+    elif isinstance(sweep, RangeSweep):
+        numbers: Any = sweep.range()  # which may be long
+        numbers = numbers if isinstance(numbers, range) else list(numbers)
+        low, high, log, step = *_ends(numbers, line), False, abs(sweep.step)
+    else:
+        values = _texts(override)
+        _ends(values, line)
+        return Parameter(key, distributions.CategoricalDistribution(values))
+    if isinstance(low, int) and isinstance(high, int):
+        return Parameter(key, distributions.IntDistribution(low, high, log=log, step=step or 1))
+    return Parameter(key, distributions.FloatDistribution(low, high, log=log, step=step))
+
+
+def _ends(values: Sequence[Any], line: str | None) -> list[Any]:
+    """The smallest and the largest of values in an order, of which there are two at least."""
+    if not values:
+        raise ValueError(f"{line} sweeps over nothing: the range is empty")
+    if len(values) == 1:
+        raise ValueError(f"{line} leaves nothing to choose: give {str(line).partition('=')[0]}={values[0]}")
+    return sorted((values[0], values[-1]))
+
+
+def _texts(override: Override) -> tuple[str, ...]:
+    """Values as the command line writes them, of which there is one at least."""
+    if override.is_interval_sweep():
+        raise ValueError(f"{override.input_line} is averaged over (hydra.sweeper.average_over): list its values")
+    values = tuple(dict.fromkeys(override.sweep_string_iterator()))
+    if not values:
+        raise ValueError(f"{override.input_line} sweeps over nothing: the range is empty")
+    return values
+
+
+# --- what is found
 
 
 class Trial(NamedTuple):
@@ -145,12 +272,11 @@ def judge(trial: Trial, outcomes: Sequence[Outcome], folder: Path, names: Sequen
     summaries = [read_summary(folder / str(job) / FILE) for job in trial.jobs]
     objectives = []
     for name in names:
-        numbers = {job: objective(summary, name) for job, summary in zip(trial.jobs, summaries, strict=True)}
-        known = [value for value in numbers.values() if value is not None]
-        if len(known) < len(numbers):
-            job = next(job for job, value in numbers.items() if value is None)
-            return trial._replace(error=f"job {job} has no {name}: its summary holds no number there")
-        objectives.append(statistics.median(known))
+        numbers: list[Any] = [objective(summary, name) for summary in summaries]
+        if None in numbers:
+            missing = f"job {trial.jobs[numbers.index(None)]} has no {name}: its summary holds no number there"
+            return trial._replace(error=missing)
+        objectives.append(statistics.median(numbers))
     return trial._replace(objectives=tuple(objectives))
 
 
@@ -198,19 +324,12 @@ class Search:
     """
 
     def __init__(self, settings: Settings, space: Space, command: str) -> None:
-        try:
-            import optuna
-        except ImportError:
-            raise ImportError("hydra/sweeper=optuna needs optuna: pip install 'sysid[optuna]'") from None
+        optuna = _optuna()
         self.settings, self.space, self.command = settings, space, command
-        self.trials: dict[Values, Trial] = {}  # by the values of the parameters, in order
-        self._asked: dict[int, optuna.trial.Trial] = {}
-        self._answers: dict[int, Trial] = {}  # by the number of the question
+        self.trials: dict[Values, Trial] = {}  # in their order
         with _quiet():
-            sampler = _sampler(settings)
-            directions: list[Any] = list(settings.direction)
-            self._study = optuna.create_study(sampler=sampler, directions=directions)
-            self._distributions = {parameter.key: parameter.distribution() for parameter in space.parameters}
+            self._study = optuna.create_study(sampler=_sampler(settings), directions=list(settings.direction))
+        self._distributions = {parameter.key: parameter.distribution for parameter in space.parameters}
 
     @property
     def failed(self) -> list[Trial]:
@@ -220,42 +339,39 @@ class Search:
     @property
     def best(self) -> list[Trial]:
         """The best trial, or all than which none is better in one objective and as good in the others."""
-        with _quiet():
-            questions = [trial.number for trial in self._study.best_trials]
-        found = {self._answers[number].number: self._answers[number] for number in questions}
-        best = [found[number] for number in sorted(found)]
+        found = {self.trials[self._values(one.params)].number for one in self._study.best_trials}
+        best = [trial for trial in self.trials.values() if trial.number in found]
         return best if len(self.settings.objectives) > 1 else best[:1]
 
-    def batch(self, session: Session) -> bool:
+    def batch(self, sweep: Sweep) -> bool:
         """Ask for some trials, run them side by side, tell what became of them; False if there is nothing to ask."""
         asked = self._ask(min(self.settings.n_jobs, self.settings.n_trials - len(self.trials)))
-        jobs = {values: self.space.jobs(self._by_key(values)) for values in asked}
-        outcomes = iter(session.run([job for own in jobs.values() for job in own])) if jobs else iter(())
+        jobs = {values: self.space.jobs(dict(values)) for _, values in asked}
+        outcomes = iter(sweep.run([job for own in jobs.values() for job in own]) if jobs else ())
         for values, own in jobs.items():
-            ended = list(islice(outcomes, len(own)))
-            trial = Trial(len(self.trials), self._by_key(values), tuple(outcome.number for outcome in ended))
-            self.trials[values] = judge(trial, ended, session.sweep.folder, self.settings.objectives)
-            session.report.log(f"trial {trial.number}: {self.trials[values].error or self.trials[values].objectives}")
-        answers = {question: self.trials[values] for values, questions in asked.items() for question in questions}
-        for question in sorted(answers):
-            self._tell(question, answers[question])
+            ended = list(itertools.islice(outcomes, len(own)))
+            trial = Trial(len(self.trials), dict(values), tuple(outcome.number for outcome in ended))
+            self.trials[values] = judge(trial, ended, sweep.folder, self.settings.objectives)
+            sweep.report.log(f"trial {trial.number}: {self.trials[values].error or self.trials[values].objectives}")
+        for question, values in asked:
+            self._tell(question, self.trials[values])
         return bool(asked)
 
-    def _ask(self, n_trials: int) -> dict[Values, list[int]]:
-        """Ask for new trials: their values, and the questions that they answer; old ones are answered at once."""
-        asked: dict[Values, list[int]] = {}
+    def _ask(self, n_trials: int) -> list[tuple[int, Values]]:
+        """Ask for new trials: each question, and the values that it asks for; old ones are answered at once."""
+        asked: list[tuple[int, Values]] = []
+        new: set[Values] = set()
         repeats = 0
-        while len(asked) < min(n_trials, self.space.n_combinations - len(self.trials)) and repeats < MOST_REPEATS:
+        while len(new) < min(n_trials, self.space.n_combinations - len(self.trials)) and repeats < MOST_REPEATS:
             with self._understood():
                 question = self._study.ask(self._distributions)
-            self._asked[question.number] = question
-            values = tuple(self.space.values(question.params).values())
+            values = self._values(question.params)
+            repeats = repeats + 1 if values in self.trials or values in new else 0
             if values in self.trials:
                 self._tell(question.number, self.trials[values])
             else:
-                repeats = repeats if values in asked else -1
-                asked.setdefault(values, []).append(question.number)
-            repeats += 1
+                asked.append((question.number, values))
+                new.add(values)
         return asked
 
     def _tell(self, question: int, trial: Trial) -> None:
@@ -263,11 +379,10 @@ class Search:
 
         with self._understood():
             state = TrialState.FAIL if trial.error else TrialState.COMPLETE
-            self._study.tell(self._asked.pop(question), trial.objectives or None, state)
-        self._answers[question] = trial
+            self._study.tell(question, trial.objectives or None, state)
 
-    def _by_key(self, values: Values) -> dict[str, Any]:
-        return dict(zip((parameter.key for parameter in self.space.parameters), values, strict=True))
+    def _values(self, chosen: Mapping[str, Any]) -> Values:
+        return tuple((parameter.key, parameter.value(chosen[parameter.key])) for parameter in self.space.parameters)
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
@@ -276,10 +391,8 @@ class Search:
             with _quiet():
                 yield
         except (TypeError, RuntimeError, NotImplementedError) as error:
-            sampler = type(self._study.sampler).__name__
-            raise ValueError(
-                f"{OPTION}: {sampler} cannot search here ({error}); all combinations: hydra/sweeper=grid"
-            ) from error
+            here = f"{type(self._study.sampler).__name__} cannot search here ({error})"
+            raise ValueError(f"{OPTION}: {here}; all combinations: hydra/sweeper=grid") from error
 
     def note(self) -> str:
         """The best in a few words."""
@@ -338,7 +451,8 @@ class Search:
             "optuna": version("optuna"),
             "sampler": type(self._study.sampler).__name__,
             "settings": asked | {"sampler": settings.sampler, "average_over": dict(space.averaged)},
-            "repeatable": settings.repeatable,
+            #: whether the same search in a new folder asks for the same trials: not if it goes by measured times
+            "repeatable": not any(TIME in name.split(".") for name in settings.objectives),
             "fixed": space.fixed,
             "parameters": [parameter.key for parameter in space.parameters],
             "n_trials": {"done": len(self.trials) - len(self.failed), "failed": len(self.failed)},
@@ -364,19 +478,13 @@ class Search:
             lines.append(f"Ended after {n} of {self.settings.n_trials} trials")
         if not best:
             return "\n".join([*lines, "No trial has a result"])
-        median = "".join(f", medians over {key}={','.join(values)}" for key, values in self.space.averaged.items())
-        lines.append(f"Best of {n} trials{median}: ")
-        if len(names) > 1:
-            lines[-1] += f"{len(best)}, none of which is beaten by another in everything"
+        medians = "".join(f", medians over {key}={','.join(values)}" for key, values in self.space.averaged.items())
+        several = f": {len(best)}, none of which is beaten by another in everything" if len(names) > 1 else ""
+        lines.append(f"Best of {n} trials{medians}{several}")
         for trial in best[:MOST_SHOWN]:
             numbers = ", ".join(f"{name} {value:.4g}" for name, value in zip(names, trial.objectives, strict=True))
             jobs = f"job{'s' if len(trial.jobs) > 1 else ''} {' '.join(map(str, trial.jobs))}"
-            described = f"{numbers} (trial {trial.number}, {jobs})"
-            if len(names) > 1:
-                lines.append(f"  {described}")
-            else:
-                lines[-1] += described
-            lines.append(f"  {self.command_of(trial)}")
+            lines += [f"  {numbers} (trial {trial.number}, {jobs})", f"  {self.command_of(trial)}"]
         if len(best) > MOST_SHOWN:
             lines.append(f"  and {len(best) - MOST_SHOWN} more, see {SEARCH}")
         return "\n".join(lines)
@@ -387,31 +495,30 @@ def search(sweep: Sweep, settings: Settings, space: Space) -> Search:
 
     Raises
     ------
-    ValueError, OSError, ImportError, Ended
+    ValueError, OSError, ImportError, Refused
         As `Sweep.conduct`; also an objective that does not exist.
     """
     progress = Search(settings, space, "sysid-" + sweep.task.partition(":")[0].rpartition(".")[2])
     try:
-        with sweep.opened(int(min(settings.n_trials, space.n_combinations)) * space.n_jobs) as session:
+        with sweep.opened(int(min(settings.n_trials, space.n_combinations)) * space.n_jobs):
             for corner in space.corners():
-                session.composer.job(corner)
-            while progress.batch(session):
+                sweep.composer.job(corner)
+            while progress.batch(sweep):
                 progress.write(sweep.folder)
-                session.report.note(progress.note())
+                sweep.report.note(progress.note())
     finally:
         if progress.trials:
             print(progress.text(), flush=True)
     return progress
 
 
-def _sampler(settings: Settings) -> "optuna.samplers.BaseSampler":
+def _sampler(settings: Settings) -> Any:
     """The sampler that is asked for, with the seed if it takes one.
 
     Left to itself: TPE that models all parameters together. On test problems of two to six parameters with 30 and 100
     trials it was the best of those tried, with one objective and with two; NSGA-II is random for its first 50 trials.
     """
-    import optuna
-
+    optuna = _optuna()
     if settings.sampler is None:
         return optuna.samplers.TPESampler(seed=settings.seed, multivariate=True, constant_liar=True)
     description = dict(settings.sampler)
@@ -424,12 +531,15 @@ def _sampler(settings: Settings) -> "optuna.samplers.BaseSampler":
     return sampler
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Optuna's log and its warnings that something is new."""
-    import optuna
-
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ImportError("hydra/sweeper=optuna needs optuna: pip install 'sysid[optuna]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        yield
+    return optuna
+
+
+def _quiet() -> Any:
+    """Without Optuna's warnings that something is new."""
+    return warnings.catch_warnings(action="ignore", category=_optuna().exceptions.ExperimentalWarning)

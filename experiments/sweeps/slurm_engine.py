@@ -13,27 +13,19 @@ import shutil
 import signal
 import subprocess
 import time
-from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from experiments.launch import deferred_interrupt
+from experiments.launch import deferred_interrupt, no_interrupt_for_children
+from experiments.options import whole
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped, check_workers, count_cores
-from experiments.sweeps.limits import GRACE, Limits, limits_of
-from experiments.sweeps.store import Outcome, count_attempts, forget, outcome_in, read_outcome
-from experiments.sweeps.task import (
-    ATTEMPTS_ALLOWED,
-    DIED_TWICE,
-    ONE_THREAD,
-    Job,
-    execute,
-    no_interrupt_for_children,
-)
+from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, forget, outcome_in, read_outcome
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute, limits_of
 from sysid import store
 
 CLUSTERS = ("slurm", "local")
@@ -71,9 +63,7 @@ class SlurmQueue(Engine):
             raise ValueError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
         check_workers(self.workers)
         for name in ("jobs_per_task", "cpus_per_task", "array_size"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"hydra.launcher.{name} must be a whole number, at least 1, got {value!r}")
+            whole(f"hydra.launcher.{name}", getattr(self, name), 1)
         if self.poll is not None and not (type(self.poll) in (int, float) and 0 < self.poll < math.inf):
             raise ValueError(f"hydra.launcher.poll must be a positive number of seconds, got {self.poll!r}")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
@@ -83,7 +73,7 @@ class SlurmQueue(Engine):
     @property
     def place(self) -> str:
         if self.cluster == "local":
-            return f"{self._at_a_time} processes of this machine, through submitit"
+            return f"{self.at_a_time} processes of this machine, through submitit"
         return "Slurm" + (f", {self.workers} tasks at a time" if self.workers else "")
 
     @property
@@ -93,7 +83,7 @@ class SlurmQueue(Engine):
 
     def taken_over(self, folder: Path) -> frozenset[int]:
         """Jobs of tasks that were noted as submitted."""
-        tasks = _read_notes(folder / TASKS)["tasks"]
+        _, tasks = _read_notes(folder / TASKS)
         return frozenset(number for jobs in tasks.values() for number, _ in jobs)
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
@@ -106,63 +96,70 @@ class SlurmQueue(Engine):
         EngineStopped
             If there is no Slurm, if it refuses the tasks, or does not answer; tasks that are there go on.
         """
-        if not jobs and not (self.folder / TASKS).exists():
-            return
-        submission = self.submission()
-        book = TaskBook(submission, self._at_a_time, self.jobs_per_task, self.array_size, self.poll or submission.poll)
+        submission = (LocalSubmission if self.cluster == "local" else Submission)(self)
+        book = TaskBook(self, submission)
         try:
             yield from book.outcomes(jobs)
         except EngineStopped:
             raise
         except BaseException:
             with deferred_interrupt():
-                submission.cancel(None, book.tasks)
+                submission.cancel(book.tasks)
                 book.clear()
             raise
         book.clear()
 
     @property
-    def _at_a_time(self) -> int:
+    def at_a_time(self) -> int:
+        """Tasks that may run at a time."""
         return self.workers or (self.array_size if self.cluster == "slurm" else count_cores())
 
-    def submission(self) -> "Submission":
-        """Make what submits the tasks.
-
-        Raises
-        ------
-        ImportError, EngineStopped
-            As `run`.
-        """
-        folder, minutes = (self.folder / TASKS).parent, None
-        if (limit := self.limits.time) is not None:  # that the jobs of a task cannot use up: they are ended before
-            seconds = self.jobs_per_task * (limit + GRACE) + START + WARNING_AHEAD + SLURM_EARLY
-            minutes = math.ceil(seconds / 60)
-        if self.cluster == "local":
-            return LocalSubmission(folder, minutes)
-        memory = self.limits.memory
-        parameters = {
-            "job_name": f"sysid-{hashlib.sha256(os.fsencode(self.folder)).hexdigest()[:8]}",
-            "cpus_per_task": self.cpus_per_task,
-            "time": minutes,
-            "mem": None if memory is None else f"{math.ceil(1.1 * memory / 2**20) + 200}M",
-            "additional_parameters": {"no-requeue": True} | dict(self.additional_parameters),  # retries are ours
-            "srun_args": [f"--cpus-per-task={self.cpus_per_task}"],  # srun does not take it from sbatch
-            "setup": [*(f"export {name}={value}" for name, value in ONE_THREAD.items()), *map(str, self.setup)],
-        }
-        parameters |= {name: getattr(self, name) for name in ("partition", "account", "qos", "constraint")}
-        return SlurmSubmission(folder, parameters)
+    @property
+    def minutes(self) -> int | None:
+        """Time limit of a task [min] that its jobs cannot use up: they are ended before."""
+        if self.limits.time is None:
+            return None
+        seconds = self.jobs_per_task * (self.limits.time + GRACE) + START + WARNING_AHEAD + SLURM_EARLY
+        return math.ceil(seconds / 60)
 
 
-class Submission(ABC):
-    """Submits tasks, sees which are there, and cancels them."""
+class Submission:
+    """Submits tasks as arrays of Slurm, sees which are there, and cancels them.
 
-    cluster: str  # name, for people
-    poll: float  # s between two looks, unless set
-    settle: float  # s after the end of a task in which the files that it has written may still come into sight
+    Raises
+    ------
+    ImportError, EngineStopped
+        As `SlurmQueue.run`.
+    """
+
+    poll = 5.0  # s between two looks, unless set
+    settle = 15.0  # s after the end of a task in which the files that it has written may still come into sight
     executor: Any  # of submitit
 
-    @abstractmethod
-    def send(self, batches: Sequence[tuple[Job, ...]], at_a_time: int) -> list[str]:
+    def __init__(self, settings: SlurmQueue) -> None:
+        if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
+            raise EngineStopped(
+                f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: start the sweep on a "
+                "login node of the cluster, or try it on this machine with hydra.launcher.cluster=local"
+            )
+        memory, cpus = settings.limits.memory, settings.cpus_per_task
+        name = f"sysid-{hashlib.sha256(os.fsencode(settings.folder)).hexdigest()[:8]}"
+        self.executor = _submitit().SlurmExecutor((settings.folder / TASKS).parent)
+        self.executor.update_parameters(
+            job_name=name,
+            cpus_per_task=cpus,
+            time=settings.minutes,
+            mem=None if memory is None else f"{math.ceil(1.1 * memory / 2**20) + 200}M",
+            additional_parameters={"no-requeue": True} | dict(settings.additional_parameters),  # retries are ours
+            srun_args=[f"--cpus-per-task={cpus}"],  # srun does not take it from sbatch
+            setup=[*(f"export {name}={value}" for name, value in ONE_THREAD.items()), *map(str, settings.setup)],
+            **{option: getattr(settings, option) for option in ("partition", "account", "qos", "constraint")},
+            wckey=None,
+            signal_delay_s=WARNING_AHEAD,
+        )
+        self._squeue = ("squeue", f"--user={os.getuid()}", f"--name={name}", "--array", "--noheader", "--format=%i %T")
+
+    def send(self, batches: Sequence[Sequence[Job]], at_a_time: int) -> list[str]:
         """Submit a task for each batch of jobs; the names of the tasks.
 
         Raises
@@ -170,32 +167,47 @@ class Submission(ABC):
         RuntimeError, OSError
             If they are refused.
         """
+        self.executor.update_parameters(array_parallelism=at_a_time)
+        with redirect_stderr(io.StringIO()):  # what sbatch says is in the exception too
+            return [str(task.job_id) for task in self.executor.map_array(perform, batches)]
 
-    @abstractmethod
     def there(self, known: Collection[str]) -> dict[str, bool] | None:
-        """Tasks of this sweep that are not over, known or not: whether each has started; None: nobody can say now."""
+        """Tasks of this sweep that are not over, known or not: whether each has started; None: nobody can say now.
 
-    @abstractmethod
+        squeue knows a task as soon as sbatch has answered.
+        """
+        lines = _answer(*self._squeue)
+        if lines is None:
+            return None
+        return {name: state not in WAITING for name, state in (line.split() for line in lines)}
+
     def room(self, n_tasks: int, most: int, largest: int) -> int:
-        """How many tasks may be sent while so many are there, of which `most` run at a time."""
+        """How many tasks may be sent while so many are there, of which `most` run at a time.
 
-    @abstractmethod
-    def end(self, names: Sequence[str] | None) -> None:
-        """Ask tasks to end at once; None: all of this sweep."""
+        An array at a time, and the next one when the last tasks of the one before run.
+        """
+        return largest if n_tasks <= most // 4 else 0
+
+    def end(self, names: Sequence[str]) -> None:
+        """Ask tasks to end at once."""
+        _answer("scancel", *names)
+
+    def cancel(self, known: Collection[str], spared: Collection[str] = ()) -> None:
+        """End all tasks of this sweep but those that are spared, and wait until they are gone."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            there = self.there(known)
+            names = [name for name in there or () if name not in spared]
+            if names:
+                self.end(names)
+            elif there is not None:
+                return
+            time.sleep(min(self.poll, 1.0))
 
     def fate(self, name: str) -> str:
         """What is known about the end of a task that died; empty: nothing."""
-        return ""
-
-    def cancel(self, names: list[str] | None, known: Collection[str] = ()) -> None:
-        """End tasks and wait until they are gone; None: all of this sweep."""
-        end = time.monotonic() + PATIENCE
-        while names != [] and time.monotonic() < end:
-            self.end(names)
-            left = self.there(known if names is None else names)
-            if left is not None and not set(left) & set(left if names is None else names):
-                return
-            time.sleep(min(self.poll, 1.0))
+        lines = _answer("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={name}")
+        return f"Slurm says {lines[0]}" if lines else ""
 
     def error(self, name: str) -> str:
         """What a task that is over has raised, in a line; empty if it has said nothing."""
@@ -221,86 +233,47 @@ class Submission(ABC):
         return self.executor.job_class(self.executor.folder, job_id=name)
 
 
-class SlurmSubmission(Submission):
-    """Job arrays of Slurm."""
-
-    cluster = "slurm"
-    poll = 5.0
-    settle = 15.0
-
-    def __init__(self, folder: Path, parameters: Mapping[str, Any]) -> None:
-        missing = [command for command in ("sbatch", "srun", "squeue", "scancel") if shutil.which(command) is None]
-        if missing:
-            raise EngineStopped(
-                f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: start the sweep on a "
-                "login node of the cluster, or try it on this machine with hydra.launcher.cluster=local"
-            )
-        self.executor = _submitit().SlurmExecutor(folder)
-        self.executor.update_parameters(**parameters, wckey=None, signal_delay_s=WARNING_AHEAD)
-        self._mine = [f"--user={os.getuid()}", f"--name={parameters['job_name']}"]
-
-    def send(self, batches: Sequence[tuple[Job, ...]], at_a_time: int) -> list[str]:
-        self.executor.update_parameters(array_parallelism=at_a_time)
-        with redirect_stderr(io.StringIO()):  # what sbatch says is in the exception too
-            return [str(task.job_id) for task in self.executor.map_array(perform, batches)]
-
-    def there(self, known: Collection[str]) -> dict[str, bool] | None:
-        """Ask squeue, which knows a task as soon as sbatch has answered."""
-        lines = _answer("squeue", *self._mine, "--array", "--noheader", "--format=%i %T")
-        if lines is None:
-            return None
-        return {name: state not in WAITING for name, state in (line.split() for line in lines)}
-
-    def room(self, n_tasks: int, most: int, largest: int) -> int:
-        """An array at a time, and the next one when the last tasks of the one before run."""
-        return largest if n_tasks <= most // 4 else 0
-
-    def end(self, names: Sequence[str] | None) -> None:
-        """Cancel by the name of the sweep, or one by one."""
-        if names is None or names:
-            _answer("scancel", *(self._mine if names is None else names))
-
-    def fate(self, name: str) -> str:
-        """State in Slurm's accounts."""
-        lines = _answer("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={name}")
-        return f"Slurm says {lines[0]}" if lines else ""
-
-
 class LocalSubmission(Submission):
-    """Processes of this machine."""
+    """Processes of this machine instead."""
 
-    cluster = "local"
     poll = 0.1
     settle = 0.0
 
-    def __init__(self, folder: Path, minutes: int | None) -> None:
-        self.executor = _submitit().LocalExecutor(folder)
-        self.executor.update_parameters(timeout_min=minutes or ENDLESS, signal_delay_s=WARNING_AHEAD)
+    def __init__(self, settings: SlurmQueue) -> None:
+        self.executor = _submitit().LocalExecutor((settings.folder / TASKS).parent)
+        self.executor.update_parameters(timeout_min=settings.minutes or ENDLESS, signal_delay_s=WARNING_AHEAD)
         self._children: dict[str, Any] = {}
-        self._others: set[str] = set()
 
-    def send(self, batches: Sequence[tuple[Job, ...]], at_a_time: int) -> list[str]:
-        with _environment(ONE_THREAD):
+    def send(self, batches: Sequence[Sequence[Job]], at_a_time: int) -> list[str]:
+        before = {name: os.environ.get(name) for name in ONE_THREAD}
+        os.environ.update(ONE_THREAD)
+        try:
             tasks = {str(task.job_id): task for task in (self.executor.submit(perform, batch) for batch in batches)}
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
         self._children |= tasks
         return list(tasks)
 
     def there(self, known: Collection[str]) -> dict[str, bool]:
         """Own children, and processes that an earlier sweep has left."""
         own = [name for name, task in self._children.items() if not task.done()]
-        self._others = {name for name in {*known, *self._others} - set(self._children) if self._is_task(name)}
-        return dict.fromkeys([*own, *self._others], True)
+        others = [name for name in known if name not in self._children and self._is_task(name)]
+        return dict.fromkeys([*own, *others], True)
 
     def room(self, n_tasks: int, most: int, largest: int) -> int:
         """As many as there are places."""
         return min(most - n_tasks, largest)
 
-    def end(self, names: Sequence[str] | None) -> None:
+    def end(self, names: Sequence[str]) -> None:
         """Tell the controller, which tells the task."""
-        for name in self.there(names or ()):
-            if names is None or name in names:
-                with suppress(ProcessLookupError):
-                    os.kill(int(name), signal.SIGTERM)
+        for name in names:
+            with suppress(ProcessLookupError):
+                os.kill(int(name), signal.SIGTERM)
+
+    def fate(self, name: str) -> str:
+        """Nothing."""
+        return ""
 
     def _is_task(self, name: str) -> bool:
         """Whether the process of this number is a task of this folder, and not a later one of the same number."""
@@ -330,45 +303,25 @@ def _tell_that_time_is_over(number: int, frame: FrameType | None) -> None:
     raise TimeoutError("Slurm's time limit of the task is over: raise it, or limit jobs by hydra.launcher.time_limit")
 
 
-@dataclass
-class _Task:
-    """A task in the queue."""
+class Task:
+    """A task in the queue, as it was submitted."""
 
-    jobs: list[Job]  # without those that have ended
-    attempts: dict[int, int]  # of each job when the task was submitted
-    gone: float | None = None  # s; when it was first seen to be over
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = list(jobs)  # without those that have ended
+        self.attempts = {job.number: count_attempts(job.folder) for job in jobs}
+        self.gone: float | None = None  # s; when it was first seen to be over
 
 
 class TaskBook:
-    """What of a sweep is waiting, submitted and over.
+    """What of a sweep is waiting, submitted and over."""
 
-    Parameters
-    ----------
-    submission : Submission
-        Where tasks are sent.
-    at_a_time : int
-        Tasks that may run at a time.
-    jobs_per_task, array_size : int
-        Jobs of a task, tasks of an array.
-    poll : float
-        Time between two looks [s].
-    """
-
-    def __init__(
-        self, submission: Submission, at_a_time: int, jobs_per_task: int, array_size: int, poll: float
-    ) -> None:
-        self.tasks: dict[str, _Task] = {}
-        self._submission = submission
-        self._folder = Path(submission.executor.folder)
-        self._notes = self._folder / Path(TASKS).name
-        self._at_a_time = at_a_time
-        self._jobs_per_task = jobs_per_task
-        self._array_size = array_size
-        self._poll = poll
+    def __init__(self, settings: SlurmQueue, submission: Submission) -> None:
+        self.tasks: dict[str, Task] = {}
+        self._settings, self._submission = settings, submission
+        self._notes = settings.folder / TASKS
         self._waiting: deque[Job] = deque()
         self._in_vain: Counter[int] = Counter()  # tasks that died before any of their jobs had started, by job
-        self._refused = False
-        self._logs = False
+        self._refused = self._logs = False
         self._heard = time.monotonic()
 
     def outcomes(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
@@ -376,55 +329,65 @@ class TaskBook:
         yield from self._resume(jobs)
         while self._waiting or self.tasks:
             self._submit()
-            time.sleep(self._poll)
-            if (there := self._there()) is not None:
+            time.sleep(self._settings.poll or self._submission.poll)
+            there = self._submission.there(self.tasks)
+            if there is not None:
+                self._heard = time.monotonic()
                 for name in list(self.tasks):
                     yield from self._look(name, there)
+            elif time.monotonic() - self._heard > MOST_SILENCE:
+                raise EngineStopped(
+                    f"squeue has not answered for {MOST_SILENCE / 60:g} min; tasks that run go on, and the same "
+                    "command finds them again"
+                )
 
     def clear(self) -> None:
         """Remove everything but the logs of tasks that died."""
+        folder = self._notes.parent
         if not self._logs:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             return
-        for path in [*self._folder.glob("*.pkl*"), *self._folder.glob(".submission*"), self._notes]:
+        for path in [*folder.glob("*.pkl*"), *folder.glob(".submission*"), self._notes]:
             path.unlink(missing_ok=True)
 
     def _resume(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
         """Take over what is left of an earlier sweep, as far as it does what is asked for; cancel the rest."""
         left = {job.number: job for job in jobs}
-        if self._folder.exists():
-            noted = self._read_notes()
+        if self._notes.parent.exists():
+            cluster, noted = _read_notes(self._notes)
+            if cluster not in ("", self._settings.cluster):
+                raise EngineStopped(
+                    f"tasks with hydra.launcher.cluster={cluster} may still run: resume with that setting, or remove "
+                    f"{self._notes.parent} if none does"
+                )
             if (there := self._submission.there(noted)) is None:
                 raise EngineStopped("squeue does not answer, and tasks of this sweep may still run: try again later")
             for name in there:
-                known = [(left.get(number), identity) for number, identity in noted.get(name, [])]
-                mine = [job for job, identity in known if job is not None and job.identity == identity]
-                if mine and len(mine) == sum(job is not None for job, _ in known):  # it does nothing else of the sweep
-                    self._add(name, mine)
-            self._submission.cancel([name for name in there if name not in self.tasks])
-            for job in (job for task in self.tasks.values() for job in task.jobs):
-                left.pop(job.number, None)
+                known = [(left[number], identity) for number, identity in noted.get(name, []) if number in left]
+                if known and all(job.identity == identity for job, identity in known):  # it does what is asked for
+                    self.tasks[name] = Task([left.pop(job.number) for job, _ in known])
+            self._submission.cancel(noted, spared=self.tasks)
         for job in left.values():
-            content = read_outcome(Path(job.folder))
-            if content is not None and content["identity"] == job.identity:  # a task has ended since the sweep looked
-                yield from _stored(job)
+            folder = Path(job.folder)
+            content, outcome = read_outcome(folder), outcome_in(folder)
+            if content is not None and outcome is not None and content["identity"] == job.identity:
+                yield outcome  # a task has ended since the sweep looked
                 continue
             with suppress(OSError):
-                forget(Path(job.folder))
+                forget(folder)
             self._waiting.append(job)
 
     def _submit(self) -> None:
         """Send as many tasks as there is room for."""
-        most, size = self._at_a_time, self._jobs_per_task
-        room = self._submission.room(len(self.tasks), most, self._array_size)
+        most, size = self._settings.at_a_time, self._settings.jobs_per_task
+        room = self._submission.room(len(self.tasks), most, self._settings.array_size)
         if not self._waiting or room < 1 or (self._refused and self.tasks):
             return
         chosen = [self._waiting.popleft() for _ in range(min(room * size, len(self._waiting)))]
-        batches = [tuple(chosen[start : start + size]) for start in range(0, len(chosen), size)]
-        before = {job.number: count_attempts(job.folder) for job in chosen}
+        tasks = [Task(chosen[start : start + size]) for start in range(0, len(chosen), size)]
         with deferred_interrupt(), no_interrupt_for_children():  # what is sent is noted, or nobody would find it
             try:
-                names = self._submission.send(batches, most - len(self.tasks))
+                names = self._submission.send([tuple(task.jobs) for task in tasks], most - len(self.tasks))
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 self._waiting.extendleft(reversed(chosen))
                 self._refused = True
@@ -433,35 +396,22 @@ class TaskBook:
                     raise EngineStopped(f"tasks could not be submitted: {said}") from None
                 return
             self._refused = False
-            for name, batch in zip(names, batches, strict=True):
-                self.tasks[name] = _Task(list(batch), before)
-            self._write_notes()
-
-    def _add(self, name: str, jobs: list[Job]) -> None:
-        self.tasks[name] = _Task(jobs, {job.number: count_attempts(job.folder) for job in jobs})
-
-    def _there(self) -> dict[str, bool] | None:
-        there = self._submission.there(self.tasks)
-        if there is not None:
-            self._heard = time.monotonic()
-        elif time.monotonic() - self._heard > MOST_SILENCE:
-            raise EngineStopped(
-                f"squeue has not answered for {MOST_SILENCE / 60:g} min; tasks that run go on, and the same command "
-                "finds them again"
-            )
-        return there
+            self.tasks |= dict(zip(names, tasks, strict=True))
+            noted = {name: [[job.number, job.identity] for job in task.jobs] for name, task in self.tasks.items()}
+            content = {"schema": "tasks", "schema_version": 1, "cluster": self._settings.cluster, "tasks": noted}
+            with suppress(OSError):  # tasks that are not noted are cancelled by the next sweep
+                store.write_bytes(json.dumps(content).encode(), self._notes)
 
     def _look(self, name: str, there: Mapping[str, bool]) -> Iterator[Outcome]:
         """Outcomes that a task has stored since the last look; its end."""
-        task = self.tasks[name]
         if not there.get(name, True):
             return
-        over = name not in there
+        task, over = self.tasks[name], name not in there
         for job in list(task.jobs):
             if over:
                 with suppress(OSError):
                     os.listdir(job.folder)  # a network file system looks again
-            for outcome in _stored(job):
+            if (outcome := outcome_in(Path(job.folder))) is not None:
                 task.jobs.remove(job)
                 yield outcome
         if over:
@@ -469,7 +419,7 @@ class TaskBook:
             if not task.jobs or time.monotonic() - task.gone >= self._submission.settle:
                 yield from self._ended(name, self.tasks.pop(name))
 
-    def _ended(self, name: str, task: _Task) -> Iterator[Outcome]:
+    def _ended(self, name: str, task: Task) -> Iterator[Outcome]:
         """Send the jobs that a task has not finished once more; fail those that have lost two."""
         started = {job.number: count_attempts(job.folder) for job in task.jobs}
         if all(started[number] <= task.attempts[number] for number in started):
@@ -478,68 +428,30 @@ class TaskBook:
         self._waiting.extendleft(job for job in reversed(task.jobs) if job not in hopeless)
         self._logs |= bool(task.jobs)
         if hopeless:
-            reason = self._submission.error(name) or DIED_TWICE
-            parts = (reason, self._submission.fate(name), f"log: {self._submission.log(name)}")
+            submission = self._submission
+            parts = (submission.error(name) or DIED_TWICE, submission.fate(name), f"log: {submission.log(name)}")
             reason = "; ".join(part for part in parts if part)
             yield from (Outcome(job.number, False, error=reason) for job in hopeless)
         self._submission.clear(name, with_logs=not task.jobs)
 
-    def _write_notes(self) -> None:
-        """Store which task has which jobs."""
-        tasks = {name: [[job.number, job.identity] for job in task.jobs] for name, task in self.tasks.items()}
-        content = {"schema": "tasks", "schema_version": 1, "cluster": self._submission.cluster, "tasks": tasks}
-        with suppress(OSError):  # tasks that are not noted are cancelled by the next sweep
-            store.write_bytes(json.dumps(content).encode(), self._notes)
 
-    def _read_notes(self) -> dict[str, list[tuple[int, str]]]:
-        content = _read_notes(self._notes)
-        if content["cluster"] not in ("", self._submission.cluster):
-            raise EngineStopped(
-                f"tasks with hydra.launcher.cluster={content['cluster']} may still run: resume with that setting, or "
-                f"remove {self._folder} if none does"
-            )
-        return dict(content["tasks"])
-
-
-def _stored(job: Job) -> Iterator[Outcome]:
-    """The outcome of a job, if there is one."""
-    if (outcome := outcome_in(Path(job.folder))) is not None:
-        yield outcome
-
-
-def _read_notes(path: Path) -> dict[str, Any]:
-    """Notes of an earlier sweep; empty ones if there are none that can be read."""
+def _read_notes(path: Path) -> tuple[str, dict[str, Any]]:
+    """Cluster of an earlier sweep, and number and identity of the jobs of each task; empty if it left no notes."""
     try:
         content = json.loads(path.read_bytes())
-        entries = {
-            str(name): [(int(number), str(identity)) for number, identity in entries]
-            for name, entries in content["tasks"].items()
-        }
-        return {"cluster": str(content["cluster"]), "tasks": entries}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {"cluster": "", "tasks": {}}
+        return content["cluster"], content["tasks"]
+    except (OSError, ValueError, LookupError):
+        return "", {}
 
 
 def _submitit() -> Any:
     """Import submitit, which leaves the logs of this process as they are."""
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
     try:
-        with _environment({"SUBMITIT_LOG_LEVEL": "NOCONFIG"}):
-            import submitit
+        import submitit
     except ImportError:
         raise ImportError("hydra/launcher=slurm needs submitit: pip install 'sysid[slurm]'") from None
     return submitit
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
-            os.environ.update({name: before[name]} if name in before else {})
 
 
 def _answer(*command: str) -> list[str] | None:

@@ -22,17 +22,45 @@ from typing import Any, NamedTuple
 import yaml
 
 from experiments.sweeps.identity import code_digest
-from experiments.sweeps.limits import TRACE
 from sysid import store
 
 OUTCOME, MANIFEST = "outcome.json", "sweep.json"
 SEARCH, TRIALS = "search.json", "search.csv"  # of a sweep that searches
 ATTEMPTS = "attempts"  # a line for each start of a job
+TRACE = ".trace"  # where a job stood when its timer ended it
 LEFT_OUT = (OUTCOME, ATTEMPTS, TRACE)  # files of a job that are no results; logs and hidden ones are none either
 VERSION = 1  # of both schemas
 PROJECT = "sysid"
 #: what a manifest holds
 KINDS = {"schema_version": int, "version": str, "code": str, "command": str, "swept": list, "jobs": list}
+
+
+class Limits(NamedTuple):
+    """What a single job may use; None: anything."""
+
+    time: float | None = None  # s
+    memory: int | None = None  # resident memory of the whole process [byte]
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a worker needs to run a job, as plain data."""
+
+    number: int  # of its folder in the sweep
+    folder: str  # absolute
+    identity: str  # digest of configuration, code and files: the same job gives the same result
+    overrides: tuple[str, ...]  # of the command line
+    task: str  # function of the command, "experiments.identify:main"
+    configuration: str = field(repr=False)  # resolved, with the node hydra, as JSON
+    code: str = ""  # digest of the code and packages that the sweep counts on; empty: any
+    text: str = ""  # digest of its text
+    files: tuple[tuple[str, str], ...] | None = None  # digests of input files that the sweep counts on; None: any
+    cwd: str = ""  # working folder: relative paths mean what they mean to the sweep; empty: that of the worker
+    search_path: tuple[str, ...] = ()  # folders of modules
+    limits: Limits = NO_LIMITS
 
 
 class Outcome(NamedTuple):
@@ -47,29 +75,23 @@ class Outcome(NamedTuple):
     stored: bool = False  # in the folder of the job
 
 
-def write_outcome(outcome: Outcome, folder: Path, made_by: Mapping[str, Any], configuration: str) -> None:
+def write_outcome(outcome: Outcome, job: Job) -> None:
     """Store the outcome of a job in its folder, complete or not at all.
 
-    Parameters
-    ----------
-    outcome, folder
-        Of the job.
-    made_by
-        Identity and overrides of the job.
-    configuration
-        Of the job, as JSON: the options that it has chosen are stored, and all of it if it has failed.
+    The options that the job has chosen are stored with it, and its whole configuration if it has failed.
 
     Raises
     ------
     sysid.StoreError
         Full disk, read-only folder.
     """
-    settings = json.loads(configuration)
+    folder, settings = Path(job.folder), json.loads(job.configuration)
     choices = settings.pop("hydra", {}).get("runtime", {}).get("choices", {})
     content: dict[str, Any] = {
         "schema": "outcome",
         "schema_version": VERSION,
-        **made_by,
+        "identity": job.identity,
+        "overrides": list(job.overrides),
         "number": outcome.number,
         "status": "done" if outcome.done else "failed",
         "value": outcome.value,
@@ -91,14 +113,11 @@ def read_outcome(folder: Path) -> dict[str, Any] | None:
     """Content of `outcome.json` in the folder of a job; None if there is nothing that can be read."""
     try:
         content = json.loads((folder / OUTCOME).read_bytes())
-    except (OSError, ValueError):
+        known = (content["schema"], content["schema_version"]) == ("outcome", VERSION)
+        ended = content["status"] == "failed" or (content["status"] == "done" and isinstance(content["files"], dict))
+        return content if known and ended and {"identity", "number"} <= content.keys() else None
+    except (OSError, ValueError, LookupError, TypeError):
         return None
-    if not isinstance(content, dict) or not {"identity", "number"} <= content.keys():
-        return None
-    if (content.get("schema"), content.get("schema_version")) != ("outcome", VERSION):
-        return None
-    done = content.get("status") == "done" and isinstance(content.get("files"), dict)
-    return content if done or content.get("status") == "failed" else None
 
 
 def outcome_in(folder: Path) -> Outcome | None:
@@ -106,22 +125,20 @@ def outcome_in(folder: Path) -> Outcome | None:
     content = read_outcome(folder)
     if content is None:
         return None
-    told = {name: content[name] for name in ("number", "value", "error", "traceback", "seconds") if name in content}
-    return Outcome(**told, done=content["status"] == "done", stored=True)
+    facts = {name: content[name] for name in ("number", "value", "error", "traceback", "seconds") if name in content}
+    return Outcome(**facts, done=content["status"] == "done", stored=True)
 
 
 def damage(content: Mapping[str, Any], folder: Path) -> str:
     """Name a file of a finished job that is not what the job has written; empty if all are."""
     for name, facts in content.get("files", {}).items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
         try:
-            found = _facts(path)
+            if _facts(folder / name) != facts:
+                return f"{name} is damaged"
+        except FileNotFoundError:
+            return f"{name} is missing"
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
-        if found != facts:
-            return f"{name} is damaged"
     return ""
 
 
@@ -149,12 +166,9 @@ def forget(folder: Path) -> None:
 
 def _results(folder: Path) -> list[Path]:
     """Files that a job has made, without logs and hidden ones."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".log")
-    return [
-        path
-        for path in found
-        if path.name not in LEFT_OUT and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    names = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*")) if path.is_file()}
+    hidden = {path for path, parts in names.items() if any(part.startswith(".") for part in parts)}
+    return [path for path in names if path not in hidden and path.suffix != ".log" and path.name not in LEFT_OUT]
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -170,50 +184,37 @@ def _write_json(content: Mapping[str, Any], path: Path, indent: int = 2) -> None
 # --- finished results by content
 
 
-def share(identity: str, folder: Path, results: Path) -> None:
+def share(job: Job, results: Path) -> None:
     """Add a job to the store of results, if it is finished; a store that cannot be written to stops nothing."""
-    content = None if (results / identity).exists() else read_outcome(folder)
+    folder, kept = Path(job.folder), results / job.identity
+    content = None if kept.exists() else read_outcome(folder)
     if content is None or content["status"] != "done":
         return
-    half = results / f".{identity}.{socket.gethostname()}.{os.getpid()}.tmp"
+    half = results / f".{job.identity}.{socket.gethostname()}.{os.getpid()}.tmp"
     try:
         for name in [*content["files"], OUTCOME]:
             _link(folder / name, half / name)
-        os.replace(half, results / identity)
+        os.replace(half, kept)
     except OSError:  # full, read-only, or another sweep was faster
         shutil.rmtree(half, ignore_errors=True)
 
 
-def fetch(identity: str, results: Path, folder: Path, changed: dict[str, Any]) -> bool:
-    """Give the folder of a job the finished result of its identity, from whatever sweep; whether there is one.
-
-    Parameters
-    ----------
-    identity
-        Of the job.
-    results
-        The store.
-    folder
-        Of the job.
-    changed
-        Number and overrides of the job in this sweep.
-    """
-    kept = results / identity
-    if not kept.exists():
-        return False
+def fetch(job: Job, results: Path) -> Outcome | None:
+    """Give the folder of a job the finished result of its identity in a store, from whatever sweep; None if none."""
+    folder, kept = Path(job.folder), results / job.identity
     content = read_outcome(kept)
-    if content is None or content["identity"] != identity or content["status"] != "done" or damage(content, kept):
+    if content is None or content["identity"] != job.identity or content["status"] != "done" or damage(content, kept):
         shutil.rmtree(kept, ignore_errors=True)
-        return False
+        return None
     try:
         forget(folder)
         for name in content["files"]:
             _link(kept / name, folder / name)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_json(content | changed, folder / OUTCOME)
+        _write_json(content | {"number": job.number, "overrides": list(job.overrides)}, folder / OUTCOME)
     except OSError:  # the job is run, and says what is wrong with its folder
-        return False
-    return True
+        return None
+    return outcome_in(folder)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -248,7 +249,7 @@ class Manifest:
     entries: dict[str, Entry] = field(default_factory=dict)  # by identity
 
     def __post_init__(self) -> None:
-        self._by_overrides = {_unordered(entry.overrides): entry.identity for entry in self.entries.values()}
+        self._by_overrides = {tuple(sorted(entry.overrides)): entry.identity for entry in self.entries.values()}
 
     @classmethod
     def of(cls, folder: Path, command: str) -> "Manifest":
@@ -262,21 +263,26 @@ class Manifest:
         another = "choose another folder (hydra.sweep.dir=...)"
         if not (folder / MANIFEST).exists():
             if strangers := sorted(path.name for path in folder.glob("[!.]*")):
-                raise ValueError(
-                    f"{folder} is not empty ({', '.join(strangers[:3])}, ...) and holds no sweep of this sysid: "
-                    f"{another}"
-                )
+                names = ", ".join(strangers[:3])
+                raise ValueError(f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}")
             return cls(folder, command)
         content = read_manifest(folder)
-        if content["code"] != code_digest() or content["version"] != version(PROJECT):
+        theirs, ours = (content["version"], content["code"]), (version(PROJECT), code_digest())
+        if theirs != ours:
             raise ValueError(
-                f"{folder} holds a sweep of other code (sysid {content['version']}, {content['code'][:8]}; this is "
-                f"{version(PROJECT)}, {code_digest()[:8]}), whose results would not be comparable: {another}, or "
-                "move it away"
+                f"{folder} holds a sweep of other code (sysid {theirs[0]}, {theirs[1][:8]}; this is {ours[0]}, "
+                f"{ours[1][:8]}), whose results would not be comparable: {another}, or move it away"
             )
         if content["command"] != command:
             raise ValueError(f"{folder} holds a sweep of sysid-{content['command']}, not of sysid-{command}: {another}")
-        return cls(folder, command, content["swept"], {entry.identity: entry for entry in _entries(content, folder)})
+        try:
+            entries = [Entry(**job | {"overrides": tuple(job["overrides"])}) for job in content["jobs"]]
+            whole = sorted(entry.number for entry in entries) == list(range(len(entries)))
+        except (TypeError, LookupError):
+            whole = False
+        if not whole:
+            raise _damaged(folder / MANIFEST, "jobs: unknown or missing fields, or a number twice")
+        return cls(folder, command, content["swept"], {entry.identity: entry for entry in entries})
 
     def admit(self, identity: str, overrides: Iterable[str], values: Mapping[str, Any]) -> int:
         """Number of a job: that which it has, or the next free one.
@@ -285,31 +291,27 @@ class Manifest:
         """
         if identity not in self.entries:
             overrides = tuple(overrides)
-            before = self._by_overrides.get(_unordered(overrides))
+            before = self._by_overrides.get(unordered := tuple(sorted(overrides)))
             number = len(self.entries) if before is None else self.entries.pop(before).number
             self.entries[identity] = Entry(number, identity, overrides, dict(values))
-            self._by_overrides[_unordered(overrides)] = identity
+            self._by_overrides[unordered] = identity
         return self.entries[identity].number
 
-    def sweep(self, keys: Iterable[str]) -> None:
-        """Note keys as swept: those named, and all whose values differ."""
-        known: dict[str, list[Any]] = {}
-        for entry in self.entries.values():
-            for key, value in entry.values.items():
-                seen = known.setdefault(key, [])
-                if len(seen) < 2 and value not in seen:
-                    seen.append(value)
-        named = {*keys, *self.swept}
-        self.swept = [key for key, seen in known.items() if key in named or len(seen) > 1]
-
-    def write(self) -> None:
-        """Write the manifest, complete or not at all.
+    def write(self, swept: Iterable[str] = ()) -> None:
+        """Write the manifest, complete or not at all; swept are the keys named, and all whose values differ.
 
         Raises
         ------
         sysid.StoreError
             Full disk, read-only folder.
         """
+        entries = sorted(self.entries.values())
+        known: dict[str, set[Any]] = {}
+        for entry in entries:
+            for key, value in entry.values.items():
+                known.setdefault(key, set()).add(value)
+        named = {*swept, *self.swept}
+        self.swept = [key for key, values in known.items() if key in named or len(values) > 1]
         content = {
             "schema": "sweep",
             "schema_version": VERSION,
@@ -318,7 +320,7 @@ class Manifest:
             "code": code_digest(),
             "command": self.command,
             "swept": self.swept,
-            "jobs": [entry._asdict() for entry in sorted(self.entries.values())],
+            "jobs": [entry._asdict() for entry in entries],
         }
         _write_json(content, self.folder / MANIFEST, indent=1)
 
@@ -334,36 +336,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ValueError(f"{folder} is no folder of a sweep: it has no {MANIFEST}") from None
     except (OSError, ValueError) as error:
         raise _damaged(path, error) from None
     if not isinstance(content, dict) or content.get("schema") != "sweep" or content.get("project") != PROJECT:
         raise ValueError(f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder")
-    wrong = [f"{name} missing" for name in KINDS if name not in content]
-    wrong += [name for name, kind in KINDS.items() if name in content and not isinstance(content[name], kind)]
-    if wrong:
-        raise _damaged(path, ", ".join(wrong))
+    if wrong := [name for name, kind in KINDS.items() if not isinstance(content.get(name), kind)]:
+        raise _damaged(path, f"{', '.join(wrong)} missing, or of another type")
     if content["schema_version"] > VERSION:
-        raise ValueError(
-            f"{path} has schema_version {content['schema_version']}, this sysid reads {VERSION}: update it"
-        )
+        raise ValueError(f"{path} has schema_version {content['schema_version']}, this sysid reads {VERSION}: update")
     return content
-
-
-def _unordered(overrides: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(overrides))
-
-
-def _entries(content: Mapping[str, Any], folder: Path) -> list[Entry]:
-    """Jobs of a manifest."""
-    try:
-        entries = [Entry(**{**job, "overrides": tuple(job["overrides"])}) for job in content["jobs"]]
-    except (TypeError, LookupError) as error:
-        raise _damaged(folder / MANIFEST, f"jobs: {type(error).__name__} {error}") from None
-    if sorted(entry.number for entry in entries) != list(range(len(entries))):
-        raise _damaged(folder / MANIFEST, "jobs: a number twice, or one is missing")
-    return entries
 
 
 def _damaged(path: Path, what: object) -> ValueError:
@@ -386,14 +367,13 @@ def hold(folder: Path) -> Iterator[None]:
     OSError
         If it cannot be made or written to.
     """
-    owner = folder / ".owner"
     lock = _lock(folder)
     try:
-        content = {"pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
-        owner.write_text(json.dumps(content))
+        os.ftruncate(lock, 0)
+        holder = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}"
+        os.pwrite(lock, holder.encode(), 0)
         yield
     finally:
-        owner.unlink(missing_ok=True)
         if not (folder / MANIFEST).exists():  # the lock is held until its file is gone
             (folder / ".lock").unlink(missing_ok=True)
             with suppress(OSError):  # it is not empty
@@ -416,19 +396,10 @@ def _lock(folder: Path) -> int:
             if os.path.samestat(os.fstat(lock), os.stat(folder / ".lock")):
                 return lock
         except BlockingIOError:
+            holder = os.pread(lock, 200, 0).decode()
             os.close(lock)
-            raise ValueError(
-                f"another sweep runs in {folder} ({_holder(folder / '.owner')}): wait for it, end it, or choose "
-                "another folder (hydra.sweep.dir=...)"
-            ) from None
+            wait = "wait for it, end it, or choose another folder (hydra.sweep.dir=...)"
+            raise ValueError(f"another sweep runs in {folder} ({holder}): {wait}") from None
         except FileNotFoundError:
             pass
         os.close(lock)  # of a file that another sweep has removed meanwhile: nobody else would see the lock
-
-
-def _holder(owner: Path) -> str:
-    try:
-        content = json.loads(owner.read_text())
-        return f"process {content['pid']} on {content['host']} since {content['since']}"
-    except (OSError, ValueError, KeyError):
-        return "of a process that does not say which"

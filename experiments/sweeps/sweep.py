@@ -1,65 +1,56 @@
-"""One sweep from end to end: compose all jobs, leave out what is finished, run the rest, tell."""
+"""One sweep from end to end: compose all jobs, leave out what is finished, run the rest, tell.
+
+A person sees one line while it runs and a few at its end; `sweep.log` has everything.
+"""
 
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from textwrap import shorten
+from typing import Any, TextIO
 
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
 
-from experiments.launch import interruptible
+from experiments.launch import Refused, interruptible
+from experiments.options import seconds_text
+from experiments.sweeps import store
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
 from experiments.sweeps.identity import code_digest, file_digests, identity_of, text_digest
 from experiments.sweeps.keys import Composer
-from experiments.sweeps.report import Report, show_composing
-from experiments.sweeps.store import (
-    OUTCOME,
-    Manifest,
-    Outcome,
-    damage,
-    fetch,
-    forget,
-    hold,
-    outcome_in,
-    read_outcome,
-    share,
-)
-from experiments.sweeps.task import Job, keep
-from sysid import store
+from experiments.sweeps.store import OUTCOME, Job, Manifest, Outcome, outcome_in, read_outcome
+from experiments.sweeps.task import keep
+from sysid.store import write_bytes
 
 SUBDIR = "${hydra.job.num}"
 RESULTS = "results"  # folder in the cache
+MOST_FAILURES = 20  # told on the terminal
+MANY = 100  # jobs that are composed within a second or two
+WIDTH = 160  # characters of an error on the terminal
 UNSEEN = "its worker has stored a result that is not there: all machines need to see the folder of the sweep"
 
 
-class Ended(Exception):
-    """The sweep ended before all jobs were run, and has said so; carries the exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-@dataclass(frozen=True)
+@dataclass
 class Sweep:
-    """What a launcher is asked for."""
+    """What a launcher is asked for, and how far it is: batches of jobs are run in its folder, one after the other."""
 
     loader: ConfigLoader
     master: DictConfig  # configuration of the sweep
     task: str  # function of the command, "experiments.identify:main"
-    engine: Callable[[Path], Engine]  # made for the folder of the sweep
+    make_engine: Callable[[Path], Engine]  # for the folder of the sweep
     swept: Sequence[str] = ()  # keys that the command sweeps, if that is known
 
-    @property
-    def folder(self) -> Path:
-        """Folder of the sweep."""
-        return Path(str(self.master.hydra.sweep.dir)).absolute()
+    def __post_init__(self) -> None:
+        self.folder = Path(str(self.master.hydra.sweep.dir)).absolute()
+        self._ended: dict[int, Outcome] = {}  # of all batches
+        self._stores: dict[int, Path] = {}  # store of results of those jobs that other sweeps may share
 
     def conduct(self, batch: Sequence[Sequence[str]]) -> list[Outcome]:
         """Run the jobs with these overrides that are not finished; the outcome of each, in their order.
@@ -69,16 +60,16 @@ class Sweep:
         ValueError, OSError
             Before the first job: keys and options that do not exist, a folder that belongs to something else, or to a
             sweep that is running.
-        Ended
+        Refused
             After an interrupt, or when the engine cannot go on; what is finished is stored.
         """
         if not batch:
             raise ValueError("the sweep has no jobs: an empty range or list is swept")
-        with self.opened() as session:
-            return session.run(batch)
+        with self.opened():
+            return self.run(batch)
 
     @contextmanager
-    def opened(self, planned: int | None = None) -> Iterator["Session"]:
+    def opened(self, planned: int | None = None) -> Iterator[None]:
         """Hold the folder while batches of jobs are run in it, with one progress line and one report at the end.
 
         Parameters
@@ -88,42 +79,27 @@ class Sweep:
 
         Raises
         ------
-        ValueError, OSError, Ended
+        ValueError, OSError, Refused
             As `conduct`.
         """
         subdir = OmegaConf.to_container(self.master.hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
         if subdir != SUBDIR:
-            raise ValueError(
-                f"hydra.sweep.subdir={subdir} has no effect: the folders of jobs are numbered, so that each "
-                "is found again; leave it out (sweep.json says which job has which number)"
-            )
-        engine = self.engine(self.folder)
+            numbered = "the folders of jobs are numbered, so that each is found again; leave it out (see sweep.json)"
+            raise ValueError(f"hydra.sweep.subdir={subdir} has no effect: {numbered}")
+        self._engine = self.make_engine(self.folder)
+        self.composer = Composer(self.loader, self.master)
         try:
-            with interruptible() as check, hold(self.folder):
-                manifest = Manifest.of(self.folder, str(self.master.hydra.job.config_name))
-                with Report(self.folder, engine.place, planned) as report:
-                    yield Session(self, engine, manifest, report, Composer(self.loader, self.master), check)
+            with interruptible() as self._check, store.hold(self.folder):
+                self._manifest = Manifest.of(self.folder, str(self.master.hydra.job.config_name))
+                with Report(self.folder, self._engine.place, planned) as self.report:
+                    yield
         except KeyboardInterrupt:
-            raise Ended("interrupted", 130) from None
-        except EngineStopped as stop:
-            raise Ended(str(stop), 1) from None
-
-
-@dataclass(frozen=True)
-class Session:
-    """A sweep whose folder is held: batches of jobs are run in it, one after the other."""
-
-    sweep: Sweep
-    engine: Engine
-    manifest: Manifest
-    report: Report
-    composer: Composer
-    check: Callable[[], None]  # raises an interrupt that was lost
-    ended: dict[int, Outcome] = field(default_factory=dict)  # of all batches
-    stores: dict[int, Path] = field(default_factory=dict)  # store of results of those jobs that other sweeps may share
+            raise Refused(130) from None
+        except EngineStopped:
+            raise Refused(1) from None
 
     def run(self, batch: Sequence[Sequence[str]]) -> list[Outcome]:
-        """Run the jobs with these overrides that are not finished; the outcome of each, in their order.
+        """Run the jobs with these overrides that are not finished, while the sweep is opened; as `conduct`.
 
         Raises
         ------
@@ -132,64 +108,53 @@ class Session:
         KeyboardInterrupt, EngineStopped
             What is finished is stored.
         """
-        jobs = list(self._jobs(batch))
-        self.manifest.sweep(self.sweep.swept)
-        self.manifest.write()
-        if not self.ended:
-            store.write_bytes(OmegaConf.to_yaml(self.sweep.master).encode(), self.sweep.folder / "multirun.yaml")
-        self._run({job.number: job for job in jobs if job.number not in self.ended}, len(jobs))
-        return [self.ended[job.number] for job in jobs]
-
-    def _jobs(self, batch: Sequence[Sequence[str]]) -> Iterator[Job]:
-        """Compose and number all jobs."""
-        folder, limits = self.sweep.folder, self.engine.limits
-        common: dict[str, Any] = {
-            "task": self.sweep.task,
-            "code": code_digest(),
-            "text": text_digest(),
-            "cwd": os.getcwd(),
-            "search_path": tuple(_search_path()),
-            "time_limit": limits.time,
-            "memory_limit": limits.memory,
-        }
-        for overrides in show_composing(batch):
-            configuration, values, numbered = self.composer.job(overrides)
-            files = file_digests(configuration)
-            identity = identity_of(self.sweep.task, configuration, files)
-            number = self.manifest.admit(identity, overrides, values)
-            if numbered and number:
-                configuration = self.composer.job(overrides, number).configuration
-                files = file_digests(configuration)
-            elif not numbered and configuration.get("output") is None and isinstance(configuration.get("cache"), str):
-                self.stores[number] = Path(configuration["cache"], RESULTS).absolute()
-            _place(configuration["hydra"], number)
-            if configuration.get("outputs", "full") != "full":  # the one file of the job says its configuration
-                configuration["hydra"]["output_subdir"] = None
-            yield Job(
-                number=number,
-                folder=str(folder / str(number)),
-                identity=identity,
-                overrides=tuple(overrides),
-                configuration=json.dumps(configuration),
-                files=tuple(files.items()),
-                **common,
-            )
-
-    def _run(self, jobs: Mapping[int, Job], n_asked: int) -> None:
-        """Run what neither an earlier batch nor an earlier sweep has."""
-        todo = []
+        asked = [self._job(overrides) for overrides in _show_composing(batch)]
+        self._manifest.write(self.swept)
+        if not self._ended:
+            write_bytes(OmegaConf.to_yaml(self.master).encode(), self.folder / "multirun.yaml")
+        jobs, todo = {job.number: job for job in asked if job.number not in self._ended}, []
         for number, job in jobs.items():
             if (outcome := self._find(job)) is None:
                 todo.append(job)
             else:
-                self.ended[number] = outcome
-        self.report.batch(jobs, len(jobs) - len(todo), n_asked)
-        with closing(_outcomes(self.engine, todo, self.sweep.folder)) as running:
+                self._ended[number] = outcome
+        self.report.batch(jobs, len(jobs) - len(todo), len(asked))
+        with closing(self._outcomes(todo)) as running:
             for outcome in running:
-                self.ended[outcome.number] = outcome
+                self._ended[outcome.number] = outcome
                 self.report.ended(outcome)
                 self._share(jobs[outcome.number])
-                self.check()
+                self._check()  # raises an interrupt that was lost
+        return [self._ended[job.number] for job in asked]
+
+    def _job(self, overrides: Sequence[str]) -> Job:
+        """Compose and number a job."""
+        configuration, values, numbered = self.composer.job(overrides)
+        files = file_digests(configuration)
+        identity = identity_of(self.task, configuration, files)
+        number = self._manifest.admit(identity, overrides, values)
+        if numbered and number:
+            configuration, _, _ = self.composer.job(overrides, number)
+            files = file_digests(configuration)
+        elif not numbered and configuration.get("output") is None and isinstance(configuration.get("cache"), str):
+            self._stores[number] = Path(configuration["cache"], RESULTS).absolute()
+        _place(configuration["hydra"], number)
+        if configuration.get("outputs", "full") != "full":  # the one file of the job says its configuration
+            configuration["hydra"]["output_subdir"] = None
+        return Job(
+            number=number,
+            folder=str(self.folder / str(number)),
+            identity=identity,
+            overrides=tuple(overrides),
+            task=self.task,
+            configuration=json.dumps(configuration),
+            code=code_digest(),
+            text=text_digest(),
+            files=tuple(files.items()),
+            cwd=os.getcwd(),
+            search_path=_search_path(),
+            limits=self._engine.limits,
+        )
 
     def _find(self, job: Job) -> Outcome | None:
         """Outcome of a job that this or another sweep has finished, checked; None if it is to be run."""
@@ -199,25 +164,47 @@ class Session:
             self.report.damaged(job, f"{OUTCOME} is damaged")
         if content is not None and content["status"] == "done":
             other = "" if content["identity"] == job.identity else "its result is that of other settings or files"
-            if not (found := other or damage(content, folder)):
+            if not (found := other or store.damage(content, folder)):
                 self._share(job)
                 return outcome_in(folder)
             self.report.damaged(job, found)
-        elsewhere = self.stores.get(job.number)
-        if elsewhere is None or (self.sweep.folder / TASKS).exists():  # a task may be at it
+        if job.number not in self._stores or (self.folder / TASKS).exists():  # a task may be at it
             return None
-        changed = {"number": job.number, "overrides": list(job.overrides)}
-        return outcome_in(folder) if fetch(job.identity, elsewhere, folder, changed) else None
+        return store.fetch(job, self._stores[job.number])
 
     def _share(self, job: Job) -> None:
-        if job.number in self.stores:
-            share(job.identity, Path(job.folder), self.stores[job.number])
+        if job.number in self._stores:
+            store.share(job, self._stores[job.number])
+
+    def _outcomes(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+        """Run jobs from a clean start, but for those that are still run, and store what the worker could not."""
+        by_number = {}
+        taken_over = self._engine.taken_over(self.folder)
+        for job in jobs:
+            try:
+                content = read_outcome(Path(job.folder))
+                if job.number not in taken_over or (content is not None and content["status"] != "done"):
+                    store.forget(Path(job.folder))
+                by_number[job.number] = job
+            except OSError as error:  # what is there is old, and would be taken for the result
+                yield Outcome(job.number, False, error=f"{type(error).__name__}: {error}")
+        if not by_number and not taken_over:
+            return
+        with closing(self._engine.run(list(by_number.values()))) as running:
+            for outcome in running:
+                job = by_number[outcome.number]
+                if not outcome.stored:
+                    stored = keep(outcome, job)
+                    outcome = stored if stored.stored else outcome
+                elif not _is_seen(job):
+                    outcome = outcome._replace(done=False, error=UNSEEN, stored=False)
+                yield outcome
 
 
-def _search_path() -> list[str]:
+def _search_path() -> tuple[str, ...]:
     """Folders of modules that are no part of this Python, absolute."""
     folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder or ".")]
-    return [folder for folder in folders if not folder.startswith((sys.prefix, sys.base_prefix))]
+    return tuple(folder for folder in folders if not folder.startswith((sys.prefix, sys.base_prefix)))
 
 
 def _place(hydra: dict[str, Any], number: int) -> None:
@@ -232,31 +219,6 @@ def _place(hydra: dict[str, Any], number: int) -> None:
         root["handlers"] = [name for name in names if handlers.get(name, {}).get("class") != "logging.StreamHandler"]
 
 
-def _outcomes(engine: Engine, jobs: Sequence[Job], folder: Path) -> Generator[Outcome, None, None]:
-    """Run jobs from a clean start, but for those that are still run, and store what the worker could not."""
-    by_number = {}
-    taken_over = engine.taken_over(folder)
-    for job in jobs:
-        try:
-            content = read_outcome(Path(job.folder))
-            if job.number not in taken_over or (content is not None and content["status"] != "done"):
-                forget(Path(job.folder))
-            by_number[job.number] = job
-        except OSError as error:  # what is there is old, and would be taken for the result
-            yield Outcome(job.number, False, error=f"{type(error).__name__}: {error}")
-    if not by_number and not taken_over:
-        return
-    with closing(engine.run(list(by_number.values()))) as running:
-        for outcome in running:
-            job = by_number[outcome.number]
-            if not outcome.stored:
-                stored = keep(outcome, job)
-                outcome = stored if stored.stored else outcome
-            elif not _is_seen(job):
-                outcome = outcome._replace(done=False, error=UNSEEN, stored=False)
-            yield outcome
-
-
 def _is_seen(job: Job) -> bool:
     """Whether what a worker has stored is there for this process; a shared file system may take a moment."""
     for wait in (0.0, 0.1, 1.0, 10.0):
@@ -264,3 +226,150 @@ def _is_seen(job: Job) -> bool:
         if (Path(job.folder) / OUTCOME).exists():
             return True
     return False
+
+
+# --- what a person sees
+
+
+def _show_composing(batch: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
+    """The jobs one by one, with a line on the terminal where there are so many that it takes seconds."""
+    return tqdm(batch, unit="job", disable=None if len(batch) > MANY else True, desc="checking", leave=False)
+
+
+class Report:
+    """Progress and end of one sweep.
+
+    Parameters
+    ----------
+    folder : Path
+    place : str
+        Where jobs are run, for people.
+    planned : int, optional
+        Jobs of all batches; None: there is one.
+    """
+
+    def __init__(self, folder: Path, place: str, planned: int | None = None) -> None:
+        self._folder, self._place, self._planned = folder, place, planned
+        self._name = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+        self._jobs: dict[int, Job] = {}
+        self._failed: list[Outcome] = []
+        self._done = self._damaged = self._reused = 0
+        self._note = ""
+        self._start = time.perf_counter()
+        self._bar: Any = None  # until the first batch is known
+
+    def damaged(self, job: Job, what: str) -> None:
+        """A finished job whose files are not what it has to write; it is run anew."""
+        self._damaged += 1
+        self.log(f"anew #{job.number}: {what}")
+
+    def batch(self, jobs: Mapping[int, Job], n_reused: int, n_asked: int) -> None:
+        """Take jobs, some finished already; those asked for that are not among them are those of earlier batches."""
+        self._jobs.update(jobs)
+        self._reused += n_reused
+        if self._bar is None:
+            self._bar = self._begin(n_reused)
+        if self._planned is not None:
+            self._planned -= n_asked - len(jobs)
+            self._bar.total = self._planned
+            for place in ("n", "initial", "last_print_n"):  # what is finished already took no time
+                setattr(self._bar, place, getattr(self._bar, place, 0) + n_reused)
+
+    def _begin(self, n_reused: int) -> tqdm:
+        """Say what is to be done."""
+        n, initial = len(self._jobs), 0
+        line = f"Search with up to {self._planned} jobs"
+        if self._planned is None:
+            kept = f", {n_reused} finished already" if n_reused else ""
+            anew = f" ({self._damaged} anew, damaged or out of date)" if self._damaged else ""
+            line, initial = f"Sweep of {n} job{'s' * (n != 1)}{kept}, {n - n_reused} to run{anew}", n_reused
+        self._tell(f"{line} in {self._place}: {self._name}")
+        total = self._planned or n
+        return tqdm(total=total, initial=initial, unit="job", desc="sweep", disable=None, mininterval=0.2)
+
+    def __enter__(self) -> "Report":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._finish(error)
+        elif isinstance(error, KeyboardInterrupt):
+            say("Sweep interrupted before its first job")
+
+    def ended(self, outcome: Outcome) -> None:
+        """Count a job."""
+        job = self._jobs[outcome.number]
+        named = f"#{job.number} {' '.join(job.overrides)}"
+        if outcome.done:
+            self._done += 1
+            self.log(f"done {named} in {outcome.seconds:.2f} s: {outcome.value}")
+        else:
+            self._failed.append(outcome)
+            self.log(f"failed {named}: {outcome.error}")
+        self.note(self._note)
+        self._bar.update()
+
+    def note(self, text: str) -> None:
+        """Show a few words beside the progress: what was found so far."""
+        self._note = text
+        shown = [f"{len(self._failed)} failed"] * bool(self._failed) + [text] * bool(text)
+        if shown:
+            self._bar.set_postfix_str(", ".join(shown), refresh=False)
+
+    def _finish(self, reason: BaseException | None) -> None:
+        """Tell how the sweep ended."""
+        failed, done = len(self._failed), self._reused + self._done
+        planned = len(self._jobs) if self._planned is None else self._planned
+        missing = planned - done - failed
+        counts = [f"{done} done" + (f" ({self._reused} before)" if self._reused else "")]
+        counts += [f"{failed} failed"] * bool(failed) + [f"{missing} not run"] * bool(missing)
+        elapsed = seconds_text(max(time.perf_counter() - self._start, 0.01))
+        lines = [f"{planned} jobs: {', '.join(counts)}, in {elapsed}"]
+        if isinstance(reason, EngineStopped):
+            lines.insert(0, f"Sweep stopped: {reason}")
+        elif isinstance(reason, KeyboardInterrupt):
+            lines.insert(0, "Sweep interrupted")
+        for line in lines:
+            self._tell(line)
+        if failed:
+            self._tell_failures()
+        if failed or missing:
+            say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
+        say(f"Results: {self._name}")
+
+    def _tell_failures(self) -> None:
+        common = set.intersection(*(set(job.overrides) for job in self._jobs.values()))
+        for outcome in sorted(self._failed)[:MOST_FAILURES]:
+            job = self._jobs[outcome.number]
+            own = [one for one in job.overrides if one not in common]
+            say(f"  {' '.join([f'#{outcome.number}', *own])}: {one_line(outcome.error)}", sys.stderr)
+            if not outcome.stored:
+                say(f"     could not be stored in {job.folder}", sys.stderr)
+        if len(self._failed) > MOST_FAILURES:
+            say(f"  and {len(self._failed) - MOST_FAILURES} more, see sweep.log", sys.stderr)
+        say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
+
+    def _tell(self, line: str) -> None:
+        self.log(line)
+        say(line)
+
+    def log(self, line: str) -> None:
+        """Add a line to `sweep.log`; a full disk does not end a sweep."""
+        with suppress(OSError), open(self._folder / "sweep.log", "a", encoding="utf-8") as file:
+            file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {' '.join(line.split())}\n")
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print to a stream, by default the output; who reads it may stop reading (| head): the sweep goes on."""
+    stream = stream or sys.stdout
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        with suppress(OSError, ValueError), open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), stream.fileno())
+
+
+def one_line(error: str) -> str:
+    """An error in a line that fits on the terminal."""
+    return shorten(error, WIDTH, placeholder="...")

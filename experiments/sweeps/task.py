@@ -1,12 +1,20 @@
-"""One job of a sweep: what a worker needs, and how it runs the job. Whatever the job raises becomes its outcome."""
+"""One job of a sweep: how a worker runs it, and how a limit ends it. Whatever the job raises becomes its outcome.
+
+A compiled loop cannot be interrupted, and memory cannot be taken back from a job that holds it: so a process over its
+limit stores why, and kills itself. While compiled code holds the interpreter no Python can store anything: then a timer
+that needs no Python writes where the process stood, and ends it; the next attempt tells. Only engines that outlive a
+worker set limits.
+"""
 
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import sys
@@ -15,9 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +38,16 @@ from omegaconf import DictConfig, OmegaConf
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from experiments.options import seconds
 from experiments.sweeps import store
 from experiments.sweeps.identity import code_digest, file_digests, text_digest
-from experiments.sweeps.limits import guard_limits, time_exceeded, where_it_stood
-from experiments.sweeps.store import Outcome
+from experiments.sweeps.store import TRACE, Job, Limits, Outcome
 from sysid.store import package_versions
 
 ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
 DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash of compiled code, or somebody's SIGKILL)"
-VERSION_BASE = "1.3"  # as in every `hydra.main`: a worker has not been through one
+POLL = 0.1  # s between two looks at the limits
+GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
 #: of a worker process, set before it imports NumPy and numba
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -51,47 +58,29 @@ ONE_AT_A_TIME = threading.Lock()
 tqdm.set_lock(threading.RLock())  # its own, shared by processes, would be left in the system when a worker is killed
 
 
-@dataclass(frozen=True)
-class Job:
-    """Everything that a worker needs to run a job, as plain data."""
-
-    number: int  # of its folder in the sweep
-    folder: str  # absolute
-    identity: str  # digest of configuration, code and files: the same job gives the same result
-    overrides: tuple[str, ...]  # of the command line
-    task: str  # function of the command, "experiments.identify:main"
-    configuration: str = field(repr=False)  # resolved, with the node hydra, as JSON
-    code: str = ""  # digest of the code and packages that the sweep counts on; empty: any
-    text: str = ""  # digest of its text
-    files: tuple[tuple[str, str], ...] | None = None  # digests of input files that the sweep counts on; None: any
-    cwd: str = ""  # working folder: relative paths mean what they mean to the sweep; empty: that of the worker
-    search_path: tuple[str, ...] = ()  # folders of modules
-    time_limit: float | None = None  # s
-    memory_limit: int | None = None  # byte
-
-
 def execute(job: Job) -> Outcome:
     """Run a job and store how it ended in its folder; only an interrupt by a person leaves it.
 
     An outcome that is there already was stored by an attempt that had to end its process: it stands.
     """
     with ONE_AT_A_TIME:
-        folder, start = Path(job.folder), time.perf_counter()
+        folder, limits, start = Path(job.folder), job.limits, time.perf_counter()
         if job.code and job.text != text_digest() and job.code != code_digest():
-            return keep(_failure(job, _other_code()), job)
+            other = f"the worker on {socket.gethostname()} runs other code or packages than the process that conducts"
+            here = f"sysid of {Path(__file__).parents[2]}, {package_versions()}"
+            return keep(_failure(job, f"{other} the sweep ({here}): install the same there, and start it anew"), job)
+
+        def fail(reason: str, **facts: Any) -> Outcome:
+            return keep(_failure(job, reason)._replace(**({"seconds": time.perf_counter() - start} | facts)), job)
+
         try:
             if (outcome := store.outcome_in(folder)) is not None:
                 return outcome
-            if job.time_limit is not None and (trace := where_it_stood(folder)):
-                reason = time_exceeded(job.time_limit)
-                return keep(_failure(job, reason)._replace(traceback=trace, seconds=job.time_limit), job)
+            if limits.time is not None and (trace := folder / TRACE).exists() and (stood := trace.read_text()):
+                return fail(_time_exceeded(limits.time), traceback=stood, seconds=limits.time)
             if store.note_attempt(folder) > ATTEMPTS_ALLOWED:
-                return keep(_failure(job, DIED_TWICE), job)
-
-            def give_reason(reason: str) -> None:
-                keep(_failure(job, reason)._replace(seconds=time.perf_counter() - start), job)
-
-            with guard_limits(job.time_limit, job.memory_limit, give_reason, folder), _as_in_the_sweep(job):
+                return fail(DIED_TWICE)
+            with _limited(limits, folder, fail), _as_in_the_sweep(job):
                 outcome = _run(job)
         except OSError as error:
             outcome = _failure(job, error)
@@ -101,9 +90,8 @@ def execute(job: Job) -> Outcome:
 
 def keep(outcome: Outcome, job: Job) -> Outcome:
     """Store an outcome; a job whose outcome cannot be stored has failed."""
-    made_by = {"identity": job.identity, "overrides": list(job.overrides)}
     try:
-        store.write_outcome(outcome, Path(job.folder), made_by, job.configuration)
+        store.write_outcome(outcome, job)
     except OSError as error:
         failed = outcome if not outcome.done else outcome._replace(done=False, error=_headline(error))
         return failed._replace(stored=False)
@@ -121,17 +109,15 @@ def _headline(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _other_code() -> str:
-    return (
-        f"the worker on {socket.gethostname()} runs other code or packages than the process that conducts the sweep "
-        f"(sysid of {Path(__file__).parents[2]}, {package_versions()}): install the same there, and start it anew"
-    )
-
-
 def _run(job: Job) -> Outcome:
-    """Run the command's function as Hydra runs it."""
+    """Run the command's function as Hydra runs it, if the input files are those that the sweep has seen."""
     try:
-        _check_files(job)
+        if job.files is not None and (found := {*file_digests(json.loads(job.configuration)).items()}) != {*job.files}:
+            changed = min(name for name, _ in found ^ {*job.files})
+            raise ValueError(
+                f"{changed} is not what it was when the sweep was started, or {socket.gethostname()} sees another one "
+                f"in {os.getcwd()}: the same command again takes it as it is now"
+            )
         value = _call(job)
     except Exception as error:
         return _failure(job, error)
@@ -141,36 +127,31 @@ def _run(job: Job) -> Outcome:
     return Outcome(job.number, True, value=float(value) if is_number else None)
 
 
-def _check_files(job: Job) -> None:
-    """Refuse input files that are not those from which the sweep has made the identity of the job."""
-    if job.files is None:
-        return
-    expected, found = dict(job.files), file_digests(json.loads(job.configuration))
-    changed = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    if changed:
-        raise ValueError(
-            f"{changed[0]} is not what it was when the sweep was started, or {socket.gethostname()} sees another one "
-            f"in {os.getcwd()}: the same command again takes it as it is now"
-        )
-
-
 def _call(job: Job) -> Any:
+    """Value that the command's function returns; logging and Hydra's state are as they were afterwards."""
     config = hydra_config(job)
     setup_globals()
-    version.setbase(VERSION_BASE)
-    before = HydraConfig.instance().cfg
+    version.setbase("1.3")  # as in every `hydra.main`: a worker has not been through one
+    module, _, name = job.task.partition(":")
+    root = logging.getLogger()
+    before, handlers, level = HydraConfig.instance().cfg, list(root.handlers), root.level
     HydraConfig.instance().set_config(config)
     try:
-        with _own_log():
-            returned = run_job(
-                task_function=_function_of(job.task),
-                config=config,
-                job_dir_key="hydra.sweep.dir",
-                job_subdir_key="hydra.sweep.subdir",
-                hydra_context=HydraContext(config_loader=None, callbacks=Callbacks(config)),  # type: ignore[arg-type]
-            )
+        function = getattr(importlib.import_module(module), name)
+        returned = run_job(
+            task_function=getattr(function, "__wrapped__", function),  # without what Hydra has wrapped around it
+            config=config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+            hydra_context=HydraContext(config_loader=None, callbacks=Callbacks(config)),  # type: ignore[arg-type]
+        )
     finally:
         HydraConfig.instance().cfg = before
+        for handler in root.handlers:
+            if handler not in handlers and isinstance(handler, logging.FileHandler):
+                handler.close()
+        root.handlers[:] = handlers
+        root.setLevel(level)
     if returned.status is JobStatus.FAILED:
         raise returned._return_value
     return returned.return_value
@@ -184,13 +165,6 @@ def hydra_config(job: Job) -> DictConfig:
     if config.hydra.mode is not None:
         config.hydra.mode = RunMode[config.hydra.mode]
     return config
-
-
-def _function_of(task: str) -> Callable[[DictConfig], Any]:
-    """Function of a command, without what Hydra has wrapped around it."""
-    module, _, name = task.partition(":")
-    found = getattr(importlib.import_module(module), name)
-    return getattr(found, "__wrapped__", found)
 
 
 @contextmanager
@@ -219,21 +193,6 @@ def _as_in_the_sweep(job: Job) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-@contextmanager
-def _own_log() -> Iterator[None]:
-    """Close the log file of a job after it, and leave the logging of this process as it was."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    try:
-        yield
-    finally:
-        for handler in root.handlers:
-            if handler not in handlers and isinstance(handler, logging.FileHandler):
-                handler.close()
-        root.handlers[:] = handlers
-        root.setLevel(level)
-
-
 @cache
 def _spare_the_collector() -> None:
     """Once, after the first job has imported everything: Python's collector need not walk all of that again and again.
@@ -244,20 +203,108 @@ def _spare_the_collector() -> None:
     gc.freeze()
 
 
-@contextmanager
-def no_interrupt_for_children() -> Iterator[None]:
-    """Start processes and threads in the block that never see Ctrl-C: their parent ends them."""
-    resource_tracker.ensure_running()  # its start would let Ctrl-C through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def end_with(parent: int) -> None:
     """Have the system kill this process when its parent ends, even while compiled code holds the interpreter."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+# --- limits
+
+
+def limits_of(time_limit: float | str | None, memory_limit: float | str | None) -> Limits:
+    """Limits as people write them, such as 10min and 2GB; None: none.
+
+    Raises
+    ------
+    ValueError
+        With the option that is wrong.
+    """
+    return Limits(
+        None if time_limit is None else seconds_of(time_limit, "time_limit"),
+        None if memory_limit is None else bytes_of(memory_limit),
+    )
+
+
+def seconds_of(duration: float | str, option: str) -> float:
+    """Seconds of a setting of the launcher.
+
+    Raises
+    ------
+    ValueError
+        If it is no duration.
+    """
+    try:
+        return seconds(duration)
+    except ValueError:
+        expected = "a number of seconds, or one with a unit such as 10min"
+        raise ValueError(f"hydra.launcher.{option} must be {expected}, got {duration!r}") from None
+
+
+def bytes_of(size: float | str) -> int:
+    """Bytes of a number of bytes, or of a number with kB, MB, GB, TB or KiB, MiB, GiB, TiB.
+
+    Raises
+    ------
+    ValueError
+        If it is neither, or not positive.
+
+    >>> bytes_of("2GB"), bytes_of("1.5 GiB"), bytes_of(1000)
+    (2000000000, 1610612736, 1000)
+    """
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*(?:([kKMGT])(i?)B|B)?\s*", str(size))
+    value = float(match[1]) if match else math.nan
+    if match and match[2]:
+        value *= (1024 if match[3] else 1000) ** ("KMGT".index(match[2].upper()) + 1)
+    if not 1 <= value < math.inf:
+        expected = "a number of bytes, or one with a unit such as 500MB or 2GB"
+        raise ValueError(f"hydra.launcher.memory_limit must be {expected}, got {size!r}")
+    return int(value)
+
+
+def _time_exceeded(time_limit: float) -> str:
+    return f"time limit of {time_limit:g} s exceeded"
+
+
+@contextmanager
+def _limited(limits: Limits, folder: Path, fail: Callable[[str], object]) -> Iterator[None]:
+    """Kill this process when the block takes longer or more memory than it may, after `fail(reason)` has stored why.
+
+    Raises
+    ------
+    OSError
+        If the folder of the job cannot be written to.
+    """
+    if limits == Limits():
+        yield
+        return
+    over, start, page = threading.Event(), time.monotonic(), os.sysconf("SC_PAGE_SIZE")
+
+    def watch() -> None:
+        while not over.wait(POLL):
+            used = int(Path("/proc/self/statm").read_text().split()[1]) * page if limits.memory is not None else 0
+            if limits.time is not None and time.monotonic() - start > limits.time:
+                reason = _time_exceeded(limits.time)
+            elif limits.memory is not None and used > limits.memory:
+                reason = f"memory limit of {limits.memory / 1e6:.0f} MB exceeded ({used / 1e6:.0f} MB in use)"
+            else:
+                continue
+            try:
+                fail(reason)
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    watcher = threading.Thread(target=watch, name="limits of the job", daemon=True)
+    with open(folder / TRACE, "w") as file:
+        if limits.time is not None:
+            faulthandler.dump_traceback_later(limits.time + GRACE, exit=True, file=file)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+            faulthandler.cancel_dump_traceback_later()
+    (folder / TRACE).unlink(missing_ok=True)

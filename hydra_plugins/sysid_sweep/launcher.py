@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from hydra.core.utils import JobReturn, JobStatus
@@ -53,9 +54,9 @@ class SweepLauncher(Launcher):
         with in_one_line():
             from experiments.sweeps.sweep import Sweep
 
-            module = self._task.__module__
-            if module == "__main__" and (spec := sys.modules["__main__"].__spec__) is not None:
-                module = spec.name  # where a worker finds the function of the command
+            module, main = self._task.__module__, sys.modules["__main__"]
+            if module == "__main__":  # where a worker finds the function of the command, which may be a script
+                module = main.__spec__.name if main.__spec__ is not None else Path(str(main.__file__)).stem
             task = f"{module}:{self._task.__qualname__}"
             file, _, name = self.engine.rpartition(".")
 
@@ -123,13 +124,10 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def in_one_line() -> Iterator[None]:
     """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
-    from experiments.launch import Refused, is_mistake
-    from experiments.sweeps.sweep import Ended
+    from experiments.launch import is_mistake
 
     try:
         yield
-    except Ended as end:
-        raise Refused(end.exit_code) from None
     except Exception as error:
         if not (is_mistake(error) or isinstance(error, ImportError)):
             raise

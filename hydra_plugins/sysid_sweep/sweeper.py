@@ -78,15 +78,14 @@ class OptunaSweeper(Sweeper):
         """Search with these overrides; exit code 1 if a trial has failed."""
         assert self.hydra_context is not None
         with in_one_line():
-            from experiments.sweeps.search import search, settings_of
-            from experiments.sweeps.space import space_of
+            from experiments.sweeps.search import Settings, search, space_of
 
             if not isinstance(self.launcher, SweepLauncher):
                 raise ValueError(
                     "hydra/sweeper=optuna needs hydra/launcher=in_process, joblib, dask or slurm of this package, "
                     f"which know finished jobs; got {type(self.launcher).__module__}.{type(self.launcher).__name__}"
                 )
-            settings = settings_of(**self._settings)
+            settings = Settings(**self._settings)
             lines = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
             space = space_of(lines, settings.average_over, self.hydra_context.config_loader)
             self.launcher.swept = space.swept

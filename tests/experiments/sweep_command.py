@@ -80,21 +80,13 @@ def environment():
 
 def started(folder, *overrides, **options):
     """Start a sweep in a process of its own, and in a session of its own."""
-    return subprocess.Popen(
-        argv(folder, *overrides),
-        **(
-            {
-                "cwd": Path(folder).parent,
-                "env": environment(),
-                "stdout": subprocess.PIPE,
-                "stderr": subprocess.PIPE,
-                "text": True,
-                "start_new_session": True,
-                "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-            }
-            | options
-        ),
-    )
+    own = {"cwd": Path(folder).parent, "env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    own |= {"text": True, "start_new_session": True, "preexec_fn": hear_ctrl_c}
+    return subprocess.Popen(argv(folder, *overrides), **(own | options))
+
+
+def hear_ctrl_c():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ended(process, seconds=120):

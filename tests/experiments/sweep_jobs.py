@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +19,7 @@ import numpy as np
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.sweeps.task import Job
+from experiments.sweeps.store import Job, Limits
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -28,7 +27,7 @@ ROOT = HERE.parents[1]
 
 def job(folder, number, function, *, task=f"{Path(__file__).stem}:", **settings):
     """Job of one of the functions below in the sweep folder; limits and keys of its configuration as settings."""
-    limits = {name: settings.pop(name) for name in ("time_limit", "memory_limit") if name in settings}
+    limits = Limits(settings.pop("time_limit", None), settings.pop("memory_limit", None))
     config = json.loads(template())
     config["hydra"]["sweep"] = {"dir": str(folder), "subdir": str(number)}
     config["hydra"]["job"] |= {"name": "job", "num": number, "id": str(number)}
@@ -41,30 +40,13 @@ def job(folder, number, function, *, task=f"{Path(__file__).stem}:", **settings)
         configuration=json.dumps(config | {"number": number} | settings),
         cwd=str(folder),
         search_path=(str(ROOT), str(HERE)),
-        **limits,
+        limits=limits,
     )
 
 
 def jobs(folder, functions, **settings):
     """One job for each function named, numbered from 0."""
-    first = job(folder, 0, "number", **settings)
-    bare = json.loads(first.configuration)
-    made = []
-    for number, function in enumerate(functions):
-        bare["number"] = bare["hydra"]["job"]["num"] = number
-        bare["hydra"]["sweep"]["subdir"] = bare["hydra"]["job"]["id"] = str(number)
-        made.append(
-            replace(
-                first,
-                number=number,
-                folder=str(Path(folder) / str(number)),
-                identity=f"identity-{number}",
-                overrides=(f"number={number}",),
-                task=f"{Path(__file__).stem}:{function}",
-                configuration=json.dumps(bare),
-            )
-        )
-    return made
+    return [job(folder, number, function, **settings) for number, function in enumerate(functions)]
 
 
 @cache

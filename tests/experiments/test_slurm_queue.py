@@ -1,15 +1,12 @@
 """Slurm through submitit: the tasks it submits, what becomes of them, what it leaves. There is no real Slurm here."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -17,14 +14,13 @@ from fake_slurm import __file__ as FAKE
 from numba import config as numba_config
 from sweep_jobs import attempts, descendants, driven, job, jobs, wait_until
 
-from experiments.sweeps import slurm_engine as submissions
+from experiments.sweeps import slurm_engine
 from experiments.sweeps.engines import EngineStopped
-from experiments.sweeps.slurm_engine import LocalSubmission, SlurmQueue, SlurmSubmission, TaskBook
+from experiments.sweeps.slurm_engine import LocalSubmission, SlurmQueue, Submission, Task, TaskBook
 from experiments.sweeps.store import ATTEMPTS, Outcome, read_outcome
 from experiments.sweeps.task import keep
 
 processes = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="processes end alike without the compiler")
-QUICK = {"poll": 0.05}
 
 
 def by_number(outcomes):
@@ -37,27 +33,27 @@ def by_number(outcomes):
 class Imagined:
     """Tasks that run in this process when they are looked at; each ends as its job's `fate` says."""
 
-    cluster = "imagined"
-    poll = 0.0
-    settle = 0.0
+    poll = settle = 0.0
 
-    def __init__(self, folder, fates=None):
-        self.executor = SimpleNamespace(folder=folder)
+    def __init__(self, fates=None, held=(), looks=1000):
         self.fates = {number: list(fate) for number, fate in (fates or {}).items()}
-        self.sent, self.places, self.cancelled, self.cleared = [], [], [], {}
-        self.batches, self.running, self.refusals, self.silent, self.errors = {}, set(), 0, False, {}
-        self.held, self.looks, self.full, self.closed = set(), 1000, False, False
+        self.sent, self.places, self.cancelled, self.cleared, self.errors = [], [], [], {}, {}
+        self.batches, self.running, self.refusals, self.silent, self.full = {}, set(), 0, False, False
+        self.held, self.looks = set(held), looks  # tasks that run on, for so many looks
+        self.eager = False  # whether tasks run while they are sent
 
     def send(self, batches, at_a_time):
-        if self.closed or (self.full and self.running):
+        if self.full and self.running:
             self.refusals += 1
             raise RuntimeError("sbatch: error:\n too many")
-        self.executor.folder.mkdir(exist_ok=True)
         names = [f"{len(self.batches) + index}" for index in range(len(batches))]
         self.batches |= dict(zip(names, batches, strict=True))
         self.sent.append([[one.number for one in batch] for batch in batches])
         self.places.append(at_a_time)
         self.running |= set(names)
+        Path(batches[0][0].folder, "..", ".slurm").resolve().mkdir(parents=True, exist_ok=True)
+        if self.eager:
+            self.there(())
         return names
 
     def there(self, known):
@@ -91,9 +87,9 @@ class Imagined:
     def room(self, n_tasks, most, largest):
         return min(most - n_tasks, largest)
 
-    def cancel(self, names, known=()):
-        self.cancelled.append(names)
-        self.running -= set(self.running if names is None else names)
+    def cancel(self, known, spared=()):
+        self.cancelled += sorted(self.running - set(spared))
+        self.running &= set(spared)
 
     def fate(self, name):
         return "Slurm says NODE_FAIL"
@@ -108,182 +104,139 @@ class Imagined:
         self.cleared[name] = with_logs
 
 
-def outcomes_of(submission, todo, at_a_time=100, jobs_per_task=1, array_size=100):
-    return by_number(TaskBook(submission, at_a_time, jobs_per_task, array_size, 0.0).outcomes(todo))
+def outcomes_of(submission, folder, todo, workers=100, jobs_per_task=1, array_size=100):
+    settings = SlurmQueue(folder, "local", workers, jobs_per_task, array_size=array_size, poll=1e-6)
+    return TaskBook(settings, submission).outcomes(todo)
 
 
 def test_a_task_that_dies_loses_only_the_job_it_was_at(tmp_path):
     todo = jobs(tmp_path, ["number"] * 7)
-    place = Imagined(tmp_path / ".slurm", {1: ["killed"], 4: ["limit"]})
-    found = outcomes_of(place, todo, jobs_per_task=3)
+    place = Imagined({1: ["killed"], 4: ["limit"]})
+    found = by_number(outcomes_of(place, tmp_path, todo, jobs_per_task=3))
     assert sorted(found) == list(range(7))
     assert {number for number, outcome in found.items() if not outcome.done} == {4}
-    assert place.sent == [[[0, 1, 2], [3, 4, 5], [6]], [[1, 2, 5]]] or place.sent == [
-        [[0, 1, 2], [3, 4, 5], [6]],
-        [[5, 1, 2]],
-    ]
+    assert place.sent[0] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert sorted(place.sent[1][0]) == [1, 2, 5]
     assert [attempts(one) for one in todo] == [1, 2, 1, 1, 1, 1, 1]
     assert place.cleared == {"0": False, "1": False, "2": True, "3": True}
+    place = Imagined({0: ["killed"]})
+    place.eager = True
+    (outcome,) = outcomes_of(place, tmp_path / "eager", jobs(tmp_path / "eager", ["number"]))
+    assert outcome.done
 
 
-def test_a_job_that_kills_its_task_twice_has_failed_and_says_so(tmp_path):
-    place = Imagined(tmp_path / ".slurm", {0: ["killed", "killed"]})
-    found = outcomes_of(place, jobs(tmp_path, ["number"] * 2), jobs_per_task=2)
-    assert found[1].done
-    assert not found[0].done
+def test_jobs_whose_tasks_die_twice_have_failed_and_say_why(tmp_path):
+    place = Imagined({0: ["killed"] * 2})
+    found = by_number(outcomes_of(place, tmp_path, jobs(tmp_path, ["number"] * 2), jobs_per_task=2))
+    assert (found[0].done, found[1].done) == (False, True)
     assert found[0].error.startswith("its worker was killed twice")
     assert "Slurm says NODE_FAIL; log: /log/1.err" in found[0].error
     assert place.sent == [[[0, 1]], [[0, 1]], [[1]]]
-
-
-def test_tasks_that_die_before_their_job_starts_are_not_sent_for_ever(tmp_path):
-    place = Imagined(tmp_path / ".slurm", {0: ["before"] * 9})
-    found = outcomes_of(place, jobs(tmp_path, ["number"]))
-    assert not found[0].done
-    assert len(place.sent) == 2
-
-
-def test_what_a_task_has_raised_is_told_of_its_jobs(tmp_path):
-    place = Imagined(tmp_path / ".slurm", {1: ["unstored", "unstored"]})
-    found = outcomes_of(place, jobs(tmp_path, ["number"] * 2), jobs_per_task=2)
-    assert found[0].stored
+    place = Imagined({0: ["before"] * 9, 1: ["unstored"] * 2})
+    found = by_number(outcomes_of(place, tmp_path / "more", jobs(tmp_path / "more", ["number"] * 2)))
+    assert (found[0].done, found[1].done) == (False, False)
     assert found[1].error.startswith("OSError: the outcome could not be stored; Slurm says NODE_FAIL; log: ")
+    assert sum(map(len, place.sent)) == 4
 
 
 def test_no_more_tasks_are_sent_than_may_run(tmp_path):
-    place = Imagined(tmp_path / ".slurm")
-    outcomes_of(place, jobs(tmp_path, ["number"] * 7), at_a_time=3, array_size=2)
+    place = Imagined()
+    list(outcomes_of(place, tmp_path, jobs(tmp_path, ["number"] * 7), workers=3, array_size=2))
     assert [len(batches) for batches in place.sent] == [2, 2, 2, 1]
     assert place.places == [3, 3, 3, 3]
-    place = Imagined(tmp_path / ".slurm")
-    outcomes_of(place, jobs(tmp_path / "long", ["number"] * 7), at_a_time=2, jobs_per_task=3)
+    place = Imagined()
+    list(outcomes_of(place, tmp_path / "long", jobs(tmp_path / "long", ["number"] * 7), workers=2, jobs_per_task=3))
     assert place.sent == [[[0, 1, 2], [3, 4, 5]], [[6]]]
-
-
-def test_tasks_that_still_run_keep_their_places(tmp_path):
-    place = Imagined(tmp_path / ".slurm")
-    place.held = {"0"}
-    running = TaskBook(place, 3, 1, 100, 0.0).outcomes(jobs(tmp_path, ["number"] * 6))
+    place = Imagined(held={"0"})  # it keeps its place
+    running = outcomes_of(place, tmp_path / "held", jobs(tmp_path / "held", ["number"] * 6), workers=3)
     assert [next(running).number for _ in range(5)] == [1, 2, 3, 4, 5]
     assert place.sent == [[[0], [1], [2]], [[3], [4]], [[5]]]
     assert place.places == [3, 2, 2]
 
 
-def test_refused_tasks_wait_for_those_that_are_there(tmp_path):
-    place = Imagined(tmp_path / ".slurm")
-    place.held = {"1"}
-    running = TaskBook(place, 2, 1, 2, 0.0).outcomes(jobs(tmp_path, ["number"] * 4))
+def test_refused_tasks_wait_for_those_that_are_there_and_a_silent_queue_stops_the_sweep(tmp_path, monkeypatch):
+    place = Imagined(held={"1"})
+    running = outcomes_of(place, tmp_path, jobs(tmp_path, ["number"] * 4), workers=2, array_size=2)
     assert next(running).number == 0
     place.full, place.looks = True, 3  # while one is there, which ends after three looks
     assert sorted(outcome.number for outcome in running) == [1, 2, 3]
     assert place.refusals == 1
     assert place.sent == [[[0], [1]], [[2], [3]]]
-
-
-def test_a_queue_that_stays_silent_stops_the_sweep_and_leaves_its_tasks(tmp_path, monkeypatch):
-    place = Imagined(tmp_path / ".slurm")
+    monkeypatch.setattr(slurm_engine, "MOST_SILENCE", 0.05)
+    place = Imagined()
+    running = outcomes_of(place, tmp_path / "silent", jobs(tmp_path / "silent", ["number"]))
     place.silent = True
-    monkeypatch.setattr("experiments.sweeps.slurm_engine.MOST_SILENCE", 0.05)
     with pytest.raises(EngineStopped, match="squeue has not answered"):
-        list(TaskBook(place, 2, 1, 2, 0.001).outcomes(jobs(tmp_path, ["number"])))
+        next(running)
     assert not place.cancelled
 
 
-def left(tmp_path, todo, **options):
-    """A submission with the tasks of a sweep that was killed: all of them run on."""
-    place = Imagined(tmp_path / ".slurm")
-    place.held, place.looks = {str(number) for number in range(9)}, 3
-    book = TaskBook(place, 9, options.get("jobs_per_task", 1), 9, 0.0)
-    book._waiting.extend(todo)
-    book._submit()
-    return place
+def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_changed(tmp_path):
+    def left(folder, todo, **options):
+        """A submission with the tasks of a sweep that was killed: all of them run on."""
+        place = Imagined(held=map(str, range(9)), looks=3)
+        book = TaskBook(SlurmQueue(folder, "local", 9, **options), place)
+        book._waiting.extend(todo)
+        book._submit()
+        return place
 
-
-def test_the_same_command_takes_over_tasks_that_still_run(tmp_path):
-    todo = jobs(tmp_path, ["number"] * 4)
-    place = left(tmp_path, todo, jobs_per_task=2)
-    found = outcomes_of(place, todo[1:], jobs_per_task=2)  # the first was finished when the sweep looked
+    todo = jobs(tmp_path / "a", ["number"] * 4)
+    place = left(tmp_path / "a", todo, jobs_per_task=2)
+    found = by_number(outcomes_of(place, tmp_path / "a", todo[1:], jobs_per_task=2))  # the first was finished
     assert sorted(found) == [1, 2, 3]
     assert place.sent == [[[0, 1], [2, 3]]]
     assert [attempts(one) for one in todo] == [1, 1, 1, 1]
 
-
-def test_tasks_of_other_jobs_are_cancelled(tmp_path):
-    todo = jobs(tmp_path, ["number"] * 3)
-    place = left(tmp_path, todo)
+    todo = jobs(tmp_path / "b", ["number"] * 3)
+    place = left(tmp_path / "b", todo)
     place.batches["unknown"] = ()
-    for names in (place.running, place.held):
-        names.add("unknown")
+    place.running.add("unknown")
+    place.held.add("unknown")
     changed = [todo[0], replace(todo[1], identity="new"), todo[2]]
-    book = TaskBook(place, 9, 1, 9, 0.0)
-    found = by_number(book.outcomes(changed))
-    assert place.cancelled == [["1", "unknown"]]
+    found = by_number(outcomes_of(place, tmp_path / "b", changed))
+    assert place.cancelled == ["1", "unknown"]
     assert place.sent[1:] == [[[1]]]
     assert sorted(found) == [0, 1, 2]
 
-
-def test_what_a_task_has_stored_meanwhile_counts_if_it_is_what_was_asked_for(tmp_path):
-    todo = jobs(tmp_path, ["number"] * 2)
-    place = left(tmp_path, todo)
-    place.held = set()  # they end while they are looked for
-    changed = [todo[0], replace(todo[1], identity="new")]
-    found = outcomes_of(place, changed)
+    todo = jobs(tmp_path / "c", ["number"] * 2)
+    place = left(tmp_path / "c", todo)
+    place.held = set()  # they end while they are looked for: what they have stored counts if it was asked for
+    found = by_number(outcomes_of(place, tmp_path / "c", [todo[0], replace(todo[1], identity="new")]))
     assert place.sent[1:] == [[[1]]]
     assert read_outcome(Path(todo[1].folder))["identity"] == "new"
     assert sorted(found) == [0, 1]
 
-
-def test_tasks_of_the_other_cluster_are_not_forgotten(tmp_path):
-    todo = jobs(tmp_path, ["number"])
-    place = left(tmp_path, todo)
-    place.cluster = "another"
-    with pytest.raises(EngineStopped, match=r"hydra.launcher.cluster=imagined may still run"):
-        outcomes_of(place, todo)
+    left(tmp_path / "d", jobs(tmp_path / "d", ["number"]))
+    with pytest.raises(EngineStopped, match=r"hydra.launcher.cluster=local may still run"):
+        next(TaskBook(SlurmQueue(tmp_path / "d"), place).outcomes(jobs(tmp_path / "d", ["number"])))
 
 
 # --- settings
 
 
-def test_settings_are_those_of_the_configuration(tmp_path):
+def test_settings_are_those_of_the_configuration_and_checked(tmp_path, monkeypatch):
     path = Path(__file__).parents[2] / "conf" / "hydra" / "launcher" / "slurm.yaml"
     settings = yaml.safe_load(path.read_text())
     assert settings.pop("_target_") == "hydra_plugins.sysid_sweep.launcher.SlurmLauncher"
     assert {"folder": tmp_path} | settings == vars(SlurmQueue(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"workers": 0}, "workers must be a whole number, at least 1, or null, got 0"),
-        ({"workers": "two"}, "workers must be"),
-        ({"workers": True}, "workers must be"),
-        ({"array_size": None}, "array_size must be"),
-        ({"jobs_per_task": -1}, "jobs_per_task must be"),
-        ({"cpus_per_task": 1.5}, "cpus_per_task must be"),
-        ({"poll": 0}, "poll must be a positive"),
-        ({"cluster": "pbs"}, "cluster must be one of slurm, local, got 'pbs'"),
-        ({"setup": "module load python"}, "setup is a list"),
-        ({"additional_parameters": ["a"]}, "additional_parameters a map"),
-        ({"time_limit": "soon"}, r"hydra.launcher.time_limit must be .* 10min, got 'soon'"),
-        ({"memory_limit": "much"}, r"hydra.launcher.memory_limit must be .*'much'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(tmp_path, settings, said):
-    with pytest.raises(ValueError, match=said):
-        SlurmQueue(tmp_path, **settings)
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_submitit_one_line_says_what_to_install(tmp_path, monkeypatch):
+    for name, value, said in (
+        *(("workers", 0, "workers must be a whole number"), ("workers", True, "workers must be")),
+        *(("array_size", None, "array_size must be"), ("jobs_per_task", -1, "jobs_per_task must be")),
+        *(("cpus_per_task", 1.5, "cpus_per_task must be"), ("poll", 0, "poll must be a positive")),
+        *(("cluster", "pbs", "cluster must be one of slurm, local, got 'pbs'"), ("setup", "a", "setup is a list")),
+        *(("additional_parameters", ["a"], "parameters a map"), ("time_limit", "soon", "time_limit must be .* 10min")),
+        ("memory_limit", "much", "hydra.launcher.memory_limit must be .*'much'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            SlurmQueue(tmp_path, **{name: value})
+    with monkeypatch.context() as context:
+        context.setenv("PATH", str(tmp_path))
+        with pytest.raises(EngineStopped, match="needs Slurm's sbatch, srun, squeue, scancel, not found on PATH"):
+            next(SlurmQueue(tmp_path).run([job(tmp_path, 0, "number")]))
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ImportError, match=r"hydra/launcher=slurm needs submitit: pip install 'sysid\[slurm\]'"):
         next(SlurmQueue(tmp_path, "local").run([job(tmp_path, 0, "number")]))
-
-
-def test_without_slurm_one_line_says_where_to_start(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineStopped, match="needs Slurm's sbatch, srun, squeue, scancel, not found on PATH"):
-        next(SlurmQueue(tmp_path).run([job(tmp_path, 0, "number")]))
+    assert not list(tmp_path.iterdir())
 
 
 # --- Slurm's commands
@@ -300,150 +253,70 @@ def slurm(tmp_path, monkeypatch):
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(folder))
-    monkeypatch.setattr(SlurmSubmission, "settle", 0.0)
-    yield folder
-    for path in folder.glob("*.pid"):
-        with suppress(ProcessLookupError):
-            os.killpg(int(path.read_text()), signal.SIGKILL)
+    monkeypatch.setattr(Submission, "poll", 0.02)
+    return folder
 
 
-def calls(slurm, name):
-    return [line for line in (slurm / "calls").read_text().splitlines() if line.split()[0] == name]
-
-
-def submitted(slurm, sweep, n=3, at_a_time=2, **settings):
-    """Script of an array that never starts."""
-    (slurm / "full").touch()
-    place = SlurmQueue(sweep, **settings).submission()
-    names = place.send([(one,) for one in jobs(sweep, ["number"] * n)], at_a_time)
-    script = (slurm / "100.sh").read_text()
-    options = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", script, flags=re.MULTILINE))
-    return place, names, script, options
-
-
-def test_the_script_asks_for_what_was_set(slurm, tmp_path):
-    _place, names, script, options = submitted(
-        slurm,
+def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(slurm, tmp_path, monkeypatch):
+    settings = SlurmQueue(
         tmp_path / "sweep",
         time_limit="10min",
         memory_limit="2GB",
-        partition="short",
-        account="physics",
-        qos="low",
-        constraint="epyc",
-        cpus_per_task=2,
+        **{"partition": "short", "account": "physics", "qos": "low", "constraint": "epyc", "cpus_per_task": 2},
         setup=["module load python/3.11"],
         additional_parameters={"exclude": "node7"},
     )
+    place = Submission(settings)
+    names = place.send([(one,) for one in jobs(tmp_path / "sweep", ["number"] * 3)], 2)
     assert names == ["100_0", "100_1", "100_2"]
-    expected = {
-        "array": "0-2%2",
-        "partition": "short",
-        "account": "physics",
-        "qos": "low",
-        "constraint": "epyc",
-        "cpus-per-task": "2",
-        "exclude": "node7",
-        "no-requeue": "",
-        "nodes": "1",
-    }
+    script = (slurm / "100.sh").read_text()
+    options = dict(re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", script, flags=re.MULTILINE))
+    expected = {"array": "0-2%2", "partition": "short", "account": "physics", "qos": "low", "constraint": "epyc"}
+    expected |= {"cpus-per-task": "2", "exclude": "node7", "no-requeue": "", "nodes": "1"}
     assert {name: options[name] for name in expected} == expected
-    assert int(options["time"]) * 60 >= 600 + 5 + 60 + 30 + 60  # above the limit of the job, and Slurm's early signal
-    assert int(options["time"]) <= 14
+    assert 600 + 5 + 60 + 30 + 60 <= int(options["time"]) * 60 <= 840  # above that of the job, and Slurm's early signal
     assert re.fullmatch(r"sysid-[0-9a-f]{8}", options["job-name"])
     assert 2e9 < int(options["mem"].removesuffix("M")) * 2**20 < 3e9
     assert "wckey" not in options
     lines = script.splitlines()
     command = next(index for index, line in enumerate(lines) if line.startswith("srun "))
-    setup = lines.index("module load python/3.11")
-    exports = [
-        lines.index(f"export {name}=1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-    ]
-    assert max(exports) < setup < command
+    exports = [lines.index(f"export {name}=1") for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")]
+    assert max(exports) < lines.index("module load python/3.11") < command
     assert "--cpus-per-task=2" in lines[command]
     assert sys.executable in lines[command]
 
-
-def test_tasks_are_seen_and_cancelled_by_the_name_of_the_sweep(slurm, tmp_path):
-    place, names, _, _ = submitted(slurm, tmp_path / "sweep")
-    other = SlurmQueue(tmp_path / "another").submission()
+    other = Submission(SlurmQueue(tmp_path / "another"))
     assert place.there(()) == dict.fromkeys(names, False)
     assert other.there(()) == {}
-    place.cancel(["100_1"])
+    place.cancel((), spared=["100_0", "100_2"])
+    other.cancel(())
     assert sorted(place.there(())) == ["100_0", "100_2"]
-    other.cancel(None)
-    assert sorted(place.there(())) == ["100_0", "100_2"]
-    place.cancel(None)
+    (slurm / "100_2.state").write_text("RUNNING")
+    assert place.there(()) == {"100_0": False, "100_2": True}
+    place.cancel(())
     assert place.there(()) == {}
     assert place.fate("100_1") == "Slurm says CANCELLED by 0"
+    (slurm / "silent").touch()
+    assert place.there(()) is None
+    (slurm / "silent").unlink()
+    interrupts = iter([KeyboardInterrupt])
 
+    def sleep(seconds):
+        for one in interrupts:
+            raise one
 
-def test_what_sbatch_says_is_told_in_one_line(slurm, tmp_path, capfd):
+    monkeypatch.setattr(slurm_engine.time, "sleep", sleep)  # Ctrl-C while the task waits: it is cancelled
+    with pytest.raises(KeyboardInterrupt):
+        next(SlurmQueue(tmp_path / "sweep").run(jobs(tmp_path / "sweep", ["number"])))
+    assert {path.read_text() for path in slurm.glob("*.state")} == {"CANCELLED by 0"}
+    assert not (tmp_path / "sweep" / ".slurm").exists()
     (slurm / "refuse").touch()
     with pytest.raises(EngineStopped, match=r"could not be submitted: .*invalid partition specified: nowhere") as stop:
-        list(SlurmQueue(tmp_path / "sweep", **QUICK).run([job(tmp_path / "sweep", 0, "number")]))
+        list(SlurmQueue(tmp_path / "other").run([job(tmp_path / "other", 0, "number")]))
     assert "\n" not in str(stop.value)
-    assert capfd.readouterr() == ("", "")
-
-
-@processes
-def test_tasks_of_slurm_run(slurm, tmp_path, capfd):
-    sweep = tmp_path / "sweep"
-    todo = [job(sweep, 0, "surroundings"), job(sweep, 1, "busy", time_limit=0.5), job(sweep, 2, "killing")]
-    found = by_number(SlurmQueue(sweep, jobs_per_task=2, workers=2, **QUICK).run(todo))
-    assert sorted(found) == [0, 1, 2]
-    assert found[0].done
-    assert found[1].error == "time limit of 0.5 s exceeded"
-    assert "Slurm says OUT_OF_MEMORY; log: " in found[2].error
-    assert [attempts(one) for one in todo] == [1, 1, 2]
-    facts = json.loads((sweep / "0" / "surroundings.json").read_text())
-    assert facts["numba"] == 1
-    assert facts["environment"]["OMP_NUM_THREADS"] == facts["environment"]["NUMBA_NUM_THREADS"] == "1"
-    assert Path(found[2].error.partition("log: ")[2]).is_file()
-    assert not [path.name for path in (sweep / ".slurm").rglob("*") if ".pkl" in path.name or path.name == "tasks.json"]
-    assert capfd.readouterr() == ("", "")
-
-
-@processes
-def test_a_sweep_that_is_left_cancels_its_tasks(slurm, tmp_path):
-    sweep = tmp_path / "sweep"
-    running = SlurmQueue(sweep, workers=1, **QUICK).run(
-        [job(sweep, 0, "number"), *[job(sweep, n, "sleeping") for n in (1, 2)]]
-    )
-    assert next(running).number == 0
-    assert wait_until(lambda: attempts(job(sweep, 1, "sleeping")))
-    running.close()
-    states = {path.stem: path.read_text() for path in slurm.glob("*.state")}
-    assert states["100_1"].startswith("CANCELLED")
-    assert states["100_2"].startswith("CANCELLED")
-    assert not (sweep / ".slurm").exists()
-    assert len(calls(slurm, "scancel")) == 1
 
 
 # --- processes of this machine
-
-
-@processes
-def test_local_tasks_run(tmp_path, capfd):
-    todo = [
-        job(tmp_path, 0, "written"),
-        job(tmp_path, 1, "greedy", memory_limit=600_000_000),
-        job(tmp_path, 2, "killing_once"),
-        job(tmp_path, 3, "raising"),
-    ]
-    most = []
-    found = {}
-    for outcome in SlurmQueue(tmp_path, "local", workers=2, jobs_per_task=2).run(todo):
-        found[outcome.number] = outcome
-        most.append(len([child for child in descendants() if "submitit.local._local" in child.cmdline()]))
-    assert sorted(found) == [0, 1, 2, 3]
-    assert {number for number, outcome in found.items() if outcome.done} == {0, 2}
-    assert found[1].error.startswith("memory limit of 600 MB exceeded")
-    assert [attempts(one) for one in todo] == [1, 1, 2, 1]
-    assert max(most) <= 2
-    assert read_outcome(tmp_path / "0")["files"]
-    assert not [path for path in (tmp_path / ".slurm").glob("*") if ".pkl" in path.name]
-    assert capfd.readouterr() == ("", "")
 
 
 DRIVER = """
@@ -452,58 +325,67 @@ from pathlib import Path
 from sweep_jobs import job
 from experiments.sweeps.slurm_engine import SlurmQueue
 folder = Path(sys.argv[1])
-for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.argv[2], seconds=2) for n in range(2)]):
+for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.argv[2], seconds=1) for n in range(2)]):
     print(outcome.number, flush=True)
 """
 
 
 @processes
-def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path):
-    todo = [job(tmp_path, number, "slow", seconds=2) for number in range(2)]
-    with driven(DRIVER, tmp_path, "slow") as process:
+def test_local_tasks_run_and_those_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
+    one, two = tmp_path / "one", tmp_path / "two"
+    todo = [job(one, 0, "written"), job(one, 1, "greedy", memory_limit=600_000_000), job(one, 2, "killing_once")]
+    todo.append(job(one, 3, "raising"))
+    most, found = [], {}
+    for outcome in SlurmQueue(one, "local", workers=2, jobs_per_task=2).run(todo):
+        found[outcome.number] = outcome
+        most.append(len([child for child in descendants() if "submitit.local._local" in child.cmdline()]))
+    assert sorted(found) == [0, 1, 2, 3]
+    assert {number for number, outcome in found.items() if outcome.done} == {0, 2}
+    assert found[1].error.startswith("memory limit of 600 MB exceeded")
+    assert [attempts(each) for each in todo] == [1, 1, 2, 1]
+    assert max(most) <= 2
+    assert read_outcome(one / "0")["files"]
+    assert not [path for path in (one / ".slurm").glob("*") if ".pkl" in path.name]
+
+    two.mkdir()
+    todo = [job(two, number, "slow", seconds=1) for number in range(2)]
+    with driven(DRIVER, two, "slow") as process:
         assert wait_until(lambda: attempts(todo[0]))
         process.kill()
-    found = by_number(SlurmQueue(tmp_path, "local", workers=1).run(todo))
+    found = by_number(SlurmQueue(two, "local", workers=1).run(todo))
     assert sorted(found) == [0, 1]
     assert all(outcome.done for outcome in found.values())
-    assert [attempts(one) for one in todo] == [1, 1]
-    assert not (tmp_path / ".slurm").exists()
+    assert [attempts(each) for each in todo] == [1, 1]
+    assert not (two / ".slurm").exists()
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_process_of_the_same_number_is_no_task(tmp_path):
-    place = LocalSubmission(tmp_path / ".slurm", None)
-    words = [sys.executable, "-S", "-c", "print(1, flush=True); input()", str(tmp_path / ".slurm")]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
-        assert place.there([str(os.getpid()), str(other.pid), "999999999"]) == {}
-        other.kill()
-
-
-def test_tasks_that_were_taken_over_end_with_the_sweep(tmp_path):
-    place = LocalSubmission(tmp_path / ".slurm", None)
-    words = ["submitit.local._local", str(tmp_path / ".slurm")]
-    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)", *words]) as process:
-        name = str(process.pid)
-        assert wait_until(lambda: place.there([name]) == {name: True})
-        place.cancel(None)
-        assert process.wait(10) == -signal.SIGTERM
-
-
-def test_a_result_that_was_cut_off_is_told(tmp_path):
-    place = LocalSubmission(tmp_path, None)
-    (tmp_path / "7_0_result.pkl").write_bytes(b"\x80\x05\x95")
+def test_processes_are_tasks_by_their_command_line_and_what_is_left_of_them_is_told(tmp_path):
+    place = LocalSubmission(SlurmQueue(tmp_path))
+    words = [str(tmp_path / ".slurm"), "submitit.local._local"]
+    for command, is_task in ((words[:1], False), (words, True)):
+        with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)", *command]) as process:
+            names = [str(os.getpid()), str(process.pid), "999999999"]
+            there = {str(process.pid): True} if is_task else {}
+            assert wait_until(lambda names=names, there=there: place.there(names) == there)
+            place.cancel(names)
+            if not is_task:
+                process.kill()
+            assert process.wait(10) == (-signal.SIGTERM if is_task else -signal.SIGKILL)
+    (tmp_path / ".slurm" / "7_0_result.pkl").write_bytes(b"\x80\x05\x95")
     assert place.error("7") == "what it returned cannot be read (UnpicklingError)"
     assert place.error("8") == ""
     place.clear("7", with_logs=True)
-    assert not list(tmp_path.iterdir())
+    assert not list((tmp_path / ".slurm").iterdir())
+    assert Task([job(tmp_path, 0, "number")]).attempts == {0: 0}
 
 
 def test_a_task_that_slurm_warns_says_why_it_ends(tmp_path, monkeypatch):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR2, signal.SIGTERM)}
     try:
-        monkeypatch.setattr(submissions, "execute", lambda one: os.kill(os.getpid(), signal.SIGUSR2))
+        monkeypatch.setattr(slurm_engine, "execute", lambda one: os.kill(os.getpid(), signal.SIGUSR2))
         with pytest.raises(TimeoutError, match=r"limit jobs by hydra.launcher.time_limit"):
-            submissions.perform([job(tmp_path, 0, "number")])
+            slurm_engine.perform([job(tmp_path, 0, "number")])
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     finally:
         for number, handler in handlers.items():

@@ -66,109 +66,84 @@ def choices(loader):
     return [f"{group}={option}" for group in groups for option in loader.get_group_options(group)]
 
 
-def both(loader, master, overrides):
+def both(loader, master, overrides, finish=None):
     """What Hydra and what the composer of sweeps makes of overrides; the errors where it is none."""
-    found = []
-    for compose in (loader.load_sweep_config, lambda master, lines: Composer(loader, master).compose(lines)):
+    composer, found = Composer(loader, master), []
+    for compose in (
+        loader.load_sweep_config,
+        lambda _, lines: composer.compose(composer.parser.parse_overrides(lines)),
+    ):
         try:
             config = compose(master, overrides)
+            plain = finish(config) if finish else OmegaConf.to_container(config, resolve=False, enum_to_str=True)
         except REFUSALS as error:
-            found.append(type(error))
-        else:
-            found.append(OmegaConf.to_container(config, resolve=False, enum_to_str=True))
+            plain = type(error)
+        found.append(plain)
     return found
 
 
-def resolved(loader, master, overrides):
-    """The same with all interpolations looked up."""
-    found = []
-    for compose in (loader.load_sweep_config, lambda master, lines: Composer(loader, master).compose(lines)):
-        try:
-            found.append(resolve(compose(master, overrides)))
-        except REFUSALS as error:
-            found.append(type(error))
-    return found
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
+def test_a_job_is_what_hydra_composes(loader):
+    master = master_of(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
+    for overrides in (
         [],
         ["system.dt=30", "system=building", "insertion.error_threshold=0.05", "insertion=error"],
-        ["+excitation@excitations.mass_flow=prbs", "excited=[mass_flow]", "seed=3"],
         ["experiment=building_thresholds", "reduction=prior_entropy"],
         ["~weather", "budget=17", "+excitations.a={b:[1,null],c:'x y'}", 'weather_input="a,b"'],
         ["+narx={_target_:own.Lags,outputs:{y:2}}", "kernel=matern_52", "noise={}"],
-        ["system=van_der_pol", "seed=${budget}", "excited=[]", "duration=100samples"],
-    ],
-    ids=lambda lines: " ".join(lines) or "nothing",
-)
-def test_a_job_is_what_hydra_composes(overrides, loader):
-    master = master_of(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
-    one, other = both(loader, master, overrides)
-    assert one == other
-    assert isinstance(other, dict)
-    assert other["hydra"]["overrides"]["task"] == overrides
-    one, other = resolved(loader, master, overrides)
-    assert one == other
+        ["system=van_der_pol", "seed=${budget}", "excited=[]", "+excitation@excitations.mass_flow=prbs"],
+    ):
+        one, other = both(loader, master, overrides)
+        assert one == other
+        assert other["hydra"]["overrides"]["task"] == overrides
+        one, other = both(loader, master, overrides, resolve)
+        assert one == other
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(5))
-def test_random_overrides_are_what_hydra_composes(number, loader):
-    random_ = random.Random(number)
-    master = master_of(loader, *random_.sample(HYDRA, random_.randrange(3)))
-    composed = 0
-    for _ in range(20):
-        lines = random_.sample(choices(loader), random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
-        random_.shuffle(lines)
-        one, other = both(loader, master, lines)
-        assert one == other, lines
-        composed += isinstance(one, dict)
-    assert composed >= 4
+def test_random_overrides_are_what_hydra_composes(loader):
+    for number in range(5):
+        random_, composed = random.Random(number), 0
+        master = master_of(loader, *random_.sample(HYDRA, random_.randrange(3)))
+        for _ in range(20):
+            lines = random_.sample(choices(loader), random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
+            random_.shuffle(lines)
+            one, other = both(loader, master, lines)
+            assert one == other, lines
+            composed += isinstance(one, dict)
+        assert composed >= 4
 
 
-def test_a_job_may_ask_for_its_folder(loader, tmp_path):
+def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(loader, tmp_path):
     composer = Composer(loader, master_of(loader, f"hydra.sweep.dir={tmp_path}/sweep"))
-    found = composer.job(["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12).configuration
+    found, _, numbered = composer.job(["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12)
     assert found["weather_input"] == f"{tmp_path}/sweep/12/12.csv"
-    assert found["hydra"]["sweep"]["subdir"] == "12"
+    assert (found["hydra"]["sweep"]["subdir"], numbered) == ("12", True)
+    for text in ("3", "0.5", "true", "null", "abc", "'a b'", "[1,2]", "[a,'b,c']", "''", "100samples"):
+        configuration, values, numbered = composer.job([f"weather_input={text}", "insertion=error"])
+        assert (values["insertion"], numbered) == ("error", False)
+        value, found = configuration["weather_input"], values["weather_input"]
+        assert type(found) in (type(None), bool, int, float, str)
+        assert (yaml.safe_load(found) if isinstance(value, list) else found) == value
 
 
-@pytest.mark.parametrize(
-    "text", ["3", "0.5", "1e-3", "true", "null", "abc", "'a b'", "[1,2]", "[a,'b,c']", "''", "100samples"]
-)
-def test_values_of_a_job_are_those_of_its_overrides(text, loader):
+def test_names_that_do_not_exist_are_told_with_the_nearest(loader):
     composer = Composer(loader, master_of(loader))
-    composed = composer.job([f"weather_input={text}", "insertion=error"])
-    assert composed.values["insertion"] == "error"
-    assert type(composed.values["weather_input"]) in (type(None), bool, int, float, str)
-    value = composed.configuration["weather_input"]
-    found = composed.values["weather_input"]
-    assert (yaml.safe_load(found) if isinstance(value, list) else found) == value
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["seeed=1"], "unknown key 'seeed'; did you mean 'seed'?"),
-        (["insertion=error", "insertion.error_treshold=1"], "did you mean 'insertion.error_threshold'?"),
-        (["insertion=error", "error_threshold=1"], "did you mean 'insertion.error_threshold'?"),
-        (["reduction=mean_relevancy"], "unknown option 'mean_relevancy' of reduction; did you mean 'mean_relevance'?"),
-        (["redution=mean_relevance"], "unknown key 'redution'; did you mean 'reduction'?"),
-        (["+seeed=1"], "unknown configuration key 'seeed'.*did you mean 'seed'?"),
-        (["insertion=error", "+insertion.treshold=1"], "unknown key 'insertion.treshold'"),
-        (["insertion=always", "insertion.error_threshold=1"], "unknown key 'insertion.error_threshold'"),
-        (["acceptance=yes"], "unknown option 'yes' of acceptance.*matched"),
-        (["budget=${seeed}"], "seeed"),
-        (["system=7"], "must be a string or a list"),
-        (["seed=1", "+system=van_der_pol"], "Multiple values for system"),
-        (["~nothing"], "nothing"),
-        (["hydra/launcher=laptop"], "unknown option 'laptop' of hydra/launcher"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_names_that_do_not_exist_are_told_with_the_nearest(overrides, message, loader):
-    with pytest.raises(ValueError, match=message) as caught:
-        Composer(loader, master_of(loader)).job(overrides)
-    assert "\n" not in str(caught.value)
+    for overrides, message in (
+        ("seeed=1", "unknown key 'seeed'; did you mean 'seed'?"),
+        ("insertion=error insertion.error_treshold=1", "did you mean 'insertion.error_threshold'?"),
+        ("insertion=error error_threshold=1", "did you mean 'insertion.error_threshold'?"),
+        ("reduction=mean_relevancy", "unknown option 'mean_relevancy' of reduction; did you mean 'mean_relevance'?"),
+        ("redution=mean_relevance", "unknown key 'redution'; did you mean 'reduction'?"),
+        ("+seeed=1", "unknown configuration key 'seeed'.*did you mean 'seed'?"),
+        ("insertion=error +insertion.treshold=1", "unknown key 'insertion.treshold'"),
+        ("insertion=always insertion.error_threshold=1", "unknown key 'insertion.error_threshold'"),
+        ("acceptance=yes", "unknown option 'yes' of acceptance.*matched"),
+        ("budget=${seeed}", "seeed"),
+        ("system=7", "must be a string or a list"),
+        ("seed=1 +system=van_der_pol", "Multiple values for system"),
+        ("~nothing", "nothing"),
+        ("hydra/launcher=laptop", "unknown option 'laptop' of hydra/launcher"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            composer.job(overrides.split())
+        assert "\n" not in str(caught.value)

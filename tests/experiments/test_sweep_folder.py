@@ -7,6 +7,7 @@ import re
 import runpy
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from generating import SHORT as SHORT_BENCHMARK
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 from running import PLAIN
-from sweep_command import QUICK, done, ended, manifest, outcome, results, started, sweep, wait_for
+from sweep_command import QUICK, ended, manifest, outcome, results, started, sweep, wait_for
+from sweep_jobs import job
 from validating import QUICK as QUICK_VALIDATION
 from validating import csv_file, saved
 
@@ -61,57 +63,44 @@ def again(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "sweep"))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
+def test_what_does_not_exist_stops_a_sweep_before_its_first_job(tmp_path):
+    for overrides, words in (
         (["seed=1,2,3", "reduction=mean_relevance,prior_entropi"], ["did you mean 'prior_entropy'?"]),
         (["+seeed=1,2"], ["'seeed'", "did you mean 'seed'?"]),
         (["seed=range(3,3)"], ["seed=range(3,3)", "nothing"]),
         (["seed=interval(0,3)"], ["interval", "hydra/sweeper=optuna"]),
         (["seed=1,2", "hydra.sweep.subdir=${seed}"], ["hydra.sweep.subdir", "no effect"]),
-    ],
-    ids=lambda value: " ".join(value) if "=" in value[0] else "",
-)
-def test_what_does_not_exist_stops_a_sweep_before_its_first_job(overrides, words, tmp_path):
-    line = told(sweep(tmp_path / "sweep", *QUICK, *overrides))
-    assert line.startswith("Error: ")
-    assert all(word in line for word in words)
-    assert list(tmp_path.iterdir()) == []
+    ):
+        line = told(sweep(tmp_path / "sweep", *QUICK, *overrides))
+        assert line.startswith("Error: ")
+        assert all(word in line for word in words)
+        assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda content: content | {"project": "another"}, "not the manifest of a sweep of sysid"),
-        (lambda content: [1, 2], "not the manifest of a sweep of sysid"),
-        (lambda content: content | {"schema_version": 99}, "schema_version 99.*update"),
-        (lambda content: content | {"version": "0.0.9"}, "other code.*0.0.9.*hydra.sweep.dir"),
-        (lambda content: content | {"code": "0" * 64}, "other code.*hydra.sweep.dir"),
-        (lambda content: content | {"command": "validate"}, "sysid-validate, not of sysid-identify"),
-        (lambda content: json.dumps(content)[:200], "damaged"),
-        (lambda content: {name: one for name, one in content.items() if name != "jobs"}, "damaged.*jobs missing"),
-        (lambda content: content | {"jobs": [{**content["jobs"][0], "more": 1}]}, "damaged.*jobs"),
-        (lambda content: content | {"jobs": [content["jobs"][0]] * 2}, "damaged.*twice"),
-    ],
-    ids=range(10),
-)
-def test_a_folder_of_another_sweep_is_not_touched(change, words, again):
-    content = change(manifest(again))
-    (again / "sweep.json").write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(ValueError, match=re.escape(str(again)) + ".*" + words):
-        Manifest.of(again, "identify")
-
-
-def test_what_is_refused_is_told_in_a_line_and_left_as_it_is(again, tmp_path):
-    (again / "sweep.json").write_text(json.dumps(manifest(again) | {"code": "0" * 64}))
+def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again, tmp_path):
+    own = manifest(again)
+    for content, words in (
+        (own | {"project": "another"}, "not the manifest of a sweep of sysid"),
+        ([1, 2], "not the manifest of a sweep of sysid"),
+        (own | {"schema_version": 99}, "schema_version 99.*update"),
+        (own | {"version": "0.0.9"}, "other code.*0.0.9.*hydra.sweep.dir"),
+        (own | {"command": "validate"}, "sysid-validate, not of sysid-identify"),
+        (json.dumps(own)[:200], "damaged"),
+        ({name: one for name, one in own.items() if name != "jobs"}, "damaged.*jobs missing"),
+        (own | {"jobs": [{**own["jobs"][0], "more": 1}]}, "damaged.*jobs"),
+        (own | {"jobs": [own["jobs"][0]] * 2}, "damaged.*twice"),
+        (own | {"code": "0" * 64}, "other code.*hydra.sweep.dir"),
+    ):
+        (again / "sweep.json").write_text(content if isinstance(content, str) else json.dumps(content))
+        with pytest.raises(ValueError, match=re.escape(str(again)) + ".*" + words):
+            Manifest.of(again, "identify")
     before = stamps(again)
     assert "holds a sweep of other code" in told(sweep(again, *QUICK, "seed=1,2"))
     assert stamps(again) == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
     line = told(sweep(tmp_path / "other", *QUICK, "seed=1,2"))
-    assert "is not empty" in line
-    assert "notes.txt" in line
+    assert "is not empty (notes.txt" in line
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
 
 
@@ -151,14 +140,12 @@ def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
     first = Manifest(tmp_path, "identify")
     named = [first.admit(name, [f"path={name}", "seed=1"], {"path": name, "seed": 1}) for name in ("x", "y", "x", "z")]
     assert named == [0, 1, 0, 2]
-    first.sweep([])
     first.write()
     again = Manifest.of(tmp_path, "identify")
     assert again.swept == ["path"]
     assert again.admit("y after a change of its file", ["seed=1", "path=y"], {"path": "y"}) == 1
     assert again.admit("new", ["path=new"], {"path": "new"}) == 3
-    again.sweep(["seed"])
-    again.write()
+    again.write(["seed"])
     assert [job["identity"] for job in read_manifest(tmp_path)["jobs"]] == [
         "x",
         "y after a change of its file",
@@ -199,22 +186,21 @@ def test_a_damaged_result_is_not_shared_and_replaced(tmp_path):
 
 
 def test_what_a_job_writes_elsewhere_is_not_shared(tmp_path):
-    job, results = tmp_path / "0", tmp_path / "results"
-    made_by = {"identity": "one", "overrides": []}
-    store.write_outcome(store.Outcome(0, False, error="no"), job, made_by, "{}")
-    store.share("one", job, results)
+    one, two, results = job(tmp_path, 0, "number"), job(tmp_path, 1, "number"), tmp_path / "results"
+    two = replace(two, identity=one.identity)
+    store.write_outcome(store.Outcome(0, False, error="no"), one)
+    store.share(one, results)
     assert not results.exists()
-    assert not store.fetch("one", results, tmp_path / "1", {"number": 1})
-    (job / "more").mkdir()
-    (job / "more" / "a.txt").write_text("1")
-    store.write_outcome(store.Outcome(0, True, 0.5), job, made_by, "{}")
+    assert not store.fetch(two, results)
+    (tmp_path / "0" / "more").mkdir()
+    (tmp_path / "0" / "more" / "a.txt").write_text("1")
+    store.write_outcome(store.Outcome(0, True, 0.5), one)
     (tmp_path / "full").write_text("")
-    store.share("one", job, tmp_path / "full")  # no folder: nothing is raised
-    store.share("one", job, results)
+    store.share(one, tmp_path / "full")  # no folder: nothing is raised
+    store.share(one, results)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "attempts").write_text("1\n1\n")
-    assert store.fetch("one", results, tmp_path / "1", {"number": 1})
-    assert store.outcome_in(tmp_path / "1") == store.Outcome(1, True, 0.5, stored=True)
+    assert store.fetch(two, results) == store.outcome_in(tmp_path / "1") == store.Outcome(1, True, 0.5, stored=True)
     assert (tmp_path / "1" / "more" / "a.txt").read_text() == "1"
     assert not list(results.glob(".*"))
     assert store.count_attempts(tmp_path / "1") == 0
@@ -240,29 +226,18 @@ def test_a_result_that_the_driver_does_not_see_is_a_failure(tmp_path, monkeypatc
 # --- other commands
 
 
-def test_sweeps_of_validations_lose_only_what_fails_and_are_found_again_by_their_name(tmp_path, monkeypatch):
+def test_sweeps_of_other_commands_are_found_again(tmp_path):
     for name in ("a", "b"):
         saved(tmp_path / f"{name}.nc")
     (tmp_path / "damaged.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-500])
     csv_file(tmp_path / "record.csv")
     data = ("data=csv", "data.test=record.csv", "data.inputs=[u]", "data.outputs=[y,z]", "data.dt=0.5", "left_out=[z]")
     given = (*data, "data.units={y: V, z: degC, u: A}", "data.initialisation_window=5", *QUICK_VALIDATION)
-    models = "model=a.nc,damaged.nc,missing.nc,b.nc"
-    said = sweep(tmp_path / "sweep", models, *given, command="validate")
-    assert said.code == 1
-    assert "4 jobs: 2 done, 2 failed" in said.out, said.err
-    assert done(tmp_path / "sweep") == {0, 3}
-    assert "#1 model=damaged.nc: " in said.err
-    saved(tmp_path / "missing.nc")
-    said = sweep(None, models, *given, command="validate", cwd=tmp_path)
-    assert "4 jobs: 3 done, 1 failed" in said.out, said.err
-    said = sweep(None, models, *given, command="validate", cwd=tmp_path)
-    assert "4 jobs: 3 done (3 before), 1 failed" in said.out, said.err
-
-
-def test_sweeps_of_exports_and_benchmarks_keep_their_places(tmp_path):
-    for name in ("a", "b"):
-        saved(tmp_path / f"{name}.nc")
+    for found in ("2 done, 1 failed", "2 done (2 before), 1 failed"):  # by the name of the sweep
+        said = sweep(None, "model=a.nc,damaged.nc,b.nc", *given, command="validate", cwd=tmp_path)
+        assert said.code == 1
+        assert f"3 jobs: {found}" in said.out, said.err
+        assert "#1 model=damaged.nc: " in said.err
     given = ("model=a.nc,b.nc", "output='${hydra:runtime.output_dir}/it_${hydra:job.id}.py'")
     for expected in ((2, 0, 2), (2, 2, 0)):
         said = sweep(tmp_path / "sweep", *given, command="export")
@@ -296,8 +271,8 @@ def test_a_second_sweep_in_the_same_folder_ends_and_the_first_goes_on(tmp_path):
     assert len(results(folder)) == 15
 
 
-def test_a_new_folder_never_has_two_owners(tmp_path):
-    """Every sweep that finds nothing to do removes the folder and its lock."""
+def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
+    """Every sweep that finds nothing to do removes the folder and its lock; a lock on a removed file does not count."""
     owners, most, n, refused = [], [], 300, []
 
     def own(name):
@@ -318,13 +293,9 @@ def test_a_new_folder_never_has_two_owners(tmp_path):
     assert len(most) + len(refused) == 4 * n
     assert max(most) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_whose_file_was_removed_does_not_count(tmp_path, monkeypatch):
-    """Another sweep lets go of the folder between the opening of its lock and the locking."""
     lock, removed = store.fcntl.flock, []
 
-    def flock(file, how):
+    def flock(file, how):  # another sweep lets go of the folder between the opening of its lock and the locking
         if not removed:
             removed.append((tmp_path / ".lock").unlink())
         lock(file, how)

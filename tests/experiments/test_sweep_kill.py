@@ -38,7 +38,6 @@ LAUNCHERS = {
     "dask": ("hydra/launcher=dask", "hydra.launcher.workers=2"),
     "local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local", "hydra.launcher.workers=2"),
 }
-NEEDED = {"in_process": "hydra", "joblib": "joblib", "dask": "distributed", "local": "submitit"}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,6 @@ def every(*names, quick=()):
 
 @pytest.mark.parametrize("launcher", every("in_process", "joblib", "dask", quick=["in_process"]))
 def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process(launcher, tmp_path, expected):
-    pytest.importorskip(NEEDED[launcher])
     folder, random_, hits, kept = tmp_path / "sweep", random.Random(2), 0, set()
     n_kills = 2 if launcher == "in_process" else 4
     for _ in range(n_kills):
@@ -90,7 +88,6 @@ def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process
 @pytest.mark.parametrize("launcher", ["joblib", "dask"])
 def test_workers_that_are_killed(launcher, tmp_path, expected):
     """Dask goes on with another attempt; the pool of joblib ends, and the same command resumes."""
-    pytest.importorskip(NEEDED[launcher])
     folder, random_, own, hit = tmp_path / "sweep", random.Random(3), marked(), set()
     process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
     for _ in range(3 if launcher == "dask" else 1):
@@ -116,7 +113,6 @@ def test_workers_that_are_killed(launcher, tmp_path, expected):
 @pytest.mark.parametrize("launcher", every(*LAUNCHERS, quick=["in_process"]))
 @pytest.mark.parametrize("number", every("SIGINT", "SIGTERM", quick=["SIGINT"]))
 def test_an_interrupted_sweep_says_what_is_done_ends_its_workers_and_goes_on(number, launcher, tmp_path, expected):
-    pytest.importorskip(NEEDED[launcher])
     folder, own, number = tmp_path / "sweep", marked(), signal.Signals[number]
     process = started(folder, *JOBS, *LAUNCHERS[launcher], env=own)
     begun(folder, process, 2)
@@ -138,68 +134,61 @@ def test_an_interrupted_sweep_says_what_is_done_ends_its_workers_and_goes_on(num
 
 @pytest.mark.parametrize("launcher", every(*LAUNCHERS, quick=["in_process"]))
 def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
-    pytest.importorskip(NEEDED[launcher])
     random_ = random.Random(launcher)
-    moments = [random_.uniform(0.2, 7.0) for _ in range(4)] if LAUNCHERS[launcher] else [0.4, 1.2]
+    moments = [random_.uniform(0.2, 7.0) for _ in range(4)] if LAUNCHERS[launcher] else [0.4, 1.2, None]
     for number, moment in enumerate(moments):
-        own = marked()
-        process = started(tmp_path / f"{number}", *JOBS, *LAUNCHERS[launcher], env=own)
-        time.sleep(moment)
+        own, folder = marked(), tmp_path / f"{number}"
+        process = started(
+            folder, *QUICK, "cache=null", f"seed=range(0,{N if moment else 3000})", *LAUNCHERS[launcher], env=own
+        )
+        if moment is None:  # while 3000 jobs are composed
+            assert wait_for(lambda folder=folder: (folder / ".lock").exists())
+        time.sleep(moment or 0.3)
         os.killpg(process.pid, signal.SIGINT)
         said = ended(process)
         assert said.code == 130, (moment, said)
         assert "Traceback" not in said.out + said.err, (moment, said)
         assert len(said.err.splitlines()) <= 1, (moment, said)
+        assert moment or (said.out + said.err) == "Sweep interrupted before its first job\n"
+        assert moment or not list(folder.glob("[0-9]*"))
         assert wait_for(lambda own=own: not living(own)), (moment, living(own))
 
 
-def test_a_sweep_that_is_interrupted_before_its_first_job_says_so(tmp_path):
-    """Ctrl-C while 3000 jobs are composed."""
-    folder = tmp_path / "sweep"
-    process = started(folder, *QUICK, "seed=range(0,3000)")
-    assert wait_for(lambda: (folder / ".owner").exists())
-    time.sleep(0.3)
-    os.kill(process.pid, signal.SIGINT)
-    said = ended(process)
-    assert (said.code, said.out + said.err) == (130, "Sweep interrupted before its first job\n")
-    assert not list(folder.glob("[0-9]*"))
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost(number, capsys):
+def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost_and_an_ignored_one_is_ignored(capsys):
     """In a finaliser, say, an exception is printed, and the program goes on."""
 
     class Finalised:
+        def __init__(self, number):
+            self.number = number
+
         def __del__(self):
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), self.number)
             time.sleep(0.01)
 
     def handlers():
         return [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)], sys.unraisablehook
 
     before = handlers()
-    with interruptible() as check:
-        check()
-        with pytest.raises(KeyboardInterrupt), deferred_interrupt():
-            signalled_and_failing(number)
-    with interruptible() as check:
-        Finalised()
-        with pytest.raises(KeyboardInterrupt):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with interruptible() as check:
             check()
+            with pytest.raises(KeyboardInterrupt), deferred_interrupt():
+                signalled_and_failing(number)
+        with interruptible() as check:
+            Finalised(number)
+            with pytest.raises(KeyboardInterrupt):
+                check()
     assert capsys.readouterr().err == ""
     assert handlers() == before
-
-
-def signalled_and_failing(number):
-    os.kill(os.getpid(), number)
-    raise OSError("what the signal may have caused")
-
-
-def test_a_sweep_in_the_background_of_a_shell_ignores_ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    own = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
     try:
         with interruptible() as check, deferred_interrupt():
             os.kill(os.getpid(), signal.SIGINT)
             check()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, own)
+
+
+def signalled_and_failing(number):
+    os.kill(os.getpid(), number)
+    raise OSError("what the signal may have caused")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from running import PLAIN
-from sweep_command import ROOT, environment, manifest
+from sweep_command import environment, manifest
 
 if PLAIN:
     pytest.skip("many jobs are many without the compiler, too", allow_module_level=True)
@@ -47,20 +47,19 @@ hydra:
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a command of a user's own, with launcher and sweeper of the package."""
+    """Runs a command of a user's own in the current folder, with launcher and sweeper of the package."""
     (tmp_path / "trivial.py").write_text(COMMAND)
     (tmp_path / "trivial.yaml").write_text(CONFIGURATION)
-    environ = environment() | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}
 
     def start(*overrides):
         command = [sys.executable, "trivial.py", "-m", *overrides]
-        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=400)
+        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=400)
 
     return start
 
 
-def test_a_command_of_a_users_own_is_swept_like_ours(run):
-    process = run("number=0,499,2")
+def test_a_command_of_a_users_own_is_swept_like_ours_and_found_by_workers(run):
+    process = run("number=0,499,2", "hydra/launcher=joblib", "hydra.launcher.workers=1")
     assert process.returncode == 1, process
     assert "3 jobs: 2 done, 1 failed" in process.stdout
     assert "#1 number=499: ValueError: number 499 is not for me" in process.stderr
@@ -72,7 +71,8 @@ def test_a_command_of_a_users_own_is_swept_like_ours(run):
 
 
 @pytest.mark.slow
-def test_two_thousand_jobs(run, tmp_path):
+def test_of_two_thousand_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
+    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
     process = run(f"number=range(0,{N})")
     assert process.returncode == 1, process.stderr[-2000:]
     assert f"{N} jobs: {N - 4} done, 4 failed" in process.stdout
@@ -86,11 +86,6 @@ def test_two_thousand_jobs(run, tmp_path):
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
     process = run(f"number=range(0,{N})")
     assert f"{N - 5} finished already, 5 to run (1 anew, damaged or out of date)" in process.stdout
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_jobs(run):
-    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
     used = {}
     for n in (100, 600):
         process = run(f"number=range(0,{n})", "refused=[]", f"hydra.sweep.dir=sweep{n}")

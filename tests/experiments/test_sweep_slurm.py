@@ -93,18 +93,14 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     assert [len(path.read_text().splitlines()) for path in starts] == [1, 1], "each was started once"
 
 
-@pytest.mark.parametrize(
-    ("limit", "told"),
-    [("time_limit=20s", "time limit of 20 s exceeded"), ("memory_limit=400MB", "memory limit of 400 MB exceeded")],
-    ids=["time", "memory"],
-)
-def test_a_job_beyond_its_limit_ends_alone(limit, told, tmp_path):
+def test_a_job_beyond_its_limit_ends_alone(tmp_path):
     short = [one for one in QUICK if not one.startswith("duration")]
-    lines = (*short, "duration=20000000samples,120samples", "cache=null", *SLURM, f"hydra.launcher.{limit}")
-    said = ended(started(tmp_path / "sweep", *lines), 300)
-    assert said.code == 1, said
-    assert told in said.err
-    assert done(tmp_path / "sweep") == {1}
+    for limit, told in (("time_limit=20s", "time limit of 20 s"), ("memory_limit=400MB", "memory limit of 400 MB")):
+        lines = (*short, "duration=20000000samples,120samples", "cache=null", *SLURM, f"hydra.launcher.{limit}")
+        said = ended(started(tmp_path / limit[:4], *lines), 300)
+        assert said.code == 1, said
+        assert f"{told} exceeded" in said.err
+        assert done(tmp_path / limit[:4]) == {1}
 
 
 def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path):
@@ -120,15 +116,15 @@ def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path):
     assert wait_for(lambda: queue() == [])
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(number, tmp_path):
-    folder, own = tmp_path / "sweep", marked()
-    process = started(folder, *JOBS, *SLURM, env=own)
-    time.sleep(random.Random(number).uniform(0.2, 8.0))
-    os.killpg(process.pid, signal.SIGINT)
-    said = ended(process)
-    assert said.code == 130, said
-    assert "Traceback" not in said.out + said.err
-    assert len(said.err.splitlines()) <= 1
-    assert wait_for(lambda: not living(own))
-    assert wait_for(lambda: queue() == [])
+def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(tmp_path):
+    for number in range(6):
+        own = marked()
+        process = started(tmp_path / f"{number}", *JOBS, *SLURM, env=own)
+        time.sleep(random.Random(number).uniform(0.2, 8.0))
+        os.killpg(process.pid, signal.SIGINT)
+        said = ended(process)
+        assert said.code == 130, said
+        assert "Traceback" not in said.out + said.err
+        assert len(said.err.splitlines()) <= 1
+        assert wait_for(lambda own=own: not living(own))
+        assert wait_for(lambda: queue() == [])

@@ -13,29 +13,18 @@ from sweep_jobs import attempts, driver, job
 
 from experiments.sweeps import identity
 from experiments.sweeps.identity import file_digests
-from experiments.sweeps.limits import TRACE, Limits, bytes_of, limits_of
-from experiments.sweeps.store import damage, forget, read_outcome
-from experiments.sweeps.task import DIED_TWICE, execute, hydra_config
+from experiments.sweeps.store import TRACE, Limits, damage, forget, read_outcome
+from experiments.sweeps.task import DIED_TWICE, bytes_of, execute, hydra_config, limits_of
 
-processes = pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end the same without the compiler")
 EXECUTE = """
 import sys
 import sweep_jobs
 from experiments.sweeps.task import execute
 
-limits = {"time_limit": float(sys.argv[3])} if sys.argv[3] != "0" else {}
-limits |= {"memory_limit": int(sys.argv[4])} if sys.argv[4] != "0" else {}
 if sys.argv[2] == "spinning":
     sweep_jobs.spin.compile("void(float64[::1])")  # compiling would let Python speak
-execute(sweep_jobs.job(sys.argv[1], 0, sys.argv[2], **limits))
+execute(sweep_jobs.job(sys.argv[1], 0, sys.argv[2], time_limit=eval(sys.argv[3]), memory_limit=eval(sys.argv[4])))
 """
-
-
-def executed(folder, function, time_limit=0, memory_limit=0):
-    """Exit code of a process that executes a job, and what it has stored."""
-    process = driver(EXECUTE, folder, function, time_limit, memory_limit)
-    code = process.wait(timeout=120)
-    return code, read_outcome(folder / "0")
 
 
 def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(tmp_path):
@@ -44,7 +33,7 @@ def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(t
     assert (outcome.number, outcome.done, outcome.value, outcome.stored) == (7, True, 7.0, True)
     content = read_outcome(folder)
     assert (content["status"], content["identity"], content["value"]) == ("done", "identity-7", 7.0)
-    assert list(content["files"]) == ["result.txt"]
+    assert (content["overrides"], list(content["files"])) == (["number=7"], ["result.txt"])
     assert damage(content, folder) == ""
     left = sorted(path.name for path in folder.iterdir() if path.suffix != ".log")
     assert left == [".hydra", "attempts", "outcome.json", "result.txt"]
@@ -58,49 +47,42 @@ def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(t
 def test_a_value_that_is_no_number_leaves_json_that_every_reader_takes(tmp_path):
     outcome = execute(job(tmp_path, 0, "undefined"))
     assert (outcome.done, outcome.value) == (True, None)
-    text = (tmp_path / "0" / "outcome.json").read_text()
-    assert json.loads(text, parse_constant=pytest.fail)["value"] is None
+    json.loads((tmp_path / "0" / "outcome.json").read_text(), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize(
-    ("function", "error"),
-    [
-        ("raising", "ValueError: job 0 cannot work"),
-        ("leaving", "the command ended with exit code 3"),
-        ("missing", "AttributeError: .*'missing'"),
-    ],
-)
-def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path, function, error):
-    outcome = execute(job(tmp_path, 0, function))
-    content = read_outcome(tmp_path / "0")
-    assert (outcome.done, content["status"]) == (False, "failed")
-    assert re.match(error, outcome.error)
-    assert outcome.error == content["error"]
-    assert ("in raising" in content["traceback"]) == (function == "raising")
-    assert "number: 0" in content["configuration"]
+def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path):
+    errors = {
+        "raising": "ValueError: job 0 cannot work",
+        "leaving": "the command ended with exit code 3",
+        "missing": "AttributeError: .*'missing'",
+    }
+    for function, error in errors.items():
+        (tmp_path / function).mkdir()
+        outcome = execute(job(tmp_path / function, 0, function))
+        content = read_outcome(tmp_path / function / "0")
+        assert (outcome.done, content["status"]) == (False, "failed")
+        assert re.match(error, outcome.error)
+        assert outcome.error == content["error"]
+        assert ("in raising" in content["traceback"]) == (function == "raising")
+        assert "number: 0" in content["configuration"]
 
 
-def test_a_third_attempt_is_refused(tmp_path):
-    one = job(tmp_path, 0, "written")
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "attempts").write_text("1\n2\n")
+def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
+    one, folder = job(tmp_path, 0, "written", time_limit=60.0), tmp_path / "0"
+    folder.mkdir()
+    (folder / "attempts").write_text("1\n2\n")
     assert execute(one).error == DIED_TWICE
-    assert not (tmp_path / "0" / "result.txt").exists()
+    assert not (folder / "result.txt").exists()
     for name in (".job.nc.0123abcd.tmp", "notes.txt"):
-        (tmp_path / "0" / name).touch()
-    forget(tmp_path / "0")
-    assert {path.name for path in (tmp_path / "0").iterdir()} == {"notes.txt"}
-    assert execute(one).done
-
-
-def test_what_ended_an_attempt_without_a_word_is_told_by_the_next(tmp_path):
-    one = job(tmp_path, 0, "written", time_limit=60.0)
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / TRACE).write_text("Timeout!\n  in a loop\n")
+        (folder / name).touch()
+    forget(folder)
+    assert {path.name for path in folder.iterdir()} == {"notes.txt"}
+    (folder / TRACE).write_text("Timeout!\n  in a loop\n")
     outcome = execute(one)
     assert (outcome.done, outcome.error) == (False, "time limit of 60 s exceeded")
-    assert outcome.traceback == "Timeout!\n  in a loop\n"
-    forget(tmp_path / "0")
+    assert (outcome.traceback, outcome.seconds) == ("Timeout!\n  in a loop\n", 60.0)
+    forget(folder)
+    (folder / "attempts").write_text("1\n")
     assert execute(one).done
 
 
@@ -113,16 +95,12 @@ def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread_and_leaves_the_pr
     assert found["numba"] == 1
     assert set(found["blas"]) <= {1}
     assert (sys.path, os.getcwd()) == (before, here)
+    outcome = execute(replace(job(tmp_path, 1, "written"), cwd=str(tmp_path / "gone")))
+    assert (outcome.done, outcome.error[:17]) == (False, "FileNotFoundError")
+    assert not (tmp_path / "1" / "result.txt").exists()
 
 
-def test_a_job_whose_working_folder_is_not_there_fails_and_reads_nothing_else(tmp_path):
-    outcome = execute(replace(job(tmp_path, 0, "written"), cwd=str(tmp_path / "gone")))
-    assert not outcome.done
-    assert "FileNotFoundError" in outcome.error
-    assert not (tmp_path / "0" / "result.txt").exists()
-
-
-def test_input_files_are_checked_where_the_job_runs(tmp_path, monkeypatch):
+def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     for folder, text in ((tmp_path, "1"), (tmp_path / "there", "2")):
         (folder / "record.csv").write_text(text)
@@ -137,14 +115,11 @@ def test_input_files_are_checked_where_the_job_runs(tmp_path, monkeypatch):
     (tmp_path / "there" / "new").touch()
     assert "there is not what it was" in execute(one).error
 
-
-def test_a_worker_with_other_code_refuses_and_one_with_other_words_does_not(tmp_path, monkeypatch):
-    one = replace(job(tmp_path, 0, "number"), code=identity.code_digest(), text="other words")
+    one = replace(job(tmp_path, 1, "number"), code=identity.code_digest(), text="other words")
     assert execute(one).done
-    outcome = execute(replace(one, folder=str(tmp_path / "1"), code="other"))
-    assert "runs other code or packages" in outcome.error
-    assert not (tmp_path / "1" / "attempts").exists()
-    assert execute(replace(one, folder=str(tmp_path / "2"), code="other", text=identity.text_digest())).done
+    assert "runs other code or packages" in execute(replace(one, folder=str(tmp_path / "2"), code="other")).error
+    assert not (tmp_path / "2" / "attempts").exists()
+    assert execute(replace(one, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())).done
 
 
 def test_a_folder_that_cannot_be_made_fails_the_job(tmp_path):
@@ -163,8 +138,7 @@ def test_the_node_of_hydra_has_its_types_again(tmp_path):
     content = json.loads(one.configuration)
     content["hydra"]["mode"] = "MULTIRUN"
     found = hydra_config(replace(one, configuration=json.dumps(content)))
-    assert OmegaConf.get_type(found, "hydra") is HydraConf
-    assert found.hydra.mode is RunMode.MULTIRUN
+    assert (OmegaConf.get_type(found, "hydra"), found.hydra.mode) == (HydraConf, RunMode.MULTIRUN)
     assert found.number == 3
 
 
@@ -182,25 +156,20 @@ def test_limits_are_read_as_people_write_them():
         limits_of("soon", None)
 
 
-@processes
-@pytest.mark.parametrize("function", ["sleeping", pytest.param("busy", marks=pytest.mark.slow)])
-def test_a_job_over_its_time_limit_says_so_and_ends_its_process(tmp_path, function):
-    code, content = executed(tmp_path, function, time_limit=0.3)
-    assert code == -signal.SIGKILL
-    assert (content["status"], content["error"]) == ("failed", "time limit of 0.3 s exceeded")
-    assert content["seconds"] >= 0.3
-
-
-@processes
-def test_a_compiled_loop_over_its_time_limit_is_ended_and_told_by_the_next_attempt(tmp_path):
-    assert executed(tmp_path, "spinning", time_limit=1.0) == (1, None)
-    outcome = execute(job(tmp_path, 0, "spinning", time_limit=1.0))
+@pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end the same without the compiler")
+def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
+    """One that sleeps, one in a compiled loop that holds the interpreter, one that eats; side by side."""
+    limits = {"sleeping": (0.3, None), "spinning": (1.0, None), "greedy": (None, 600_000_000)}
+    for name in limits:
+        (tmp_path / name).mkdir()
+    started = {name: driver(EXECUTE, tmp_path / name, name, *both) for name, both in limits.items()}
+    codes = {name: process.wait(timeout=120) for name, process in started.items()}
+    found = {name: read_outcome(tmp_path / name / "0") for name in limits}
+    assert codes == {"sleeping": -signal.SIGKILL, "spinning": 1, "greedy": -signal.SIGKILL}
+    assert (found["sleeping"]["status"], found["sleeping"]["error"]) == ("failed", "time limit of 0.3 s exceeded")
+    assert found["sleeping"]["seconds"] >= 0.3
+    assert found["greedy"]["error"].startswith("memory limit of 600 MB exceeded (6")
+    assert found["spinning"] is None
+    outcome = execute(job(tmp_path / "spinning", 0, "spinning", time_limit=1.0))  # the next attempt tells
     assert outcome.error == "time limit of 1 s exceeded"
     assert "in spinning" in outcome.traceback
-
-
-@processes
-def test_a_job_over_its_memory_limit_says_so_and_ends_its_process(tmp_path):
-    code, content = executed(tmp_path, "greedy", memory_limit=600_000_000)
-    assert code == -signal.SIGKILL
-    assert content["error"].startswith("memory limit of 600 MB exceeded (6")

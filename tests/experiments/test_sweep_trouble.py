@@ -33,7 +33,7 @@ from validating import csv_file
 if PLAIN:
     pytest.skip("trouble ends alike without the compiler", allow_module_level=True)
 
-N = 8
+N = 10
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
 
 
@@ -91,17 +91,6 @@ def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path
     assert sorted(path.name for path in folder.glob("[0-9]*")) == ["0", "1"], "a changed file took a second folder"
 
 
-def test_many_failures_are_told_shortly(tmp_path):
-    said = sweep(tmp_path / "sweep", *QUICK, "seed=range(0,23)", "budget=1")
-    assert said.code == 1
-    told = said.err.splitlines()
-    assert [line.split()[0] for line in told[:20]] == [f"#{number}" for number in range(20)]
-    assert told[20] == "  and 3 more, see sweep.log"
-    assert told[3].startswith("  #3 seed=3: ValueError: "), "only what differs between the jobs is said"
-    assert all("at least 2" in line and len(line) < 200 for line in told[:20])
-    assert len(told) == 22
-
-
 # --- results that are damaged
 
 
@@ -109,50 +98,37 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
 def changed(**values):
-    def change(path):
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-    return change
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 HARM = (
     ("job.nc", truncate, "job.nc is damaged"),
-    ("job.nc", flip, "job.nc is damaged"),
     ("job.nc", Path.unlink, "job.nc is missing"),
-    ("job.nc", lambda path: path.write_bytes(b""), "job.nc is damaged"),
-    ("outcome.json", lambda path: path.write_bytes(b""), "outcome.json is damaged"),
+    (
+        "job.nc",
+        lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+        "job.nc is damaged",
+    ),
     ("outcome.json", truncate, "outcome.json is damaged"),
-    ("outcome.json", lambda path: path.write_text("[]"), "outcome.json is damaged"),
-    ("outcome.json", lambda path: path.write_text('{"schema": "outcome"}'), "outcome.json is damaged"),
     ("outcome.json", changed(files=None), "outcome.json is damaged"),
     ("outcome.json", changed(schema_version=99), "outcome.json is damaged"),
     ("outcome.json", changed(identity="0" * 32), "its result is that of other settings or files"),
-    ("outcome.json", Path.unlink, None),
     ("outcome.json", changed(status="failed"), None),
     (".", lambda path: shutil.rmtree(path), None),
 )
-ROUNDS = [HARM[k : k + N - 1] for k in range(0, len(HARM), N - 1)]
 
 
-@pytest.mark.parametrize("harms", ROUNDS, ids=range(len(ROUNDS)))
-def test_damaged_results_are_run_anew_and_told(harms, again, undisturbed):
-    before, n = modified(again), len(harms)
-    for number, (name, harm, _) in enumerate(harms):
+def test_damaged_results_are_run_anew_and_told(again, undisturbed):
+    before, n = modified(again), len(HARM)
+    for number, (name, harm, _) in enumerate(HARM):
         harm(again / str(number) / name)
     said = sweep(again, *JOBS)
     assert said.code == 0, said
-    n_told = sum(told is not None for _, _, told in harms)
-    anew = f"{n} to run ({n_told} anew, damaged or out of date) in this process"
+    anew = f"{n} to run ({n - 2} anew, damaged or out of date) in this process"
     assert f"Sweep of {N} jobs, {N - n} finished already, {anew}" in said.out
     log = (again / "sweep.log").read_text()
-    for number, (_, _, told) in enumerate(harms):
+    for number, (_, _, told) in enumerate(HARM):
         assert f"anew #{number}: {told}\n" in log if told else f"anew #{number}:" not in log
     after = modified(again)
     for number in range(N):
@@ -174,31 +150,16 @@ mkdir "$PLACE/sweep"
 def in_a_namespace(script, cwd, **variables):
     """Run a shell script that may mount; skip where nobody may."""
     for prefix in (["unshare", "-m"], ["unshare", "-Urm"]):
-        try:
-            probe = subprocess.run([*prefix, "mount", "-t", "tmpfs", "none", str(cwd)], capture_output=True, timeout=20)
-        except OSError:
-            continue
+        probe = subprocess.run(["bash", "-c", f"{' '.join(prefix)} mount -t tmpfs none {cwd}"], capture_output=True)
         if probe.returncode == 0:
-            text = {name: str(value) for name, value in variables.items()}
-            return subprocess.run(
-                [*prefix, "bash", "-c", script],
-                cwd=cwd,
-                env=environment() | text,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
+            options = {"cwd": cwd, "env": environment() | variables, "capture_output": True, "text": True}
+            return subprocess.run([*prefix, "bash", "-c", script], **options, timeout=300)
     pytest.skip("this system lets nobody mount a small file system (unshare -m, unshare -Urm)")
-
-
-def shell_command():
-    """A sweep in a place of its own, as a line of shell."""
-    return " ".join(f'"{word}"' for word in argv("$PLACE/sweep", *JOBS))
 
 
 def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
     size = sum(path.stat().st_size for path in undisturbed.rglob("*") if path.is_file())
-    command = shell_command()
+    command = " ".join(f'"{word}"' for word in argv("$PLACE/sweep", *JOBS))
     script = f"""{TMPFS}
     head -c {size // 2} /dev/zero > "$PLACE/filler"
     set +e
@@ -209,7 +170,7 @@ def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
     cp -a "$PLACE/sweep" after2
     """
     place = tmp_path / "place"
-    process = in_a_namespace(script, tmp_path, PLACE=place, SIZE=int(1.1 * size) + 4096 * 5 * N)
+    process = in_a_namespace(script, tmp_path, PLACE=str(place), SIZE=str(int(1.1 * size) + 4096 * 5 * N))
     assert process.returncode == 0, process
     out, err, code = (((tmp_path / f"{name}1").read_text()) for name in ("out", "err", "code"))
     n_done = len(done(tmp_path / "after1"))
@@ -250,26 +211,22 @@ def test_a_folder_that_becomes_read_only_costs_the_jobs_after_that(tmp_path, und
     assert said.code == 1
     assert 2 <= n_done < N, said
     assert f"{N} jobs: {n_done} done, {N - n_done} failed, in " in said.out
-    assert said.err.count("Permission denied") >= 1
+    assert "Permission denied" in said.err
     assert f"could not be stored in {folder}/{N - 1}" in said.err
     assert "Traceback" not in said.out + said.err
     said = sweep(folder, *JOBS)
     assert said.code == 0
     assert f"{n_done} finished already, {N - n_done} to run" in said.out
     assert results(folder) == results(undisturbed)
-
-
-def test_an_old_failure_in_a_read_only_folder_is_not_taken_for_the_result(again):
-    truncate(again / "3" / "job.nc")
-    (again / "3").chmod(0o555)
+    truncate(folder / "3" / "job.nc")  # what was done there is not taken for the result
+    (folder / "3").chmod(0o555)
     try:
-        said = ended(started(again, *JOBS, preexec_fn=obedient))
+        said = ended(started(folder, *JOBS, preexec_fn=obedient))
     finally:
-        (again / "3").chmod(0o755)
+        (folder / "3").chmod(0o755)
     assert said.code == 1
     assert f"{N - 1} done ({N - 1} before), 1 failed" in said.out
     assert "#3" in said.err
-    assert "Permission denied" in said.err
 
 
 # --- what a person sees
@@ -294,33 +251,28 @@ def seen(folder, *overrides):
     return process.wait(timeout=60), text.decode()
 
 
-def test_a_terminal_shows_one_line_of_progress(tmp_path):
-    code, text = seen(tmp_path / "sweep", *QUICK, "seed=range(0,6)", "budget=8,1")
+def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
+    code, text = seen(tmp_path / "sweep", *QUICK, "seed=range(0,7)", "budget=8,1,0,-1")
     assert code == 1
     lines = text.replace("\r\n", "\n").split("\n")
-    assert lines[0].startswith("Sweep of 12 jobs, 12 to run in this process: ")
+    assert lines[0].startswith("Sweep of 28 jobs, 28 to run in this process: ")
     shown = [frame for frame in lines[1].split("\r") if frame.strip()]
     assert all(frame.startswith("sweep:") for frame in shown), shown
-    assert "12/12" in shown[-1]
-    assert "6 failed" in shown[-1]
-    assert any(re.search(r"[1-9]/12 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
-    assert lines[2].startswith("12 jobs: 6 done, 6 failed, in ")
+    assert "28/28" in shown[-1]
+    assert "21 failed" in shown[-1]
+    assert any(re.search(r"[1-9]/28 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
+    assert lines[2].startswith("28 jobs: 7 done, 21 failed, in ")
     assert "\x1b[A" not in text
-    assert len(lines) < 15
+    assert lines[3].startswith("  #7 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
+    assert all("at least 2" in line and len(line) < 200 for line in lines[3:23])
+    assert lines[23] == "  and 1 more, see sweep.log"
+    assert len(lines) < 29
 
 
-@pytest.mark.parametrize("reader", [pytest.param("head -1", marks=pytest.mark.slow), "true"])
-def test_a_reader_that_stops_does_not_stop_the_sweep(reader, tmp_path):
+def test_a_reader_that_stops_does_not_stop_the_sweep(tmp_path):
     folder = tmp_path / "sweep"
     command = subprocess.list2cmdline(argv(folder, *QUICK, "seed=1,2,3"))
-    process = subprocess.run(
-        ["bash", "-c", f"{command} | {reader}; echo ${{PIPESTATUS[0]}} > code"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (tmp_path / "code").read_text() == "0\n", process
-    assert process.stderr == ""
+    script = f"{command} | true; exit ${{PIPESTATUS[0]}}"
+    process = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
     assert done(folder) == {0, 1, 2}
