@@ -91,7 +91,9 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     identification, repairs = result.identification, summary["repairs"]
     settings, training = identification.settings, identification.settings.training
     inserted, away, found = summary["n_inserted"], summary["n_turned_away"], []
-    if inserted and away > 0.5 * inserted and not isinstance(settings.insertion, Always):  # then it is the idea
+    needs_a_place = identification.model is None or not identification.model.gp.learns_every_sample  # to be learned
+    is_asked = needs_a_place and not isinstance(settings.insertion, Always)  # there to turn away is the idea
+    if is_asked and inserted and away > 0.5 * inserted:
         found.append(
             f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
             f"met with this acceptance and a budget of {settings.budget} points; raise the threshold or the budget, "
@@ -100,7 +102,7 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     found += result.source.warnings()
     if idle := without_effect(result.source.unused | training.replaces):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
-    if summary["n_seen"] and not inserted:
+    if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
         found += _quality_warnings(summary, can_follow=identification.adaptation is None and not training.replaces)

@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (70, 8300),
+    "sysid": (70, 8560),
     "simulators": (30, 2500),
     "experiments": (93, 11260),
     "hydra_plugins": (3, 160),
     "tests/experiments": (59, 9820),
-    "tests/sysid": (25, 6180),
+    "tests/sysid": (25, 6480),
     "tests/simulators": (15, 1820),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -23,7 +23,7 @@ def options(group):
 
 INSERTIONS, REDUCTIONS, ACCEPTANCES = (options(group) for group in ("insertion", "reduction", "acceptance"))
 #: every option of the three groups occurs
-COMBINATIONS = [(INSERTIONS[i % 4], REDUCTIONS[i % 5], acceptance) for i, acceptance in enumerate(ACCEPTANCES)]
+COMBINATIONS = [(INSERTIONS[i % 5], REDUCTIONS[i % 5], acceptance) for i, acceptance in enumerate(ACCEPTANCES)]
 
 
 @pytest.mark.parametrize(("insertion", "reduction", "acceptance"), COMBINATIONS)
@@ -45,8 +45,9 @@ def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
     online = phases(result)[1]
     large = np.abs(result["target"] - result["mean"]).values >= THRESHOLDS["error_threshold"]
     unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
-    expected = {"always": online, "error": large, "variance": unsure, "either": large | unsure}[insertion]
-    np.testing.assert_array_equal(result["inserted"].values[online], expected[online])
+    expected = {"always": online, "error": large, "variance": unsure, "either": large | unsure}
+    if insertion in expected:  # novelty is not in the record
+        np.testing.assert_array_equal(result["inserted"].values[online], expected[insertion][online])
 
 
 def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
@@ -71,7 +72,7 @@ def test_acceptance_references_are_kept_and_differ(tmp_path):
 
 
 def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
-    folder = execute(tmp_path / "empty", "training=fixed", *UNTRAINED)
+    folder = execute(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
     summary, result, model = summary_of(folder), data_of(folder, "result"), Model.load(folder / "model.nc")
     initial, online, _ = phases(result)
     assert (initial.any(), summary["n_initial"]) == (False, 0)
@@ -107,8 +108,8 @@ def test_doubtful_settings_are_told(finished, caplog, tmp_path):
     """Each by one warning in the summary, which the good run has not; and on the screen."""
     steady = [f"weather.{name}=0" for name in ("annual_amplitude", "daily_amplitude", "weather_std")]
     cases = {
-        "turned away": ("insertion.error_threshold=0.0001", "budget=5"),
-        "no sample asked for a place": ("insertion.error_threshold=1e3",),
+        "turned away": ("insertion.error_threshold=0.0001", "budget=5", "learning=stored"),
+        "no sample asked for a place": ("insertion.error_threshold=1e3", "learning=stored"),
         "raise system.substeps": ("system.substeps=1",),
         "constant in the initial samples": tuple(steady),
     }
