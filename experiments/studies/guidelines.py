@@ -23,17 +23,7 @@ from experiments.studies import paper
 from experiments.studies.stream import VARIANTS, Setting
 from experiments.studies.study import Plan, Study, Unit, spread_out
 from experiments.studies.tasks import TASKS
-from experiments.studies.verdict import (
-    FAILS,
-    HOLDS,
-    IN_PART,
-    MISSING,
-    UNDECIDED,
-    Comparison,
-    Judged,
-    Judgement,
-    judge_claim,
-)
+from experiments.studies.verdict import MISSING, UNDECIDED, VERDICTS, Comparison, Judged, Judgement, judge_claim, sum_up
 
 PRINTED = "printed"  # the paper's own tables, beside the settings
 COLUMNS = (*(setting.value for setting in Setting), PRINTED)
@@ -57,7 +47,7 @@ SCALES: dict[str, Any] = {
     "boundary_share": lambda share: np.log(share + POINT),
     "gap": np.array,  # a log ratio already
 }
-COLORS = {HOLDS: "#009e73", IN_PART: "#e69f00", FAILS: "#d55e00", UNDECIDED: "#7a7a7a"}  # Okabe and Ito
+COLORS = dict(zip(VERDICTS, ("#009e73", "#e69f00", "#d55e00", "#7a7a7a"), strict=True))  # Okabe and Ito
 MARKERS = {"won": "o", "lost": "X", "equal": "s", "tied": "."}
 EDGE, MARGIN = float(np.log(10.0)), 1.06  # log ratio beyond which places are drawn at the edge; of the axis
 ROW, FONT = 0.22, 7  # inch per claim: all of them on one page; points
@@ -232,19 +222,6 @@ def examine(claim: Mapping[str, Any], setting: str, stores: Mapping[str, xr.Data
     if few and not gaps and found.verdict == UNDECIDED:
         return found._replace(needs=f"six seeds of {', '.join(few)}")  # fewer have no 95 % interval
     return found._replace(needs=missing if gaps else "")
-
-
-def sum_up(parts: Sequence[str]) -> str:
-    """Verdict on a guideline from those on its parts; those that nobody computes ("") do not count.
-
-    It holds, or does not, if all decided parts say so and at least half of the parts are decided. It holds in part if
-    the decided parts say different things. Otherwise it is undecided.
-    """
-    known = [part for part in parts if part]
-    decided = [part for part in known if part != UNDECIDED]
-    if len(set(decided)) > 1:
-        return IN_PART
-    return (decided[0] if decided and 2 * len(decided) >= len(known) else UNDECIDED) if known else ""
 
 
 # --- the log ratios that the stores hold ----------------------------------------------------------

@@ -85,6 +85,11 @@ class Plan:
         """Folder of the results of single units: another version, or other settings, have another folder."""
         return self.folder / "parts" / self.fingerprint
 
+    @property
+    def titles(self) -> list[str]:
+        """Names of the tasks in the paper."""
+        return [TASKS[task].title for task in self.tasks]
+
     def shorten(self) -> "Plan":
         """Choose sizes that only show that everything works."""
         seeds, sizes = min(self.seeds, QUICK_SEEDS), (20, 40)

@@ -17,16 +17,7 @@ from experiments.plots.frames import quantiles, significant, to_markdown
 from experiments.plots.style import BASELINE, LABELS, PAGE, PUBLISHED, draw_band, page, scale_axis, show_from_to
 from experiments.studies import paper
 from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, VARIANTS, Run, Setting, streams_of
-from experiments.studies.study import (
-    Plan,
-    Study,
-    Unit,
-    frame_of_parts,
-    mark_least,
-    part_of,
-    read_part,
-    summarise,
-)
+from experiments.studies.study import Plan, Study, Unit, frame_of_parts, mark_least, part_of, read_part, summarise
 from experiments.studies.tasks import TASKS
 
 # --- any acceptance criterion with any reduction criterion ----------------------------------------
@@ -64,8 +55,8 @@ class Grid(Study):
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Outcomes (dataset, acceptance, reduction, seed); nan where a task has no such seed, or no data."""
-        titles = [TASKS[task].title for task in plan.tasks]
-        return self.spread_out(plan, QUANTITIES, dataset=titles, acceptance=ACCEPTANCES, reduction=list(CRITERIA))
+        over = {"dataset": plan.titles, "acceptance": ACCEPTANCES, "reduction": [*CRITERIA]}
+        return self.spread_out(plan, QUANTITIES, **over)
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Medians over seeds, one row per cell; without data nan and no seed."""
@@ -239,14 +230,8 @@ class ThresholdSweep(Study):
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Outcomes (setting, criterion, variant, threshold, seed); SMSE of the baseline, published and ours."""
-        store = self.spread_out(
-            plan,
-            QUANTITIES[:-1],
-            setting=[setting.value for setting in self.sweeps],
-            criterion=paper.CRITERIA,
-            variant=VARIANTS,
-            threshold=self.thresholds(plan),
-        )
+        over = {"setting": [*map(str, self.sweeps)], "criterion": paper.CRITERIA, "variant": VARIANTS}
+        store = self.spread_out(plan, QUANTITIES[:-1], **over, threshold=self.thresholds(plan))
         unit = TASKS[self.tasks[0]].unit
         units = {"mean_variance": f"{unit}^2", "seconds": "s", "nlpd": "nat"}
         for name in store.data_vars:

@@ -16,17 +16,7 @@ from matplotlib.lines import Line2D
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
 from experiments.studies import paper
-from experiments.studies.stream import (
-    CRITERIA,
-    DISTINCT,
-    QUANTITIES,
-    VARIANTS,
-    Outcome,
-    Run,
-    Setting,
-    Streams,
-    streams_of,
-)
+from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, VARIANTS, Run, Setting, Streams, streams_of
 from experiments.studies.study import Plan, Study, Unit, part_of, summarise
 from experiments.studies.tasks import TASKS
 
@@ -42,6 +32,7 @@ RAISE = 1.25  # factor between an own threshold that revises too many points and
 DIGITS = 4  # decimals of the printed SMSE
 REFERENCES = {"none": "without acceptance", "leave_one_out": "leave-one-out", "in_sample": "in-sample"}
 PANELS = {"none": "Without acceptance", "leave_one_out": "With acceptance, leave-one-out"}
+PERCENTAGES = "Mean difference of the percentages accepted to the published ones [points of percent]"
 STEP, HEIGHT = 0.24, 0.4  # between two criteria of a dataset, in rows; inch per dataset
 HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": PUBLISHED, "markeredgewidth": 0.7}
 
@@ -75,15 +66,8 @@ class Table(Study):
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Outcomes (dataset, setting, criterion, variant, threshold_choice, seed)."""
-        found = self.spread_out(
-            plan,
-            (*QUANTITIES, "threshold"),
-            dataset=[TASKS[task].title for task in plan.tasks],
-            setting=[setting.value for setting in Setting],
-            criterion=list(paper.CRITERIA),
-            variant=list(VARIANTS),
-            threshold_choice=list(CHOICES),
-        )
+        over = dict(zip(CELL, ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES), strict=True))
+        found = self.spread_out(plan, (*QUANTITIES, "threshold"), dataset=plan.titles, **over)
         return found.assign(threshold=found["threshold"].where(self.name != "table_2"))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
@@ -112,17 +96,14 @@ class Table(Study):
             texts = [f"{name}\n\n{to_markdown(part)}".strip() for name, part in parts.items() if len(part)]
             sections[f"Setting `{setting}`"] = "\n\n".join(texts)
         lengths = [[name, significant(ours), fixed(theirs, DIGITS)] for name, (ours, theirs) in missed.items()]
-        notes = {
-            "No data": pd.DataFrame(gaps.items(), columns=["dataset", "reason"]),
-            "Setting `published`: initial SMSE that no length scale reaches": pd.DataFrame(
-                lengths, columns=["dataset", "nearest", "published"]
-            ),
-            "Mean difference of the percentages accepted to the published ones [points of percent]": (
-                compare_references(cells) if self.name == "table_2" else pd.DataFrame()
-            ),
-            "Setting `adaptive` over `trained`, seed by seed": compare_adaptive(store),
+        unreached = pd.DataFrame(lengths, columns=["dataset", "nearest", "published"])
+        references = compare_references(cells) if self.name == "table_2" else pd.DataFrame()
+        sections |= {
+            "No data": to_markdown(pd.DataFrame(gaps.items(), columns=["dataset", "reason"])),
+            "Setting `published`: initial SMSE that no length scale reaches": to_markdown(unreached),
+            PERCENTAGES: to_markdown(references),
+            "Setting `adaptive` over `trained`, seed by seed": to_markdown(compare_adaptive(store)),
         }
-        sections |= {name: to_markdown(note) for name, note in notes.items()}
         return {"sections": "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items() if text)}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
@@ -134,12 +115,12 @@ class Table(Study):
 # --- own thresholds -------------------------------------------------------------------------------
 
 
-def is_meaningless(outcome: Outcome, n_published: float) -> bool:
+def is_meaningless(outcome: dict[str, float], n_published: float) -> bool:
     """Whether none or all points pass: fewer than a tenth of the published revisions, or 99 % of the stream."""
     return outcome["n_inserted"] < FEWEST * n_published or outcome["n_inserted"] > MOST * outcome["n_offered"]
 
 
-def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tuple[Run, Outcome]:
+def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tuple[Run, dict[str, float]]:
     """Offer the stream at a threshold of our rule, which revises at most `n_published` points.
 
     The rule looks at the training part alone: the initial model predicts the whole stream; the threshold starts at
@@ -295,24 +276,21 @@ def compare_adaptive(store: xr.Dataset) -> pd.DataFrame:
     is_record = trained["smse"].notnull().sum("seed") == 1  # one run without following stands beside every seed of it
     trained = trained.where(~is_record, trained.isel(seed=0, drop=True))
     ratios, medians = adaptive / trained, adaptive.median(["criterion", "variant", "seed"])
-    rows = []
-    for dataset in store["dataset"].values.tolist():
-        ratio, median = ratios["smse"].sel(dataset=dataset).to_series().dropna(), medians.sel(dataset=dataset)
-        if ratio.empty:
-            continue
-        where = dict(zip(ratio.index.names, ratio.idxmax(), strict=True))
-        rows.append(
-            {
-                "dataset": dataset,
-                "SMSE, median": significant(float(ratio.median())),
-                "SMSE, worst": significant(float(ratio.max())),
-                "at": f"{where['criterion']}, {where['variant']}, seed {where['seed']}",
-                "time, median": significant(float(ratios["seconds"].sel(dataset=dataset).median())),
-                "time [ms]": significant(1e3 * float(median["seconds"])),
-                "estimates": f"{float(median['n_estimates']):g}",
-            }
-        )
-    return pd.DataFrame(rows)
+    frame = ratios.to_dataframe().dropna(subset="smse")
+    worst = frame.loc[frame.groupby("dataset", sort=False)["smse"].idxmax()].reset_index()
+    middle = frame.groupby("dataset", sort=False)[["smse", "seconds"]].median()
+    known = medians.sel(dataset=worst["dataset"].tolist())
+    return pd.DataFrame(
+        {
+            "dataset": worst["dataset"],
+            "SMSE, median": middle["smse"].map(significant).values,
+            "SMSE, worst": worst["smse"].map(significant),
+            "at": worst["criterion"] + ", " + worst["variant"] + ", seed " + worst["seed"].astype(str),
+            "time, median": middle["seconds"].map(significant).values,
+            "time [ms]": [significant(1e3 * x) for x in known["seconds"].values],
+            "estimates": [f"{x:g}" for x in known["n_estimates"].values],
+        }
+    )
 
 
 # --- figure ---------------------------------------------------------------------------------------

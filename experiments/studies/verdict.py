@@ -16,7 +16,7 @@ LEVEL = 0.05  # of tests; intervals hold 95 %
 INDIFFERENT = float(np.log(1.01))  # a ratio this close to 1 is a tie
 #: outcomes of a comparison or a place; equal: both sides shown to be within 1 %, which counts as a tie
 WON, LOST, EQUAL, TIED, MISSING = "won", "lost", "equal", "tied", "missing"
-HOLDS, IN_PART, FAILS, UNDECIDED = "holds", "holds in part", "does not hold", "undecided"
+VERDICTS = HOLDS, IN_PART, FAILS, UNDECIDED = "holds", "holds in part", "does not hold", "undecided"
 NAN = float("nan")
 
 
@@ -179,3 +179,16 @@ def _decide(places: Collection[Judged], of_missing: str, chance: float, is_shown
     if not (WON in tested or is_for) or (2 * against >= len(outcomes) and is_against):
         return FAILS
     return IN_PART
+
+
+def sum_up(parts: Sequence[str]) -> str:
+    """Verdict on a guideline from those on its parts; those that nobody computes ("") do not count.
+
+    It holds, or does not, if all decided parts say so and at least half of the parts are decided. It holds in part if
+    the decided parts say different things. Otherwise it is undecided.
+    """
+    known = [part for part in parts if part]
+    decided = [part for part in known if part != UNDECIDED]
+    if len(set(decided)) > 1:
+        return IN_PART
+    return (decided[0] if decided and 2 * len(decided) >= len(known) else UNDECIDED) if known else ""

@@ -10,17 +10,10 @@ from guideline_stores import ENTROPY, LIKELIHOOD, RELEVANCE, SEEDS, TITLES, worl
 from reproducing import cells_of, make_plan
 
 from experiments.studies import paper
-from experiments.studies.guidelines import (
-    COLUMNS,
-    examine,
-    find_places,
-    judge_claims,
-    read_claims,
-    read_printed,
-    sum_up,
-)
+from experiments.studies.guidelines import COLUMNS, examine, find_places, judge_claims, read_claims, read_printed
 from experiments.studies.report import STUDIES, to_short_csv
 from experiments.studies.tasks import TASKS
+from experiments.studies.verdict import sum_up
 from sysid import store as files
 
 STUDY, CLAIMS = STUDIES["guidelines"], read_claims()
