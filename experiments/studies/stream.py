@@ -95,6 +95,7 @@ def data_of(task: str, seed: int, plan: Plan) -> TaskData:
     return TaskData.from_dataset(read_part(Unit("preparation", task, seed if TASKS[task].is_random else 0), plan))
 
 
+@lru_cache(maxsize=32)
 def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.Hyperparameters:
     """Hyper-parameters at the start of the stream, as they were prepared or calibrated."""
     seed = seed if TASKS[task].is_random else 0

@@ -160,11 +160,7 @@ def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, monkeypa
     with pytest.raises(ValueError, match=expected):
         reproduction.run(configure(*overrides), tmp_path)
     assert not list(tmp_path.rglob("*.nc"))
-
-
-def test_quick_runs_take_two_seeds_at_most():
-    plans = [reproduction.make_plan(configure("quick=true", f"seeds={n}")) for n in (1, 2, 10)]
-    assert [plan.seeds for plan in plans] == [1, 2, 2]
+    assert [reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)] == [1, 2]
 
 
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
@@ -293,10 +289,7 @@ def test_a_damaged_part_says_what_to_do(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(store.StoreError, match="or delete it, and the same command computes it again"):
         read_part(unit, plan)
+    compute_job((unit,), plan)  # a kept part is not computed again
+    assert path.stat().st_size == 200
 
 
-def test_a_kept_part_is_not_computed_again(tmp_path):
-    plan, unit = make_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
-    write_part(xr.Dataset({"x": 1.0}), unit, plan)
-    compute_job((unit,), plan)
-    assert read_part(unit, plan)["x"] == 1.0

@@ -55,12 +55,7 @@ def test_signed_rank_is_the_share_of_signs_that_are_as_extreme(seed):
     extreme = [abs(2 * ranks[np.array(s, bool)].sum() - total) >= found for s in product((0, 1), repeat=len(values))]
     assert signed_rank(values) == pytest.approx(np.mean(extreme))
     assert signed_rank(np.append(values, 0.0)) == signed_rank(values)
-
-
-def test_sign_test():
-    assert sign_test(6, 0) == pytest.approx(2 / 64)
-    assert sign_test(0, 0) == 1.0
-    assert signed_rank(np.zeros(10)) == 1.0
+    assert (sign_test(6, 0), sign_test(0, 0)) == (pytest.approx(2 / 64), 1.0)
     assert sign_test(7, 0, 1 / 3) == pytest.approx(3.0**-7)
 
 
@@ -205,15 +200,6 @@ def test_places_without_a_test_are_judged_by_the_sign_test_alone():
 def test_single_numbers_alone_make_no_claim_hold(won, shifts, verdict):
     found = judge_claim({f"record {i}": single(-1.0) for i in range(won)} | places(*shifts))
     assert found.verdict == verdict
-
-
-def test_a_missing_place_may_be_one_with_a_test():
-    """Three numbers and two tested wins hold; a third place with a test could be lost, or won."""
-    known = {f"record {i}": single(-1.0) for i in range(3)} | places(-0.1, 0.0)
-    assert judge_claim(known).verdict == IN_PART
-    assert judge_claim(known | {"gap": GAP}).verdict == UNDECIDED
-    more = {f"record {i}": single(-1.0) for i in range(4)} | places(-0.1, -0.1, 0.0, 0.0, 0.0)
-    assert judge_claim(more).verdict is judge_claim(more | {"gap": GAP}).verdict == IN_PART  # 3 of 6 are not most
 
 
 def test_missing_places_leave_a_verdict_only_if_they_cannot_change_it():
