@@ -224,17 +224,15 @@ def test_tests_are_corrected_for_the_number_of_places():
     assert found.p_least == pytest.approx(10 * signed_rank(values))
 
 
-@pytest.mark.parametrize("n_rivals", [1, 2])
-@pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN])
-def test_noise_is_undecided(region, n_rivals):
-    """Ratios scattered around the bound: 7 tasks with seeds and 3 records, at least 95 % of 200 repetitions."""
-    rng, repetitions = np.random.default_rng([2, n_rivals]), 200
-    undecided = 0
-    for _ in range(repetitions):
-        values = region[1] + 0.3 * rng.normal(size=(10, n_rivals, 10))
+@pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN], ids=["lower", "at_most", "within"])
+def test_noise_is_undecided(region):
+    """Ratios scattered around the bound: 7 tasks with seeds and 3 records, at least 95 % of 100 repetitions."""
+    rng, undecided = np.random.default_rng([2, 2]), 0
+    for _ in range(100):
+        values = region[1] + 0.3 * rng.normal(size=(10, 2, 10))
         drawn = {
             str(i): [Comparison("", x if i < 7 else x[:1], *region, i < 7) for x in each]
             for i, each in enumerate(values)
         }
-        undecided += judge_claim(drawn, 1 / (1 + n_rivals)).verdict == UNDECIDED
-    assert undecided >= 0.95 * repetitions
+        undecided += judge_claim(drawn, 1 / 3).verdict == UNDECIDED
+    assert undecided >= 95
