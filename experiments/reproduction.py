@@ -43,13 +43,15 @@ def run(config: DictConfig, folder: Path) -> None:
         After Ctrl-C or the death of a worker; what was computed so far is kept, and the same command goes on.
     """
     begin = time.perf_counter()
-    plan, names = make_plan(config), choose_studies(config)
+    plan, names = make_plan(config), set(choose("study", config.study, list(STUDIES)))
+    names |= {needed for name in names for needed in STUDIES[name].needs}
     workers = len(os.sched_getaffinity(0)) if config.workers is None else whole("workers", config.workers, 1)
     plan.folder.mkdir(parents=True, exist_ok=True)
     plan, gaps = read_records(plan)
     if any((plan.folder / "parts").glob("*")) and not plan.parts.is_dir():
         log.info("Results of another version, or of other settings, are in %s: all is computed again", plan.folder)
-    units = [unit for name in names for unit in STUDIES[name].units(plan) if unit.task not in gaps]
+    studies = [study for name, study in STUDIES.items() if name in names]
+    units = [unit for study in studies for unit in study.units(plan) if unit.task not in gaps]
     tasks = [name for name in plan.tasks if any(unit.task == name for unit in units)]
     waves: list[list[Job]] = [
         [(Unit("preparation", task, seed),) for task in tasks for seed in TASKS[task].seeds(plan.seeds)],
@@ -72,11 +74,11 @@ def run(config: DictConfig, folder: Path) -> None:
         cause = "Run interrupted." if is_interrupt else "A worker process died (killed, or out of memory?)."
         raise Stopped(f"{cause} {kept}; the same command goes on from there", 130 if is_interrupt else 1) from None
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True)}
-    for name in names:
-        whole_plan = add_kept_tasks(name, plan)
-        if STUDIES[name].units(whole_plan) or STUDIES[name].needs:
-            write_study(STUDIES[name], whole_plan, gaps, attributes, figures=config.figures)
-            log.info("%s: %s", STUDIES[name].title, plan.folder / f"{name}.md")
+    for study in studies:
+        whole_plan = add_kept_tasks(study.name, plan)
+        if study.units(whole_plan) or study.needs:
+            write_study(study, whole_plan, gaps, attributes, figures=config.figures)
+            log.info("%s: %s", study.title, plan.folder / f"{study.name}.md")
     write_report(plan)
     for task, reason in gaps.items():
         log.warning("No data for %s, marked as a gap in the tables: %s", TASKS[task].title, reason)
@@ -101,13 +103,6 @@ def make_plan(config: DictConfig) -> Plan:
     tasks = choose("tasks", config.tasks, list(TASKS))
     plan = Plan(Path(config.output), tuple(tasks), whole("seeds", config.seeds, 1))
     return plan.shorten() if flag("quick", config.quick) else plan
-
-
-def choose_studies(config: DictConfig) -> list[str]:
-    """Studies to run, those that they read included, in the order of the report."""
-    names = set(choose("study", config.study, list(STUDIES)))
-    names |= {needed for name in names for needed in STUDIES[name].needs}
-    return [name for name in STUDIES if name in names]
 
 
 def choose(key: str, value: object, known: Sequence[str]) -> list[str]:

@@ -245,10 +245,9 @@ def draw_reduction(store: xr.Dataset, setting: str) -> Figure:
         scale_axis(ax.yaxis, quantiles(smse.values, (0.025, 0.975)), ratio=1.0)
         ax.set_xlim(sizes.max(), sizes.min())
         legend = ax.get_legend_handles_labels()
-    for ax in axes[-1]:
-        ax.set_xlabel("Points left")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("SMSE [1]")
+    for left, below in zip(axes[:, 0], axes[-1], strict=True):
+        left.set_ylabel("SMSE [1]")
+        below.set_xlabel("Points left")
     figure.legend(*legend, loc="outside upper center", ncols=3)
     return figure
 

@@ -24,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 COMPUTING = ("sysid", "simulators", "experiments/studies", "experiments/benchmarks")
 #: modules of the studies that only show or judge what was computed
 SHOWING = {f"experiments/studies/{name}.py" for name in ("guidelines", "report", "verdict")}
-QUICK_SEEDS = 2  # at most
 
 
 class Unit(NamedTuple):
@@ -92,7 +91,7 @@ class Plan:
 
     def shorten(self) -> "Plan":
         """Choose sizes that only show that everything works."""
-        seeds, sizes = min(self.seeds, QUICK_SEEDS), (20, 40)
+        seeds, sizes = min(self.seeds, 2), (20, 40)
         small = replace(self, quick=True, seeds=seeds, budget=12, n_initial=20, most_rows=40, building_samples=1201)
         return replace(small, inducing_points=10, sparse_iterations=5, table_sizes=sizes, repetitions=5)
 

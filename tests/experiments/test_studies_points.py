@@ -7,7 +7,6 @@ from reproducing import cells_of, make_plan, prepare
 from experiments.studies.paper import CRITERIA as SHOWN
 from experiments.studies.points import (
     compare_distances,
-    predict_mean,
     reduce_one_by_one,
     relate_to_entropy,
     share_at_boundary,
@@ -64,13 +63,6 @@ def test_the_curves_are_those_of_naive_removal_and_differ(data):
     curves = [reduce_one_by_one(data, START, CRITERIA[name]) for name in SHOWN]
     np.testing.assert_allclose(curves, [reduce_naively(name, data) for name in SHOWN], rtol=1e-8)
     assert len({round(float(curve[3:7].sum()), 9) for curve in curves}) == 3
-
-
-def test_the_mean_alone_is_that_of_the_prediction(data):
-    gp = OnlineGP(START.kernel, noise_variance=NOISE, budget=N).fit(data.initial_inputs, data.initial_targets)
-    gp.update(data.test_inputs[0], 0.3)  # slots are no longer in order of age
-    gp.reduce_to(6)
-    np.testing.assert_allclose(predict_mean(gp, data.test_inputs), gp.predict(data.test_inputs)[0], atol=1e-12)
 
 
 @pytest.fixture(scope="module")

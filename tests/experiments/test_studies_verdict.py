@@ -183,6 +183,7 @@ def test_places_without_a_test_are_judged_by_the_sign_test_alone():
     assert judge_claim(singles(*[-1] * 7, 1, 1, 1), chance=1 / 3).verdict == HOLDS
     assert judge_claim(singles(*[1] * 6), chance=0.2).verdict == UNDECIDED  # (4/5)^6 is likely
     assert judge_claim(singles(-1, -1, -1)).n_tested == 0
+    assert judge_claim(singles(0) | {"won": [shifted(-0.1)]}).verdict == IN_PART  # half of the places are not most
 
 
 @pytest.mark.parametrize(
