@@ -81,9 +81,11 @@ class MeasurementNoise:
             For a ratio to an output that is constant, and so has no power; for a list of another length than n_y.
         """
         n_y = output.shape[-1]
+        if self.std is None and self.snr_db is None:
+            return np.zeros(n_y)
         self.check([f"output {i}" for i in range(n_y)])
         if self.snr_db is None:
-            return np.full(n_y, 0.0 if self.std is None else self.std, dtype=np.float64)
+            return np.full(n_y, self.std, dtype=np.float64)
         power = output.reshape(-1, n_y).var(axis=0)
         if not np.all(power > 0):
             constant = f"output {int(np.argmin(power))} is constant and has no power to refer to"

@@ -94,16 +94,17 @@ def check_states(system: System, states: Array, *, trajectory: int | None = None
         return title if trajectory is None else f"trajectory {trajectory + row}: {title}"
 
     n_x = len(system.states)
-    fits = np.isfinite(states).all(axis=1) if states.shape[1:] == (n_x,) else np.zeros(len(states), dtype=bool)
+    is_row = states.shape[1:] == (n_x,)
+    if is_row and ((lower <= states) & (states <= upper) & (abs(states) < np.inf)).all():
+        return
+    fits = np.isfinite(states).all(axis=1) if is_row else np.zeros(len(states), dtype=bool)
     if not fits.all():
         row = int(np.argmin(fits))
         wanted, found = f"{n_x} finite initial states {names_of(system.states)}", states[row].tolist()
         raise ValueError(f"{name_row(row)}: expected {wanted}, got {found}; change initial_state")
-    outside = np.argwhere((states < lower) | (states > upper))
-    if len(outside):
-        row, i = outside[0].tolist()
-        wanted = f"an initial '{system.states[i].name}' from {lower[i]:g} to {upper[i]:g} {system.states[i].unit}"
-        raise ValueError(f"{name_row(row)}: expected {wanted}, got {states[row, i]:g}; change initial_state")
+    row, i = np.argwhere((states < lower) | (states > upper))[0].tolist()
+    wanted = f"an initial '{system.states[i].name}' from {lower[i]:g} to {upper[i]:g} {system.states[i].unit}"
+    raise ValueError(f"{name_row(row)}: expected {wanted}, got {states[row, i]:g}; change initial_state")
 
 
 def read_exogenous(system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None) -> Array:

@@ -227,7 +227,7 @@ def read_vector(system: System, method: str) -> Array:
         If the method returns no vector of finite numbers, or not one number per state or noise.
     """
     values = getattr(system, method)()
-    n = {"initial_state": len(system.states), "noise_std": len(system.noises)}.get(method)
+    n = None if method == "parameters" else len(system.states if method == "initial_state" else system.noises)
     try:
         vector = read_real(values, method)
     except (TypeError, ValueError):
@@ -251,7 +251,7 @@ def limits_of(system: System) -> Array:
         limits = np.array(given, dtype=np.float64)
     except (TypeError, ValueError):
         limits = np.empty(0)
-    if limits.shape != (2, len(system.states)) or not np.all(limits[0] <= limits[1]):
+    if limits.shape != (2, len(system.states)) or not (limits[0] <= limits[1]).all():
         raise ValueError(
             f"{type(system).__name__}.state_limits() returned {given!r}: expected lower and upper limits of "
             f"{len(system.states)} states, the lower not above the upper; return two arrays, inf where there is none"

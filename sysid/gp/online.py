@@ -24,6 +24,8 @@ FACTORS, BY_AGE = ("cholesky", "factor"), ("pivots", "whitened", "weights", "pre
 #: what an online GP counts beside its dictionary
 COUNTED = ("refactorisations", "renewals", "clipped_predictions")
 
+NO_MEAN = np.zeros(1)  # prior mean of a single sample
+
 #: what an online GP is made with; fixed from then on
 ROLES = {"kernel": Kernel, "insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
 SETTINGS = (*ROLES, "noise_variance", "budget")
@@ -268,8 +270,7 @@ class OnlineGP:
         """
         x = matrix(inputs, self.n_features, "inputs")
         mean, variance = np.empty(len(x)), np.empty(len(x))
-        clipped = dictionary.predict(self._rules, self._state, self.n_points, x, mean, variance)
-        self.n_clipped_predictions += clipped
+        self.n_clipped_predictions += dictionary.predict(self._rules, self._state, self.n_points, x, mean, variance)
         return mean, variance
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
@@ -281,10 +282,11 @@ class OnlineGP:
             Wrong shape, a value that is not finite, or features at which the prior variance is more than 1e13
             times the noise variance. Nothing has been learned then.
         """
-        point = np.asarray(x)[None]
-        if point.shape != (1, self.n_features):
-            vector(x, self.n_features, "x")
-        return UpdateReport(*self.update_many(point, [y])[0].item())
+        point, target = np.ascontiguousarray(x), np.array([y])
+        fits = point.shape == (self.n_features,) and target.shape == (1,)
+        if not (fits and point.dtype == target.dtype == np.float64):
+            point, target = vector(x, self.n_features, "x"), vector([y], 1, "y")  # a closed loop passes what fits
+        return UpdateReport(*self.learn(point[None], target, NO_MEAN).item())
 
     def update_many(self, inputs: ArrayLike, targets: ArrayLike) -> np.ndarray:
         """Predict and learn sample by sample, compiled; the decisions and the errors of `update`.
