@@ -112,6 +112,12 @@ def test_pairs_are_formed_within_a_seed(true_world):
     untested = {name for name, place in found.places.items() if np.isnan(place.p_value)}
     assert untested == {task.title for task in TASKS.values() if not task.is_random}
     assert found.n_tested == 7
+    smse = np.log(
+        true_world["table_2"]["smse"].sel(dataset="Rastrigin", setting="trained", threshold_choice="published")
+    )
+    level = (smse.sel(variant="in_sample") - smse.sel(variant="none")).mean("criterion")  # of three criteria
+    found = of_task("harmless_table_2_in_sample", true_world)
+    assert found.places["Rastrigin"].median == pytest.approx(float(level.median()))
 
 
 def test_the_full_size_of_a_reduction_does_not_count(true_world):
@@ -246,6 +252,8 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
     assert ",".join(rows[0]) == names + "comparison,place_ratio,place_ratio_low,place_ratio_high,place_p,n_seeds"
     own = [row for row in rows if row["claim"] == "lowest_smse_table_2" and row["setting"] == "trained"]
     assert [row["place"] for row in own] == TITLES
+    low, middle, high = (float(own[0][f"place_ratio{ending}"]) for ending in ("_low", "", "_high"))
+    assert 0 < low < middle < high < 1
     ratio = of_task("lowest_smse_table_2", true_world).places["Tanks"].median
     assert float(own[TITLES.index("Tanks")]["place_ratio"]) == pytest.approx(np.exp(ratio), rel=1e-5)
     for claim, study in (("building_no_gain", "figure_building"), ("entropies_agree", "grid")):
