@@ -52,7 +52,7 @@ class Reduction(Study):
 
     name, title = "figure_reduction", "Reduction of uniform points one by one"
     tasks = tuple(FUNCTIONS)
-    weight = 0.5
+    weight, quantities = 0.5, ("smse",)
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """SMSE in both settings by every criterion, from all initial rows to 1."""
@@ -64,18 +64,15 @@ class Reduction(Study):
             rows += [{**key, "n_points": len(curve) - i, "smse": smse} for i, smse in enumerate(curve)]
         return part_of(rows)
 
-    def combine(self, plan: Plan) -> xr.Dataset:
-        """SMSE (dataset, setting, criterion, n_points, seed)."""
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         titles, sizes = [TASKS[name].title for name in self.tasks], range(plan.n_initial, 0, -1)
-        over = {"dataset": titles, "setting": SETTINGS, "criterion": SHOWN, "n_points": sizes}
-        store = self.spread_out(plan, ["smse"], **over)
+        return {"dataset": titles, "setting": SETTINGS, "criterion": SHOWN, "n_points": sizes}
+
+    def combine(self, plan: Plan) -> xr.Dataset:
+        """SMSE with its unit."""
+        store = super().combine(plan)
         store["smse"].attrs |= {"units": "1", "long_name": "standardised mean squared error on the validation grid"}
         return store
-
-    def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """Median and quartiles at every size."""
-        found = summarise(store, ["smse"])
-        return found[found["n_seeds"] > 0]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """SMSE at some sizes per setting, the lowest of a function and size bold, and the ratio to prior entropy."""

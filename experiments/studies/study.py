@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from experiments.plots.frames import quantiles
+from experiments.plots.frames import quantiles, significant, to_markdown
 from experiments.studies.tasks import TASKS, YEAR
 from sysid import store
 
@@ -148,7 +148,11 @@ def read_part(unit: Unit, plan: Plan) -> xr.Dataset:
 
 
 class Study:
-    """One table or figure of the paper; to add one, write a subclass and an entry of `STUDIES`."""
+    """One table or figure of the paper.
+
+    To add one, write a subclass with `compute`, the `axes` and `quantities` of its rows, an entry of ``ALL`` in
+    `report.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
+    """
 
     name: str  # how the configuration calls it
     title: str
@@ -156,6 +160,7 @@ class Study:
     weight: ClassVar[float] = 1.0  # about how long one seed of a static function takes [s]
     needs: ClassVar[tuple[str, ...]] = ()  # studies whose stores it reads
     template: ClassVar[str] = ""  # name of the report's template, where it is not that of the study
+    quantities: ClassVar[tuple[str, ...]] = ()  # columns of numbers of the rows that `compute` makes
     has_random_records: ClassVar[bool] = False  # whether seeds give other results of measured records too
 
     def units(self, plan: Plan) -> list[Unit]:
@@ -166,20 +171,27 @@ class Study:
         return [Unit(self.name, name, seed) for name in names for seed in seeds[name]]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Compute one unit; runs in a worker process of one thread."""
+        """Compute one unit, as rows (`part_of`) mostly; runs in a worker process of one thread."""
         raise NotImplementedError
+
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        """Coordinates of the store, besides the seed: columns of the rows, and their values in order."""
+        return {"dataset": plan.titles}
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Store of all units that are kept; tasks without data are there, with nan."""
-        raise NotImplementedError
+        """Store of all units that are kept, over the axes and the seed; tasks without data are there, with nan."""
+        over = self.axes(plan) | {"seed": range(plan.seeds)}
+        return spread_out(frame_of_parts(self.kept(plan)), over, self.quantities)
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """Rows of the CSV file: medians over seeds."""
-        raise NotImplementedError
+        """Rows of the CSV file: medians and quartiles over seeds."""
+        found = summarise(store, self.quantities)
+        return found[found["n_seeds"] > 0]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """Markdown that stands in the places of these names in the template of the report."""
-        raise NotImplementedError
+        rows = self.rows(store)
+        return {"rows": to_markdown(rows.map(lambda x: significant(x) if isinstance(x, float) else x))}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """File name (without ending) to the function that draws it."""
@@ -188,10 +200,6 @@ class Study:
     def kept(self, plan: Plan) -> dict[Unit, xr.Dataset]:
         """Results of the units that are kept."""
         return {unit: read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)}
-
-    def spread_out(self, plan: Plan, names: Sequence[str], **coordinates: Sequence[Any]) -> xr.Dataset:
-        """Store of the rows of all units that are kept, over the coordinates and the seed."""
-        return spread_out(frame_of_parts(self.kept(plan)), coordinates | {"seed": range(plan.seeds)}, names)
 
 
 def part_of(rows: Sequence[Mapping[str, object]]) -> xr.Dataset:

@@ -1,10 +1,10 @@
 """Many streams of a task: all pairs of criteria (not in the paper), and error thresholds (figures of section 6)."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ class Grid(Study):
     """All new points offered with trained hyper-parameters; stored points judged without themselves."""
 
     name, title = "grid", "Acceptance by reduction: all pairs of criteria"
-    weight = 0.45
+    weight, quantities = 0.45, QUANTITIES
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """One stream for each of the 30 cells."""
@@ -53,10 +53,8 @@ class Grid(Study):
             rows.append({**run._asdict(), **streams.offer(run)})
         return part_of(rows)
 
-    def combine(self, plan: Plan) -> xr.Dataset:
-        """Outcomes (dataset, acceptance, reduction, seed); nan where a task has no such seed, or no data."""
-        over = {"dataset": plan.titles, "acceptance": ACCEPTANCES, "reduction": [*CRITERIA]}
-        return self.spread_out(plan, QUANTITIES, **over)
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        return {"dataset": plan.titles, "acceptance": ACCEPTANCES, "reduction": [*CRITERIA]}
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Medians over seeds, one row per cell; without data nan and no seed."""
@@ -205,7 +203,7 @@ BUILDING = tuple(np.round(0.025 * np.arange(2, 11), 3).tolist())  # K
 class ThresholdSweep(Study):
     """One task at many error thresholds, without and with acceptance, beside a batch model."""
 
-    template = "threshold"
+    template, quantities = "threshold", QUANTITIES[:-1]
     sweeps: ClassVar[Mapping[Setting, tuple[tuple[float, ...], tuple[str, ...]]]]  # thresholds, variants of a setting
     printed: ClassVar[tuple[float, ...]]  # thresholds of the Markdown table
     model: ClassVar[str]  # name in the baselines
@@ -228,10 +226,13 @@ class ThresholdSweep(Study):
                     rows.append({"criterion": criterion, "variant": variant, **run._asdict(), **outcome})
         return part_of(rows)
 
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        over: dict[str, Sequence[Any]] = {"setting": [*map(str, self.sweeps)], "criterion": paper.CRITERIA}
+        return over | {"variant": VARIANTS, "threshold": self.thresholds(plan)}
+
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Outcomes (setting, criterion, variant, threshold, seed); SMSE of the baseline, published and ours."""
-        over = {"setting": [*map(str, self.sweeps)], "criterion": paper.CRITERIA, "variant": VARIANTS}
-        store = self.spread_out(plan, QUANTITIES[:-1], **over, threshold=self.thresholds(plan))
+        """Outcomes with their units; SMSE of the baseline, published and ours."""
+        store = super().combine(plan)
         unit = TASKS[self.tasks[0]].unit
         units = {"mean_variance": f"{unit}^2", "seconds": "s", "nlpd": "nat"}
         for name in store.data_vars:

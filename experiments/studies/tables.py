@@ -1,7 +1,7 @@
 """Tables 2 to 4: one stream for every task, setting, criterion, variant and seed, beside the published numbers."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -40,7 +40,7 @@ HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": PUBLISHE
 class Table(Study):
     """A table of the paper; records have all seeds, for the adaptive setting keeps a random sample of the stream."""
 
-    template, has_random_records = "tables", True
+    template, has_random_records, quantities = "tables", True, (*QUANTITIES, "threshold")
 
     def __init__(self, name: str, title: str) -> None:
         self.name, self.title = name, title
@@ -64,10 +64,13 @@ class Table(Study):
                     rows.append({**key, "threshold_choice": "own", **run._asdict(), **outcome})
         return part_of(rows)
 
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        cells = ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES)
+        return {"dataset": plan.titles, **dict(zip(CELL, cells, strict=True))}
+
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Outcomes (dataset, setting, criterion, variant, threshold_choice, seed)."""
-        over = dict(zip(CELL, ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES), strict=True))
-        found = self.spread_out(plan, (*QUANTITIES, "threshold"), dataset=plan.titles, **over)
+        """Outcomes; table 2 has no threshold."""
+        found = super().combine(plan)
         return found.assign(threshold=found["threshold"].where(self.name != "table_2"))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pytest
 from reproducing import cells_of, make_plan, outcome, prepare
 
 from experiments.plots.style import LABELS
-from experiments.studies import paper
+from experiments.studies import paper, tables
 from experiments.studies.report import STUDIES, compute_job, to_short_csv, write_study
 from experiments.studies.stream import (
     QUANTITIES,
@@ -18,6 +18,7 @@ from experiments.studies.stream import (
     Streams,
     data_of,
     hyperparameters_of,
+    predict_initially,
     run_of,
 )
 from experiments.studies.study import Plan, Unit, read_part, spread_out
@@ -233,6 +234,20 @@ def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n
         assert streams.offer(run._replace(threshold=run.threshold / 1.25))["n_revised"] > n_published
 
 
+def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeypatch):
+    asked = {}
+
+    def note(streams, run, n_published):
+        asked[run.reduction, run.acceptance != "none"] = n_published
+        return run, outcome()
+
+    monkeypatch.setattr(tables, "is_meaningless", lambda outcome, n_published: True)
+    monkeypatch.setattr(tables, "offer_at_own_threshold", note)
+    STUDIES["table_3"].compute(Unit("table_3", "rastrigin", 0), plan)
+    cells = paper.read_cells("table_3").query("dataset == 'Rastrigin'").set_index(["criterion", "is_accepting"])
+    assert asked == cells["n_revised"].to_dict()
+
+
 def make_gp(plan, setting, variant, **rules):
     """Online GP of seed 1 after the initial rows."""
     data, start = data_of("rastrigin", 1, plan), hyperparameters_of("rastrigin", 1, setting, plan)
@@ -258,6 +273,7 @@ def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, va
     else:
         run = run_of(setting, "mean_relevance", variant, "error", 2.5)
         found = Streams("rastrigin", 1, plan).offer(run)
+    assert found["smse_initial"] == predict_initially(data, hyperparameters_of("rastrigin", 1, setting, plan))
     assert found["n_revised"] == sum(report.accepted for report in reports)
     assert found["n_inserted"] == sum(report.inserted for report in reports)
     assert found["smse"] == pytest.approx(
