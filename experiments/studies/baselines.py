@@ -12,8 +12,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from scipy.linalg import expm, lapack
+from scipy.linalg import cho_factor, cho_solve, expm, solve_triangular
 
 import simulators
 import sysid
@@ -66,17 +65,7 @@ class Material(NamedTuple):
     data: TaskData
     seed: int
     plan: Plan
-    is_short: bool = False  # whether trainings stop after very few iterations
-
-    def limit(self, iterations: int) -> int:
-        """Iterations of a training that usually stops after so many."""
-        return min(iterations, TRACED_ITERATIONS) if self.is_short else iterations
-
-    def shrink(self) -> "Material":
-        """Take few rows and iterations."""
-        data = self.data._replace(inputs=self.data.inputs[:WARM_ROWS], targets=self.data.targets[:WARM_ROWS])
-        plan = replace(self.plan, inducing_points=min(self.plan.inducing_points, WARM_ROWS))
-        return Material(data, self.seed, plan, is_short=True)
+    most_iterations: int = 1_000_000  # of a training
 
 
 class Fitted(NamedTuple):
@@ -101,9 +90,8 @@ def fit_full_gp(material: Material, training: sysid.MaximumLikelihood | sysid.Ma
     """Train on a random subset, condition on all rows."""
     x, y = material.data.training_inputs, material.data.training_targets
     some = np.random.default_rng(material.seed).permutation(len(y))[:TRAINED_ROWS]
-    training = replace(training, max_iterations=material.limit(training.max_iterations))
-    found = training.train(x[some], y[some], material.seed)
-    return condition(found, x, y)
+    training = replace(training, max_iterations=min(training.max_iterations, material.most_iterations))
+    return condition(training.train(x[some], y[some], material.seed), x, y)
 
 
 def condition(found: sysid.Hyperparameters, x: np.ndarray, y: np.ndarray) -> Fitted:
@@ -117,44 +105,41 @@ def condition(found: sysid.Hyperparameters, x: np.ndarray, y: np.ndarray) -> Fit
     kernel: sysid.Kernel = found.kernel
     covariance = kernel(x, x)
     covariance[np.diag_indices(len(y))] += found.noise_variance
-    factor, status = lapack.dpotrf(covariance.T, lower=1, clean=1)
-    if status != 0:
-        raise np.linalg.LinAlgError(f"full GP: the covariance of {len(y)} points is not positive definite")
-    weights, _ = lapack.dpotrs(factor, y, lower=1)
+    factor = cho_factor(covariance, lower=True)
+    weights = cho_solve(factor, y)
 
     def predict(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         cross = kernel(inputs, x)
-        whitened, _ = lapack.dtrtrs(factor, cross.T, lower=1)
+        whitened = solve_triangular(factor[0], cross.T, lower=True)
         return cross @ weights, np.maximum(kernel.diagonal(inputs) - (whitened**2).sum(axis=0), 0.0)
 
-    return Fitted(predict, found.noise_variance, x.nbytes + factor.nbytes + weights.nbytes)
+    return Fitted(predict, found.noise_variance, x.nbytes + factor[0].nbytes + weights.nbytes)
 
 
 def fit_inducing(material: Material, approximation: sysid.Approximation) -> Fitted:
     """Train hyper-parameters and inducing points together; never more inducing points than distinct rows."""
     x, y = material.data.training_inputs, material.data.training_targets
-    found = sysid.fit_sparse(
+    model = sysid.fit_sparse(
         x,
         y,
         approximation=approximation,
         n_inducing=min(material.plan.inducing_points, len(np.unique(x, axis=0))),
         training=CAUTIOUS_START if len(y) > MANY_ROWS else START,
-        max_iterations=material.limit(material.plan.sparse_iterations),
+        max_iterations=min(material.plan.sparse_iterations, material.most_iterations),
         tolerance=TOLERANCE,
         seed=material.seed,
-    )
-    model = found.model
+    ).model
     size = sum(part.nbytes for part in (model.prior.points, *model.posterior) if isinstance(part, np.ndarray))
     return Fitted(model.predict, model.noise_variance, size)
 
 
 def fit_online(material: Material, setting: Setting) -> Fitted:
     """Train on the initial rows and offer the others: mean relevance, no acceptance."""
-    data = material.data
+    data, seed = material.data, material.seed
     training = setting.training(len(data.initial_targets))
-    found = training.train(data.initial_inputs, data.initial_targets, material.seed)
-    rules = sysid.Always(), sysid.AcceptAll(), sysid.MeanRelevance()
-    identification = identify(data, found, *rules, budget=material.plan.budget, seed=material.seed, training=training)
+    found = training.train(data.initial_inputs, data.initial_targets, seed)
+    rules = {"insertion": sysid.Always(), "acceptance": sysid.AcceptAll(), "reduction": sysid.MeanRelevance()}
+    identification = identify(data, found, **rules, budget=material.plan.budget, seed=seed, training=training)
     identification.observe_many(data.inputs, data.targets)
     model = identification.model
     assert model is not None
@@ -162,7 +147,7 @@ def fit_online(material: Material, setting: Setting) -> Fitted:
     return Fitted(model.predict, model.gp.noise_variance, size)
 
 
-def fit_linear(inputs: np.ndarray, targets: np.ndarray, ridge: float = 0.0) -> Fitted:
+def solve_linear(inputs: np.ndarray, targets: np.ndarray, ridge: float = 0.0) -> Fitted:
     """Least squares; the variance of a prediction is that of the training residuals."""
     columns = {f"z{d + 1}": ("time", column) for d, column in enumerate(inputs.T)}
     rows = xr.Dataset({"y": ("time", targets), **columns}, {"time": np.arange(float(len(targets)))})
@@ -174,33 +159,24 @@ def fit_linear(inputs: np.ndarray, targets: np.ndarray, ridge: float = 0.0) -> F
     return Fitted(predict, float(np.mean((targets - predict(inputs)[0]) ** 2)), model.coefficients.nbytes + 8)
 
 
-def fit_arx(material: Material) -> Fitted:
-    """Linear ARX: the features are the lags."""
-    return fit_linear(material.data.training_inputs, material.data.training_targets)
-
-
-def fit_bilinear(material: Material) -> Fitted:
-    """Least squares in the lags of the Building and the products of a flow with any lag: the plant is bilinear."""
-    fitted = fit_linear(add_flow_products(material.data.training_inputs), material.data.training_targets)
-    return fitted._replace(predict=lambda x: fitted.predict(add_flow_products(x)))
-
-
-def fit_ridge(material: Material, choose: Callable[[TaskData], float]) -> Fitted:
-    """Ridge regression with a chosen penalty."""
-    return fit_linear(material.data.training_inputs, material.data.training_targets, choose(material.data))
+def fit_linear(
+    material: Material,
+    choose: Callable[[TaskData], float] = lambda _: 0.0,
+    expand: Callable[[np.ndarray], np.ndarray] = lambda inputs: inputs,
+) -> Fitted:
+    """Least squares in the features (those of a dynamic task are lags), with a chosen penalty."""
+    fitted = solve_linear(expand(material.data.training_inputs), material.data.training_targets, choose(material.data))
+    return fitted._replace(predict=lambda x: fitted.predict(expand(x)))
 
 
 def choose_by_folds(data: TaskData) -> float:
     """Penalty of the smallest squared error in the left-out blocks of consecutive training rows."""
     x, y = data.training_inputs, data.training_targets
+    folds = [np.isin(np.arange(len(y)), fold) for fold in np.array_split(np.arange(len(y)), FOLDS)]
 
     def error(ridge: float) -> float:
-        total = 0.0
-        for fold in np.array_split(np.arange(len(y)), FOLDS):
-            others = np.delete(np.arange(len(y)), fold)
-            mean, _ = fit_linear(x[others], y[others], ridge).predict(x[fold])
-            total += float(((y[fold] - mean) ** 2).sum())
-        return total
+        means = [solve_linear(x[~fold], y[~fold], ridge).predict(x[fold])[0] for fold in folds]
+        return float(np.sum((y - np.concatenate(means)) ** 2))
 
     return min(RIDGES, key=error)
 
@@ -209,7 +185,7 @@ def choose_in_hindsight(data: TaskData) -> float:
     """Penalty that is best on the test rows: no honest model, but what no ridge regression can beat."""
 
     def error(ridge: float) -> float:
-        mean, _ = fit_linear(data.training_inputs, data.training_targets, ridge).predict(data.test_inputs)
+        mean, _ = solve_linear(data.training_inputs, data.training_targets, ridge).predict(data.test_inputs)
         return sysid.standardised_mean_squared_error(data.test_targets, mean)
 
     return min(RIDGES, key=error)
@@ -232,48 +208,37 @@ METHODS = {
     "fitc": Method("FITC", partial(fit_inducing, approximation=sysid.Approximation.fitc)),
     "online_gp": Method("Online GP", partial(fit_online, setting=Setting.trained)),
     "online_gp_adaptive": Method("Online GP, adaptive", partial(fit_online, setting=Setting.adaptive)),
-    "linear_arx": Method("Linear ARX", fit_arx),
-    "bilinear": Method("Bilinear least squares", fit_bilinear, ("building",)),
-    "ridge": Method("Ridge", partial(fit_ridge, choose=choose_by_folds), TABLES),
-    "ridge_hindsight": Method("Ridge, hindsight", partial(fit_ridge, choose=choose_in_hindsight), TABLES),
+    "linear_arx": Method("Linear ARX", fit_linear),
+    "bilinear": Method("Bilinear least squares", partial(fit_linear, expand=add_flow_products), ("building",)),
+    "ridge": Method("Ridge", partial(fit_linear, choose=choose_by_folds), TABLES),
+    "ridge_hindsight": Method("Ridge, hindsight", partial(fit_linear, choose=choose_in_hindsight), TABLES),
 }
 
 
 def measure(method: Method, material: Material) -> dict[str, float]:
     """Values of the `QUANTITIES`; memory is traced in a training of its own, because tracing slows it."""
-    is_first = material.seed == 0
-    if is_first:
-        method.fit(material.shrink())
+    data, is_first, peak = material.data, material.seed == 0, float("nan")
+    if is_first:  # fill caches
+        few = data._replace(inputs=data.inputs[:WARM_ROWS], targets=data.targets[:WARM_ROWS])
+        plan = replace(material.plan, inducing_points=min(material.plan.inducing_points, WARM_ROWS))
+        method.fit(Material(few, 0, plan, TRACED_ITERATIONS))
     begin = time.perf_counter()
     fitted = method.fit(material)
-    train_seconds = time.perf_counter() - begin
-    x, y = material.data.test_inputs, material.data.test_targets
-    mean, variance = fitted.predict(x)
-    found = sysid.validate(y, mean, variance, fitted.noise_variance)
-    times = []
+    train_seconds, times = time.perf_counter() - begin, []
     for _ in range(PREDICTIONS):
         begin = time.perf_counter()
-        fitted.predict(x)
+        mean, variance = fitted.predict(data.test_inputs)
         times.append(time.perf_counter() - begin)
-    return {
-        "smse": found.smse,
-        "nlpd": found.nlpd,
-        "coverage_95": found.coverage_95,
-        "train_seconds": train_seconds,
-        "predict_us": 1e6 * min(times) / found.n,
-        "peak_bytes": trace_memory(method, material._replace(is_short=True)) if is_first else float("nan"),
-        "size_bytes": float(fitted.size_bytes),
-    }
-
-
-def trace_memory(method: Method, material: Material) -> float:
-    """Most bytes that a training holds at once on top of what is there (tracemalloc; no BLAS workspaces)."""
-    tracemalloc.start()
-    try:
-        method.fit(material)
-        return float(tracemalloc.get_traced_memory()[1])
-    finally:
-        tracemalloc.stop()
+    found = sysid.validate(data.test_targets, mean, variance, fitted.noise_variance)
+    if is_first:
+        tracemalloc.start()
+        try:
+            method.fit(material._replace(most_iterations=TRACED_ITERATIONS))
+            peak = float(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    values = (found.smse, found.nlpd, found.coverage_95, train_seconds, 1e6 * min(times) / found.n, peak)
+    return dict(zip(QUANTITIES, (*values, float(fitted.size_bytes)), strict=True))
 
 
 # --- what no model of the Building can be expected to beat ----------------------------------------
@@ -338,22 +303,18 @@ class BaselinesStudy(Study):
 
     name, title = "baselines", "Baselines: batch models beside the online GP"
     weight = 2.0
-
-    def units(self, plan: Plan) -> list[Unit]:
-        """One unit per task and seed, of records too: tables are shuffled, and the adaptive GP keeps a sample."""
-        return [Unit(self.name, name, seed) for name in plan.tasks for seed in range(plan.seeds)]
+    has_random_records = True  # tables are shuffled, and the adaptive GP keeps a sample
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Quantities of the methods in each order of the rows; floors of the Building."""
-        data, floors = data_of(unit.task, unit.seed, plan), dict.fromkeys(FLOORS, float("nan"))
-        names = tuple(METHODS) if TASKS[unit.task].is_random or unit.seed == 0 else SEEDED_METHODS
+        data, floors, rows = data_of(unit.task, unit.seed, plan), dict.fromkeys(FLOORS, float("nan")), []
+        names = METHODS if TASKS[unit.task].is_random or unit.seed == 0 else SEEDED_METHODS
         cases = [("given", name, data) for name in names]
         if unit.task in TABLES:
             shuffled = shuffle(data, unit.seed)
             cases += [("shuffled", name, shuffled) for name in SHUFFLED_METHODS]
         if unit.task == "building":
             floors = find_floors(draw_rows(unit.task, unit.seed, plan.building_samples)[1])
-        rows = []
         for order, name, case in cases:
             method = METHODS[name]
             if unit.task in method.tasks and len(case.training_targets) <= method.most_rows:
@@ -364,42 +325,38 @@ class BaselinesStudy(Study):
     def combine(self, plan: Plan) -> xr.Dataset:
         """Quantities (dataset, model, seed) and floors (dataset, seed); a task without data is there, with nan."""
         frame, endings = frame_of_parts(self.kept(plan)), {"given": "", "shuffled": ", shuffled"}
-        names = [
-            TASKS[task].title + ending
-            for task in plan.tasks
-            for order, ending in endings.items()
-            if order == "given" or task in TABLES
-        ]
         if not frame.empty:
             frame["dataset"] += frame["order"].map(endings)
-        coordinates: dict[str, Any] = {"dataset": names, "model": [*METHODS], "seed": [*range(plan.seeds)]}
-        store = spread_out(frame, coordinates, list(QUANTITIES))
-        del coordinates["model"]
-        store = store.assign(spread_out(frame, coordinates, FLOORS))
+        orders = {task: endings if task in TABLES else ["given"] for task in plan.tasks}
+        names = [TASKS[task].title + endings[order] for task in plan.tasks for order in orders[task]]
+        over: dict[str, Any] = {"dataset": names, "model": [*METHODS], "seed": range(plan.seeds)}
+        store = spread_out(frame, over, [*QUANTITIES, *FLOORS])
+        store = store.assign({name: store[name].max("model") for name in FLOORS})  # the same for all
         store["smse_published"] = xr.full_like(store["smse"].isel(seed=0, drop=True), np.nan)
         for (task, method), value in PUBLISHED_SMSE.items():
             if task in plan.tasks:
-                store["smse_published"].loc[{"dataset": TASKS[task].title, "model": method}] = value
+                store["smse_published"].loc[TASKS[task].title, method] = value
         for name, unit in QUANTITIES.items():
             store[name].attrs["units"] = unit
         return store
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per data set and method that was computed, medians over the seeds that it was computed for."""
-        known, names = store["smse"].notnull(), [*QUANTITIES, *FLOORS, "ratio_to_floor"]
         wide = store.assign(ratio_to_floor=store["smse"] / store["floor_whole_past"])
-        rows = summarise(wide.assign({name: wide[name].where(known) for name in names}), names)
-        rows["smse_published"] = store["smse_published"].values.ravel()
-        order = ["dataset", "model", *QUANTITIES, "smse_published", *FLOORS, "ratio_to_floor", "n_seeds"]
-        return rows.loc[rows["n_seeds"] > 0, order]
+        wide = wide.where(store["smse"].notnull())
+        names = [*QUANTITIES, "smse_published", *FLOORS, "ratio_to_floor"]
+        rows = summarise(wide, names)
+        return rows.loc[rows["n_seeds"] > 0, ["dataset", "model", *names, "n_seeds"]]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """All data sets and methods; the lowest honest SMSE of a data set bold."""
         rows = self.rows(store)
         rows = rows.assign(honest=rows["smse"].where(rows["model"] != "ridge_hindsight"))
-        texts = mark_least(rows, rows["smse"].map(significant), ["dataset"], "honest")
+        titles = {name: method.title for name, method in METHODS.items()}
         columns: dict[str, Any] = {
-            "SMSE": texts,
+            "dataset": rows["dataset"],
+            "model": rows["model"].map(titles),
+            "SMSE": mark_least(rows, rows["smse"].map(significant), ["dataset"], "honest"),
             "published": [fixed(x, 4, "") for x in rows["smse_published"]],
             "SMSE / published": (rows["smse"] / rows["smse_published"]).map(significant),
             "floor": rows["floor_whole_past"].map(significant),
@@ -412,18 +369,16 @@ class BaselinesStudy(Study):
             "size [kB]": (rows["size_bytes"] / 1e3).map(significant),
             "seeds": rows["n_seeds"].astype(str),
         }
-        titles = {name: method.title for name, method in METHODS.items()}
-        table = rows[["dataset"]].assign(model=rows["model"].map(titles), **columns)
-        missing = [name for name in store["dataset"].values.tolist() if name not in set(rows["dataset"])]
+        missing = [name for name in store["dataset"].values if name not in set(rows["dataset"])]
         gaps = pd.DataFrame({"dataset": missing, "model": "no data"})
-        return {"rows": to_markdown(pd.concat([table, gaps]).fillna(""))}
+        return {"rows": to_markdown(pd.concat([pd.DataFrame(columns), gaps]).fillna(""))}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Error against memory and time, on the Building; none if it was not computed."""
-        here = store.sel(dataset=store["dataset"] == TASKS["building"].title)
-        if not bool(here["smse"].notnull().any()):
-            return {}
-        return {"baselines_building": partial(draw_costs, here.isel(dataset=0))}
+        title = TASKS["building"].title
+        return (
+            {"baselines_building": partial(draw_costs, store.sel(dataset=title))} if title in store["dataset"] else {}
+        )
 
 
 def shuffle(data: TaskData, seed: int) -> TaskData:
@@ -431,10 +386,8 @@ def shuffle(data: TaskData, seed: int) -> TaskData:
     inputs = np.vstack([data.training_inputs, data.test_inputs])
     targets = np.concatenate([data.training_targets, data.test_targets])
     order = np.random.default_rng(seed).permutation(len(targets))
-    training, test = np.split(order, [len(data.training_targets)])
-    return TaskData.of(
-        Rows(inputs[training], targets[training]), Rows(inputs[test], targets[test]), len(data.initial_targets)
-    )
+    training, test = (Rows(inputs[i], targets[i]) for i in np.split(order, [len(data.training_targets)]))
+    return TaskData.of(training, test, len(data.initial_targets))
 
 
 def list_floors(store: xr.Dataset) -> dict[str, float]:
@@ -442,14 +395,10 @@ def list_floors(store: xr.Dataset) -> dict[str, float]:
 
     Of the Building the floor of the whole past; of the tables in file order the best batch model on all rows.
     """
-    median = store["smse"].median("seed")
-    floors = {}
-    for name in ("Boston", "Concrete", "Building"):
-        if name in store["dataset"].values:
-            is_building = name == "Building"
-            found = store["floor_whole_past"].median("seed") if is_building else median.min("model")
-            floors[name] = float(found.sel(dataset=name))
-    return {name: floor for name, floor in floors.items() if np.isfinite(floor)}
+    best = store["smse"].median("seed").min("model")
+    best = xr.where(best["dataset"] == "Building", store["floor_whole_past"].median("seed"), best)
+    is_bound = best["dataset"].isin(["Boston", "Concrete", "Building"])
+    return {str(name): float(floor) for name, floor in best[is_bound].to_series().dropna().items()}
 
 
 AXES = {
@@ -464,25 +413,20 @@ MARKERS = dict(zip(METHODS, "osv^DPp*Xh", strict=True))
 def draw_costs(store: xr.Dataset) -> Figure:
     """SMSE with its quartiles over seeds against memory, training and prediction time."""
     figure, axes = page(1, len(AXES), 2.6, sharey=True)
-    names = [name for name in store["model"].values.tolist() if store["smse"].sel(model=name).notnull().any()]
-    colors = {name: COLORS["mean_relevance"] if name.startswith("online") else BASELINE for name in names}
-    floor: dict[str, Any] = {"color": PUBLISHED, "linestyle": ":", "linewidth": 0.8}
-    for ax, (quantity, (factor, label)) in zip(axes[0], AXES.items(), strict=True):
-        for name in names:
-            here = store.sel(model=name)
-            low, middle, high = quantiles(here["smse"].values)
-            x = factor * quantiles(here[quantity].where(here["smse"].notnull()).values, (0.5,))[0]
-            style: dict[str, Any] = {"color": colors[name], "markersize": 4, "linewidth": 0.8}
-            ax.errorbar(x, middle, [[middle - low], [high - middle]], fmt=MARKERS[name], **style)
+    for name in store["model"].values[store["smse"].notnull().any("seed")].tolist():
+        here = store.sel(model=name).where(store["smse"].sel(model=name).notnull())
+        low, middle, high = quantiles(here["smse"].values)
+        color = COLORS["mean_relevance"] if name.startswith("online") else BASELINE
+        style: dict[str, Any] = {"fmt": MARKERS[name], "color": color, "markersize": 4, "linewidth": 0.8}
+        for ax, (quantity, (factor, _)) in zip(axes[0], AXES.items(), strict=True):
+            x = factor * float(here[quantity].median())
+            ax.errorbar(x, middle, [[middle - low], [high - middle]], label=METHODS[name].title, **style)
+    for ax, (_, label) in zip(axes[0], AXES.values(), strict=True):
+        floor = {"color": PUBLISHED, "linestyle": ":", "linewidth": 0.8, "label": "Floor: filter of the true plant"}
         ax.axhline(float(store["floor_whole_past"].median()), **floor)
         ax.set(xscale="log", xlabel=label)
         ax.margins(x=0.15)
         label_logarithmic(ax.xaxis)
     axes[0, 0].set_ylabel("SMSE [1]")
-    handles = [
-        Line2D([], [], color=colors[n], marker=MARKERS[n], markersize=4, linewidth=0.8, label=METHODS[n].title)
-        for n in names
-    ]
-    handles.append(Line2D([], [], label="Floor: filter of the true plant", **floor))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -46,34 +46,32 @@ class ComplexityStudy(Study):
     weight = 30.0
 
     def units(self, plan: Plan) -> list[Unit]:
-        """One."""
         return [Unit(self.name, "")]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Quartiles of the seconds of one call (quartile, way, criterion, points), and the machine they are from."""
-        before = machine()["load"]
-        coords: dict[str, list[Any]] = {"quartile": [0.25, 0.5, 0.75], "way": list(WAYS), "criterion": list(CRITERIA)}
-        coords["points"] = list(plan.table_sizes)
-        seconds = xr.DataArray(np.empty([len(x) for x in coords.values()]), coords, [*coords], attrs={"units": "s"})
-        for size in plan.table_sizes:
-            for (way, name), values in score_seconds(size, rounds_for(size, plan.repetitions), unit.seed).items():
-                seconds.loc[:, way, name, size] = np.quantile(values, seconds["quartile"])
+        before, levels = machine()["load"], [0.25, 0.5, 0.75]
+        over = {"points": plan.table_sizes, "way": WAYS, "criterion": [*CRITERIA], "quartile": levels}
+        measured = [score_seconds(n, rounds_for(n, plan.repetitions), unit.seed) for n in plan.table_sizes]
+        found = [[[np.quantile(each[way, name], levels) for name in CRITERIA] for way in WAYS] for each in measured]
+        seconds = xr.DataArray(found, {name: list(x) for name, x in over.items()}, [*over], attrs={"units": "s"})
         facts = machine()
         loads = {"load_before": before or np.nan, "load_after": facts["load"] or np.nan}
+        seconds = seconds.transpose("quartile", "way", "criterion", "points")
         return xr.Dataset({"seconds": seconds}, attrs={"machine": describe(facts), **loads})
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """The one part, with the published seconds and the exponents of growth."""
         (store,) = self.kept(plan).values()
-        published = store["seconds"].isel(quartile=0, way=0, drop=True) * np.nan
+        middle = store["seconds"].sel(quartile=0.5, drop=True)
+        published = middle.isel(way=0, drop=True) * np.nan
         for name, row in paper.read_table("table_1").iterrows():
             for size in set(SHOWN) & set(plan.table_sizes):
                 published.loc[name, size] = 1e-3 * row[f"median_ms_n{size}"]
-        middle = store["seconds"].sel(quartile=0.5, drop=True)
-        slopes = middle.isel(points=0, drop=True).copy(
-            data=np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
+        slopes = np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
+        return store.assign(
+            seconds_published=published.assign_attrs(units="s"), exponent=(("way", "criterion"), slopes)
         )
-        return store.assign(seconds_published=published.assign_attrs(units="s"), exponent=slopes)
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per criterion and number of points, times in milliseconds."""
@@ -103,46 +101,29 @@ class ComplexityStudy(Study):
 
 @rc_context(PAGE)
 def draw_costs(store: xr.Dataset) -> Figure:
-    """Left: all N scores of every criterion, both ways; right: one evaluation beside the published times."""
+    """Left: all N scores, medians with quartiles; right: one evaluation beside the published times (hollow)."""
     figure, axes = page(1, 2, 3.1)
-    _draw_all_scores(axes[0, 0], store)
-    _draw_one_score(axes[0, 1], store)
-    handles = [
-        Line2D([], [], color=COLORS[name], marker=MARKERS[name], markersize=4, label=label)
-        for name, label in LABELS.items()
-    ]
+    (left, right), sizes, seconds = axes[0], store["points"].values, 1e3 * store["seconds"]
+    for way, name in product(LINES, CRITERIA):
+        low, middle, high = seconds.sel(way=way, criterion=name).values * (sizes if way == PUBLISHED else 1.0)
+        left.loglog(sizes, middle, LINES[way][0], color=COLORS[name])
+        left.fill_between(sizes, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
+        if name == "mean_relevance" and way != NUMPY:
+            slope = float(store["exponent"].sel(way=way).median()) + (way == PUBLISHED)
+            style: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}
+            place = (-14, 0) if way == PUBLISHED else (0, -12)
+            left.annotate(f"$N^{{{slope:.1f}}}$", (sizes[-1], middle[-1]), xytext=place, **style)
+    for name in CRITERIA:
+        style = {"color": COLORS[name], "marker": MARKERS[name]}
+        here = seconds.sel(way=PUBLISHED, criterion=name, quartile=0.5)
+        right.loglog(sizes, here, markersize=3, markeredgewidth=0, **style)
+        right.plot(sizes, 1e3 * store["seconds_published"].sel(criterion=name), linestyle="none", **style, **HOLLOW)
+    left.set(xlabel="Points N [1]", ylabel="Time of all N scores [ms]", title="All scores")
+    left.set_ylim(top=left.get_ylim()[1] * ROOM)
+    ways = [Line2D([], [], color="0.3", linestyle=line, label=label) for line, label in LINES.values()]
+    left.legend(handles=ways, loc="upper left")
+    right.set(xlabel="Points N [1]", ylabel="Time of one score [ms]", title="One score by a factorisation")
+    handles = [Line2D([], [], color=COLORS[n], marker=MARKERS[n], markersize=4, label=LABELS[n]) for n in LABELS]
     handles.append(Line2D([], [], color="0.3", linestyle="none", marker="o", label="published (hollow)", **HOLLOW))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
-
-
-def _draw_all_scores(ax: Axes, store: xr.Dataset) -> None:
-    """Medians with quartiles, and the exponents of growth."""
-    sizes = store["points"].values
-    for way, (line, _) in LINES.items():
-        factor = sizes if way == PUBLISHED else 1.0
-        for name in CRITERIA:
-            low, middle, high = factor * store["seconds"].sel(way=way, criterion=name).values * 1e3
-            ax.loglog(sizes, middle, line, color=COLORS[name])
-            ax.fill_between(sizes, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
-    for way, shift, place in ((PUBLISHED, 1.0, (-14, 0)), (COMPILED, 0.0, (0, -12))):
-        slope = float(store["exponent"].sel(way=way).median())
-        last = 1e3 * float(store["seconds"].sel(way=way, criterion="mean_relevance", quartile=0.5)[-1])
-        at = (sizes[-1], last * (sizes[-1] if way == PUBLISHED else 1.0))
-        text = f"$N^{{{slope + shift:.1f}}}$"
-        ax.annotate(text, at, xytext=place, textcoords="offset points", ha="right", va="center")
-    ax.set(xlabel="Points N [1]", ylabel="Time of all N scores [ms]", title="All scores")
-    ax.set_ylim(top=ax.get_ylim()[1] * ROOM)
-    ways = [Line2D([], [], color="0.3", linestyle=line, label=label) for line, label in LINES.values()]
-    ax.legend(handles=ways, loc="upper left")
-
-
-def _draw_one_score(ax: Axes, store: xr.Dataset) -> None:
-    """Medians with a marker per criterion; published times hollow."""
-    for name in CRITERIA:
-        here = store["seconds"].sel(way=PUBLISHED, criterion=name, quartile=0.5)
-        style: dict[str, Any] = {"color": COLORS[name], "marker": MARKERS[name]}
-        ax.loglog(store["points"], 1e3 * here, markersize=3, markeredgewidth=0, **style)
-        there = store["seconds_published"].sel(criterion=name).dropna("points")
-        ax.plot(there["points"], 1e3 * there, linestyle="none", **style, **HOLLOW)
-    ax.set(xlabel="Points N [1]", ylabel="Time of one score [ms]", title="One score by a factorisation")

@@ -1,6 +1,7 @@
 """The numbers that the paper prints."""
 
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -32,17 +33,15 @@ def read_cells(table: str) -> pd.DataFrame:
     where it prints nothing. Table 2 states a percentage only, of which the number of points follows; without acceptance
     it revises all new points.
     """
-    cells = []
-    for dataset, row in read_table(table).iterrows():
-        for criterion in CRITERIA:
-            for is_accepting, suffix in ((False, ""), (True, "_accept")):
-                percent = row[f"{criterion}_accepted_percent"] if table == "table_2" and is_accepting else 100.0
-                is_printed = table != "table_2"
-                found = {
-                    "threshold": row[THRESHOLDS[table]] if is_printed else float("nan"),
-                    "smse": row[f"{criterion}_smse{suffix}"],
-                    "n_revised": row[f"{criterion}_n_revised{suffix}"] if is_printed else percent / 100 * row["n_new"],
-                    "accepted_percent": float("nan") if is_printed else percent,
-                }
-                cells.append({"dataset": dataset, "criterion": criterion, "is_accepting": is_accepting} | found)
+    cells, is_printed = [], table != "table_2"
+    for (dataset, row), criterion, is_accepting in product(read_table(table).iterrows(), CRITERIA, (False, True)):
+        suffix = "_accept" if is_accepting else ""
+        percent = row[f"{criterion}_accepted_percent"] if is_accepting and not is_printed else 100.0
+        found = {
+            "threshold": row[THRESHOLDS[table]] if is_printed else float("nan"),
+            "smse": row[f"{criterion}_smse{suffix}"],
+            "n_revised": row[f"{criterion}_n_revised{suffix}"] if is_printed else percent / 100 * row["n_new"],
+            "accepted_percent": float("nan") if is_printed else percent,
+        }
+        cells.append({"dataset": dataset, "criterion": criterion, "is_accepting": is_accepting} | found)
     return pd.DataFrame(cells).round({"n_revised": 0})

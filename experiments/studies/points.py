@@ -2,37 +2,43 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from math import sqrt
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.ticker import NullFormatter
 
 import sysid
-from experiments.plots.frames import significant, to_markdown
-from experiments.plots.style import LABELS, PAGE, draw_band, page
+from experiments.plots.frames import quantiles, significant, to_markdown
+from experiments.plots.style import LABELS, PAGE, draw_band, page, scale_axis
 from experiments.studies.paper import CRITERIA as SHOWN
 from experiments.studies.stream import CRITERIA, Setting, Streams, data_of, hyperparameters_of, run_of
-from experiments.studies.study import Plan, Study, Unit, mark_least, summarise, with_quartiles
+from experiments.studies.study import Plan, Study, Unit, mark_least, part_of, summarise
 from experiments.studies.tasks import FUNCTIONS, N_AXIS, TASKS, TaskData, draw_rows
 
 SETTINGS = (Setting.trained.value, Setting.published.value)  # there is nothing to follow
 PRINTED = (80, 60, 40, 20, 10)  # points, of the Markdown table
 SHOWN_VARIANTS = ("none", "leave_one_out")
 MARGIN = 0.05  # of the half-width of a box: what counts as its boundary
-CELL = ("setting", "criterion", "variant")
 STATISTICS = {
     "boundary_share": "share of the points at the boundary",
     "nearest_distance_ratio": "mean distance to the nearest point over that of uniform points",
     "mean_abs_error": "mean absolute prediction error on the grid",
     "mean_std": "mean predictive standard deviation on the grid",
 }
+#: dimensions and attributes of what a stream leaves
+LAYOUT = {
+    "absolute_error": (["x1", "x2"], {"units": "1", "long_name": "absolute prediction error"}),
+    "standard_deviation": (["x1", "x2"], {"units": "1", "long_name": "predictive standard deviation"}),
+    "point": (["slot", "input"], {"units": "1", "long_name": "inputs of the stored points"}),
+    **{name: ([], {"units": "1", "long_name": label}) for name, label in STATISTICS.items()},
+}
+ENDINGS = {"trained": "", "published": "_published", "none": "", "leave_one_out": "_acceptance"}  # of figure names
 MAPS = {  # variable to label and colours
     "absolute_error": ("Absolute error [1]", "magma"),
     "standard_deviation": ("Standard deviation [1]", "viridis"),
@@ -46,75 +52,49 @@ class Reduction(Study):
 
     name, title = "figure_reduction", "Reduction of uniform points one by one"
     tasks = tuple(FUNCTIONS)
-    weight = 0.5
+    weight, quantities = 0.5, ("smse",)
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """SMSE (setting, criterion, n_points) from all initial rows to 1."""
-        data = data_of(unit.task, unit.seed, plan)
-        starts = [hyperparameters_of(unit.task, unit.seed, setting, plan) for setting in SETTINGS]
-        curves = np.array([[reduce_one_by_one(data, start, CRITERIA[name]) for name in SHOWN] for start in starts])
-        coordinates = _coordinates(plan)
-        return xr.Dataset({"smse": ([*coordinates], curves, SMSE)}, coords=coordinates)
+        """SMSE in both settings by every criterion, from all initial rows to 1."""
+        data, rows = data_of(unit.task, unit.seed, plan), []
+        for setting, criterion in product(SETTINGS, SHOWN):
+            start = hyperparameters_of(unit.task, unit.seed, setting, plan)
+            curve = reduce_one_by_one(data, start, CRITERIA[criterion])
+            key = {"setting": setting, "criterion": criterion}
+            rows += [{**key, "n_points": len(curve) - i, "smse": smse} for i, smse in enumerate(curve)]
+        return part_of(rows)
+
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        titles, sizes = [TASKS[name].title for name in self.tasks], range(plan.n_initial, 0, -1)
+        return {"dataset": titles, "setting": SETTINGS, "criterion": SHOWN, "n_points": sizes}
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """SMSE (dataset, setting, criterion, n_points, seed)."""
-        coordinates = _coordinates(plan)
-        titles = [TASKS[name].title for name in self.tasks]
-        shape = (len(titles), *map(len, coordinates.values()), plan.seeds)
-        smse = np.full(shape, np.nan)
-        for unit, part in self.kept(plan).items():
-            smse[self.tasks.index(unit.task), ..., unit.seed] = part["smse"].values
-        coords = {"dataset": titles, **coordinates, "seed": range(plan.seeds)}
-        return xr.Dataset({"smse": ([*coords], smse, SMSE)}, coords=coords)
-
-    def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """Median and quartiles at every size."""
-        found = summarise(store, ("smse",))
-        return found[found["n_seeds"] > 0]
+        """SMSE with its unit."""
+        store = super().combine(plan)
+        store["smse"].attrs |= {"units": "1", "long_name": "standardised mean squared error on the validation grid"}
+        return store
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """SMSE at some sizes per setting, the lowest of a function and size bold, and the ratio to prior entropy."""
-        rows, ratio = self.rows(store), relate_to_entropy(store)
-        rows = (
-            rows[rows["n_points"].isin(PRINTED)].merge(
-                summarise(ratio, ("ratio",)), suffixes=("", "_of_ratio"), on=["dataset", "setting", "criterion"]
-            )
-            if len(rows)
-            else rows
-        )
-        sections = []
-        for setting, part in rows.groupby("setting", sort=False) if len(rows) else ():
-            texts = [significant(value) for value in part["smse"]]
-            part = part.assign(
-                text=mark_least(part, texts, ["dataset", "n_points"]),
-                criterion=part["criterion"].map(LABELS),
-                ratio=part.apply(with_quartiles, axis=1, name="ratio"),
-            )
-            keys = ["dataset", "criterion", "ratio"]
-            wide = part.pivot(index=keys, columns="n_points", values="text")[part["n_points"].unique()]
-            wide = wide.loc[part[keys].drop_duplicates().itertuples(index=False, name=None)]
+        rows, keys, sections = self.rows(store), ["dataset", "setting", "criterion"], []
+        ratios = summarise(relate_to_entropy(store), ["ratio"])
+        ratios["ratio"] = ratios.apply(with_quartiles, axis=1, name="ratio")
+        rows = rows[rows["n_points"].isin(PRINTED)].merge(ratios[[*keys, "ratio"]], on=keys)
+        for setting, part in rows.groupby("setting", sort=False):
+            texts = mark_least(part, part["smse"].map(significant), ["dataset", "n_points"])
+            part = part.assign(text=texts, criterion=part["criterion"].map(LABELS))
+            over = ["dataset", "criterion", "ratio"]
+            wide = part.pivot(index=over, columns="n_points", values="text")[part["n_points"].unique()]
+            wide = wide.loc[part[over].drop_duplicates().itertuples(index=False, name=None)]
             wide = wide.rename(columns="{} points".format).reset_index()
             wide["ratio to prior entropy"] = wide.pop("ratio")
             sections.append(f"## Setting `{setting}`\n\n{to_markdown(wide)}")
-        known = store["smse"].notnull().any(["setting", "criterion", "n_points", "seed"])
-        missing = store["dataset"].values[~known.values].tolist()
+        missing = [name for name in store["dataset"].values if name not in set(rows["dataset"])]
         return {"sections": "\n\n".join([*sections, *(f"{name}: no data." for name in missing)])}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """SMSE against the number of points, one figure per setting."""
-        if not bool(store["smse"].notnull().any()):
-            return {}
-        return {
-            self.name: partial(draw_reduction, store, SETTINGS[0]),
-            f"{self.name}_published": partial(draw_reduction, store, SETTINGS[1]),
-        }
-
-
-SMSE = {"units": "1", "long_name": "standardised mean squared error on the validation grid"}
-
-
-def _coordinates(plan: Plan) -> dict[str, list[str] | list[int]]:
-    return {"setting": [*SETTINGS], "criterion": [*SHOWN], "n_points": list(range(plan.n_initial, 0, -1))}
+        return {self.name + ENDINGS[setting]: partial(draw_reduction, store, setting) for setting in SETTINGS}
 
 
 def reduce_one_by_one(data: TaskData, hyperparameters: sysid.Hyperparameters, criterion: sysid.Criterion) -> np.ndarray:
@@ -143,6 +123,12 @@ def relate_to_entropy(store: xr.Dataset) -> xr.Dataset:
     return ratio.copy(data=np.exp(ratio.values)).to_dataset(name="ratio")
 
 
+def with_quartiles(row: pd.Series, name: str) -> str:
+    """``median [lower quartile, upper quartile]``; the median alone for one seed."""
+    texts = [significant(row[name + ending]) for ending in ("", "_lower_quartile", "_upper_quartile")]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]" if row["n_seeds"] > 1 else texts[0]
+
+
 class RastriginMaps(Study):
     """Maps of error and standard deviation after the stream of table 2, with the points."""
 
@@ -157,79 +143,54 @@ class RastriginMaps(Study):
         scaling = find_scaling(data.initial_inputs, training.inputs[: plan.n_initial])
         grid, offset = scaling.transform(test.inputs), training.targets[0] - data.initial_targets[0]
         box = FUNCTIONS[unit.task].lower, FUNCTIONS[unit.task].upper
-        part = _blank(plan)
-        for place in np.ndindex(len(SETTINGS), len(SHOWN), len(SHOWN_VARIANTS)):
-            names = (values[i] for values, i in zip((SETTINGS, SHOWN, SHOWN_VARIANTS), place, strict=True))
-            identification = streams.start(run_of(*names))
+        over = {"setting": [*SETTINGS], "criterion": [*SHOWN], "variant": [*SHOWN_VARIANTS]}
+        found: dict[str, list[Any]] = {name: [] for name in LAYOUT}
+        for setting, criterion, variant in product(*over.values()):
+            identification = streams.start(run_of(setting, criterion, variant))
             identification.observe_many(data.inputs, data.targets)
             model = identification.model
             assert model is not None
             mean, variance = model.predict(grid)
             error, std = np.abs(test.targets - (mean + offset)), np.sqrt(variance)
             points = scaling.inverse(model.gp.inputs)
-            found = {
-                "absolute_error": error.reshape(N_AXIS, N_AXIS),
-                "standard_deviation": std.reshape(N_AXIS, N_AXIS),
-                "point": points,
-                "boundary_share": share_at_boundary(points, *box),
-                "nearest_distance_ratio": compare_distances(points, *box),
-                "mean_abs_error": error.mean(),
-                "mean_std": std.mean(),
-            }
-            for name, value in found.items():
-                part[name].values[place] = value
-        return part
+            found["absolute_error"].append(error.reshape(N_AXIS, N_AXIS))
+            found["standard_deviation"].append(std.reshape(N_AXIS, N_AXIS))
+            found["point"].append(points)
+            found["boundary_share"].append(share_at_boundary(points, *box))
+            found["nearest_distance_ratio"].append(compare_distances(points, *box))
+            found["mean_abs_error"].append(error.mean())
+            found["mean_std"].append(std.mean())
+        shape = [len(values) for values in over.values()]
+        variables = {
+            name: ([*over, *dims], np.reshape(found[name], [*shape, *np.shape(found[name])[1:]]), attributes)
+            for name, (dims, attributes) in LAYOUT.items()
+        }
+        axes = {f"x{d + 1}": np.linspace(box[0][d], box[1][d], N_AXIS) for d in range(2)}
+        return xr.Dataset(variables, coords={**over, **axes})
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """The same with the dimension seed."""
-        found = [*self.kept(plan).values()] or [_blank(plan)] * plan.seeds
+        found = [*self.kept(plan).values()]
         return xr.concat(found, "seed", combine_attrs="override").assign_coords(seed=range(len(found)))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Median and quartiles of the statistics."""
-        found = summarise(store, tuple(STATISTICS))
-        found.insert(len(CELL), "uniform_boundary_share", share_of_area(2))
-        return found[found["n_seeds"] > 0]
+        found = summarise(store, [*STATISTICS])
+        found.insert(3, "uniform_boundary_share", share_of_area(2))
+        return found
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """Statistics per setting, variant and criterion."""
-        rows, uniform = self.rows(store), f"{share_of_area(2):.4f}"
-        if rows.empty:
-            return {"statistics": "No data.", "uniform": uniform}
-        table = rows[list(CELL)].assign(criterion=rows["criterion"].map(LABELS))
+        rows = self.rows(store)
+        table = rows[["setting", "criterion", "variant"]].replace(LABELS)
         for name, label in STATISTICS.items():
             table[f"{label} [1]"] = rows.apply(with_quartiles, axis=1, name=name)
-        return {"statistics": to_markdown(table), "uniform": uniform}
+        return {"statistics": to_markdown(table), "uniform": f"{share_of_area(2):.4f}"}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Seed 0, one figure per setting and variant."""
-        if not bool(store["absolute_error"].isel(seed=0).notnull().any()):
-            return {}
-        endings = {"trained": "", "published": "_published"}, {"none": "", "leave_one_out": "_acceptance"}
-        return {
-            f"{self.name}{endings[0][s]}{endings[1][v]}": partial(draw_maps, store, s, v)
-            for s in SETTINGS
-            for v in SHOWN_VARIANTS
-        }
-
-
-def _blank(plan: Plan) -> xr.Dataset:
-    """Maps, points and statistics of one seed, nan."""
-    shape = len(SETTINGS), len(SHOWN), len(SHOWN_VARIANTS)
-    layout = {
-        "absolute_error": (("x1", "x2"), (N_AXIS, N_AXIS), "absolute prediction error"),
-        "standard_deviation": (("x1", "x2"), (N_AXIS, N_AXIS), "predictive standard deviation"),
-        "point": (("slot", "input"), (plan.budget, 2), "inputs of the stored points"),
-    } | {name: ((), (), label) for name, label in STATISTICS.items()}
-    box = FUNCTIONS["rastrigin"].lower, FUNCTIONS["rastrigin"].upper
-    axes = {f"x{d + 1}": np.linspace(box[0][d], box[1][d], N_AXIS) for d in range(2)}
-    return xr.Dataset(
-        {
-            name: ((*CELL, *dims), np.full((*shape, *sizes), np.nan), {"units": "1", "long_name": label})
-            for name, (dims, sizes, label) in layout.items()
-        },
-        coords={"setting": [*SETTINGS], "criterion": [*SHOWN], "variant": [*SHOWN_VARIANTS], **axes},
-    )
+        cases = product(SETTINGS, SHOWN_VARIANTS)
+        return {f"{self.name}{ENDINGS[s]}{ENDINGS[v]}": partial(draw_maps, store, s, v) for s, v in cases}
 
 
 def find_scaling(standardised: np.ndarray, own: np.ndarray) -> sysid.Scaling:
@@ -271,57 +232,44 @@ def draw_reduction(store: xr.Dataset, setting: str) -> Figure:
     """Median over seeds and 95 % band against the number of points, one panel per function."""
     figure, axes = page(2, 2, 4.6, sharex=True)
     sizes = store["n_points"].values
-    for ax, dataset in zip(axes.flat, store["dataset"].values.tolist(), strict=True):
-        ax.set_title(dataset)
-        smse = store["smse"].sel(setting=setting, dataset=dataset).transpose("criterion", "n_points", "seed")
+    for ax, smse in zip(axes.flat, store["smse"].sel(setting=setting), strict=True):
+        ax.set_title(smse["dataset"].item())
         if not bool(smse.notnull().any()):
             ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center")
             continue
-        for i, (criterion, values) in enumerate(zip(SHOWN, smse.values, strict=True)):
-            draw_band(ax, sizes, values, criterion, i / len(SHOWN))
-        ax.set_yscale("log")
-        low, high = ax.get_ylim()
-        if high < 20.0 * low:  # show at least one decade from power to power
-            ax.set_ylim(bottom=10.0 ** np.floor(np.log10(low)))
-        ax.yaxis.set_minor_formatter(NullFormatter())
+        for i, criterion in enumerate(SHOWN):
+            draw_band(ax, sizes, smse.sel(criterion=criterion).values, criterion, i / len(SHOWN))
+        scale_axis(ax.yaxis, quantiles(smse.values, (0.025, 0.975)), ratio=1.0)
         ax.set_xlim(sizes.max(), sizes.min())
-    for ax in axes[-1]:
-        ax.set_xlabel("Points left")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("SMSE [1]")
-    drawn = next(ax for ax in axes.flat if ax.lines)
-    figure.legend(*drawn.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        legend = ax.get_legend_handles_labels()
+    for left, below in zip(axes[:, 0], axes[-1], strict=True):
+        left.set_ylabel("SMSE [1]")
+        below.set_xlabel("Points left")
+    figure.legend(*legend, loc="outside upper center", ncols=3)
     return figure
 
 
 @rc_context(PAGE)
 def draw_maps(store: xr.Dataset, setting: str, variant: str) -> Figure:
-    """Error (above) and standard deviation (below) of seed 0, one column per criterion."""
+    """Error (above) and standard deviation (below) of seed 0, one column per criterion; x1 to the right, x2 upwards."""
     part = store.sel(setting=setting, variant=variant).isel(seed=0)
     figure, axes = page(2, len(SHOWN), 4.5, sharex=True, sharey=True)
+    x1, x2 = part["x1"].values, part["x2"].values
+    half = 0.5 * (x1[1] - x1[0]), 0.5 * (x2[1] - x2[0])  # grid points are centres of the pixels
+    extent = (x1[0] - half[0], x1[-1] + half[0], x2[0] - half[1], x2[-1] + half[1])
     for row, (name, (label, colors)) in zip(axes, MAPS.items(), strict=True):
-        top = float(np.nanquantile(part[name].values, BRIGHTEST))
+        style: dict[str, Any] = {"cmap": mpl.colormaps[colors].resampled(N_COLORS), "interpolation": "bilinear"}
+        top = float(np.quantile(part[name].values, BRIGHTEST))
         for ax, criterion in zip(row, SHOWN, strict=True):
-            image = _draw_map(ax, part.sel(criterion=criterion), name, colors, top)
+            values = part[name].sel(criterion=criterion).transpose("x2", "x1").values
+            image = ax.imshow(values, origin="lower", extent=extent, vmin=0.0, vmax=top, **style)
+            points = part["point"].sel(criterion=criterion).transpose("input", "slot").values
+            ax.plot(*points, "o", color="white", markeredgecolor="black", markeredgewidth=0.4, markersize=2.6)
+            ax.grid(visible=False)
+            ax.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         figure.colorbar(image, ax=row, label=label, extend="max", pad=0.02)
         row[0].set_ylabel("$x_2$ [1]")
-    for ax, criterion in zip(axes[0], SHOWN, strict=True):
+    for ax, below, criterion in zip(*axes, SHOWN, strict=True):
         ax.set_title(LABELS[criterion])
-    for ax in axes[-1]:
-        ax.set_xlabel("$x_1$ [1]")
+        below.set_xlabel("$x_1$ [1]")
     return figure
-
-
-def _draw_map(ax: Axes, part: xr.Dataset, name: str, colors: str, top: float) -> AxesImage:
-    """One map, x1 to the right, x2 upwards; grid points are centres of the pixels."""
-    x1, x2 = part["x1"].values, part["x2"].values
-    half = 0.5 * (x1[1] - x1[0]), 0.5 * (x2[1] - x2[0])
-    extent = (x1[0] - half[0], x1[-1] + half[0], x2[0] - half[1], x2[-1] + half[1])
-    values, steps = part[name].transpose("x2", "x1").values, mpl.colormaps[colors].resampled(N_COLORS)
-    image = ax.imshow(values, origin="lower", extent=extent, vmin=0.0, vmax=top, cmap=steps, interpolation="bilinear")
-    points = part["point"].transpose("slot", "input").values
-    ax.plot(*points.T, "o", color="white", markeredgecolor="black", markeredgewidth=0.4, markersize=2.6)
-    ax.grid(visible=False)
-    ax.set_xticks([-1, 0, 1])
-    ax.set_yticks([-1, 0, 1])
-    return image

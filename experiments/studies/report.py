@@ -6,54 +6,50 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
-import numpy as np
 import pandas as pd
 import xarray as xr
 
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import to_bytes
 from experiments.studies.baselines import BaselinesStudy, list_floors
-from experiments.studies.claims import GUIDELINES
 from experiments.studies.complexity import ComplexityStudy
-from experiments.studies.grid import Grid
-from experiments.studies.guidelines import COLUMNS, Guidelines
+from experiments.studies.guidelines import COLUMNS, GUIDELINES, Guidelines
 from experiments.studies.points import RastriginMaps, Reduction
 from experiments.studies.stream import DISTINCT, Setting, calibrate, prepare
-from experiments.studies.study import Plan, Study, Unit, read_part
+from experiments.studies.study import Plan, Study, Unit, read_part, write_part
+from experiments.studies.sweeps import BuildingSweep, Grid, VanDerPolSweep
 from experiments.studies.tables import Table, summarise_cells
 from experiments.studies.tasks import TASKS
-from experiments.studies.threshold import BuildingSweep, VanDerPolSweep
 from sysid import store
 
 TEXT = Path(__file__).parent / "text"
-TABLES = (
+ALL: tuple[Study, ...] = (
+    ComplexityStudy(),
+    BaselinesStudy(),
+    Reduction(),
     Table("table_2", "Table 2: all new points offered"),
+    RastriginMaps(),
     Table("table_3", "Table 3: insertion by the variance threshold"),
     Table("table_4", "Table 4: insertion by the error threshold"),
+    VanDerPolSweep(),
+    BuildingSweep(),
+    Grid(),
+    Guidelines(),
 )
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        ComplexityStudy(),
-        BaselinesStudy(),
-        Reduction(),
-        TABLES[0],
-        RastriginMaps(),
-        *TABLES[1:],
-        VanDerPolSweep(),
-        BuildingSweep(),
-        Grid(),
-        Guidelines(),
-    )
-}
+STUDIES: dict[str, Study] = {study.name: study for study in ALL}
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
 
 
-def compute_unit(unit: Unit, plan: Plan) -> xr.Dataset:
-    """Compute the result of a unit: of a study, or what all of them share."""
-    if unit.study == "preparation":
-        return prepare(unit.task, unit.seed, plan)
-    return calibrate(unit.task, plan) if unit.study == "calibration" else STUDIES[unit.study].compute(unit, plan)
+def compute_job(job: Sequence[Unit], plan: Plan) -> None:
+    """Compute the units of a job, one after the other, and keep each; what is kept already is not computed again."""
+    for unit in (unit for unit in job if not plan.is_kept(unit)):
+        if unit.study == "preparation":
+            found = prepare(unit.task, unit.seed, plan)
+        elif unit.study == "calibration":
+            found = calibrate(unit.task, plan)
+        else:
+            found = STUDIES[unit.study].compute(unit, plan)
+        write_part(found, unit, plan)
 
 
 def write_study(
@@ -66,26 +62,21 @@ def write_study(
     sysid.StoreError
         A damaged part, or a file that cannot be written.
     """
+    baselines = plan.read_stores(["baselines"])
     notes = {
         "gaps": {TASKS[task].title: reason for task, reason in gaps.items()},
-        "floors": {
-            name: floor
-            for each in plan.read_stores(["baselines"]).values()
-            for name, floor in list_floors(each).items()
-        },
+        "floors": list_floors(baselines["baselines"]) if baselines else {},
         "missed": _list_missed(plan),
     }
     combined = study.combine(plan).assign_attrs(title=study.title, quick=int(plan.quick))
     combined.attrs |= {name: json.dumps(note) for name, note in notes.items()}
     own = {"fingerprint": plan.fingerprint, "records": json.dumps(dict(plan.records))}
     store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes={**attributes, **own})
-    rows = study.rows(combined)
-    store.write_bytes(to_short_csv(rows).encode(), plan.folder / f"{study.name}.csv")
+    store.write_bytes(to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv")
     drawings = study.figures(combined) if figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
-    head = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}"
     body = fill_template(study.template or study.name, n_seeds=str(plan.seeds), **study.tables(combined))
-    text = f"{head}\n\n{body}\n\n{pictures}"
+    text = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}\n\n{body}\n\n{pictures}"
     store.write_bytes(f"{_squeeze(text)}\n".encode(), plan.folder / f"{study.name}.md")
     for name, draw in drawings.items():
         figure = draw()
@@ -106,12 +97,9 @@ def _squeeze(text: str) -> str:
 def _list_missed(plan: Plan) -> dict[str, list[float]]:
     """Tasks whose initial SMSE in the setting `published` is not the published one: title to [reached, published]."""
     units = [Unit("calibration", task) for task in plan.tasks]
-    parts = {unit.task: read_part(unit, plan) for unit in units if plan.is_kept(unit)}
-    return {
-        TASKS[task].title: [float(part["initial_smse"]), float(part["initial_smse_published"])]
-        for task, part in parts.items()
-        if not bool(part["is_reached"])
-    }
+    parts = {TASKS[unit.task].title: read_part(unit, plan) for unit in units if plan.is_kept(unit)}
+    names = ("initial_smse", "initial_smse_published")
+    return {title: [float(part[name]) for name in names] for title, part in parts.items() if not part["is_reached"]}
 
 
 def to_short_csv(frame: pd.DataFrame) -> str:
@@ -119,9 +107,9 @@ def to_short_csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
 
-def write_report(names: Sequence[str], plan: Plan) -> None:
+def write_report(plan: Plan) -> None:
     """Write all tables of the folder into one file, what they show on top."""
-    stores = plan.read_stores(names)
+    stores = plan.read_stores([*STUDIES])
     parts = [(plan.folder / f"{name}.md").read_text(encoding="utf-8") for name in stores]
     sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
     warning = QUICK_WARNING if plan.quick else ""
@@ -157,6 +145,6 @@ def _count_range(study: xr.Dataset, name: str, setting: str) -> str:
     cells = cells[is_chosen & cells["variant"].isin(DISTINCT)]
     if cells.empty:
         return "no data"
-    is_below = (cells["smse"] <= cells["smse_published"]).groupby([cells["criterion"], cells["variant"]])
-    low, high = int(is_below.sum().min()), int(is_below.sum().max())
-    return f"{low if low == high else f'{low} to {high}'} of {int(np.max(is_below.size()))}"
+    groups = (cells["smse"] <= cells["smse_published"]).groupby([cells["criterion"], cells["variant"]])
+    low, high = groups.sum().min(), groups.sum().max()
+    return f"{low if low == high else f'{low} to {high}'} of {groups.size().max()}"

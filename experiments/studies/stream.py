@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 import sysid
 from experiments.benchmarks.scores import CRITERIA
 from experiments.studies import paper
-from experiments.studies.study import Plan, Unit, read_part
+from experiments.studies.study import STREAM_STUDIES, Plan, Unit, read_part
 from experiments.studies.tasks import TASKS, TaskData, load_task
 
 #: without acceptance, and with the matched criterion under each reference; the published one repeats one of the others
@@ -32,11 +32,8 @@ class Setting(StrEnum):
 
     def training(self, n_initial: int) -> sysid.Training:
         """What happens to the hyper-parameters during the stream."""
-        return (
-            sysid.Adaptive(n_initial=n_initial)
-            if self is Setting.adaptive
-            else sysid.MaximumAPosteriori(n_initial=n_initial)
-        )
+        kind = sysid.Adaptive if self is Setting.adaptive else sysid.MaximumAPosteriori
+        return kind(n_initial=n_initial)
 
 
 # --- before the stream: rows and hyper-parameters -------------------------------------------------
@@ -44,15 +41,13 @@ class Setting(StrEnum):
 
 def prepare(task: str, seed: int, plan: Plan) -> xr.Dataset:
     """Rows (`TaskData.to_dataset`) and trained ``variance``, ``length_scale`` (feature), ``noise_variance``."""
-    data = load_task(
-        task, seed, n_initial=plan.n_initial, most_rows=plan.most_rows, building_samples=plan.building_samples
-    )
+    sizes = {"n_initial": plan.n_initial, "most_rows": plan.most_rows, "building_samples": plan.building_samples}
+    data = load_task(task, seed, **sizes)
     training = sysid.MaximumAPosteriori(n_initial=plan.n_initial)
     found = training.train(data.initial_inputs, data.initial_targets, seed)
-    variance, *length_scales = found.kernel.parameters().tolist()
-    return data.to_dataset().assign(
-        variance=variance, length_scale=("feature", length_scales), noise_variance=found.noise_variance
-    )
+    variance, *lengths = found.kernel.parameters().tolist()
+    trained = {"variance": variance, "length_scale": ("feature", lengths), "noise_variance": found.noise_variance}
+    return data.to_dataset().assign(trained)
 
 
 def calibrate(task: str, plan: Plan) -> xr.Dataset:
@@ -72,11 +67,8 @@ def calibrate(task: str, plan: Plan) -> xr.Dataset:
     p = rows[0].inputs.shape[1]
 
     def median(logarithm: float) -> float:
-        length = float(np.exp(logarithm))
-        starts = [
-            sysid.Hyperparameters(sysid.SquaredExponential(v, [length] * p), n, float("nan"))
-            for v, n in zip(variance, noise, strict=True)
-        ]
+        kernels = [sysid.SquaredExponential(v, [float(np.exp(logarithm))] * p) for v in variance]
+        starts = [sysid.Hyperparameters(k, n, float("nan")) for k, n in zip(kernels, noise, strict=True)]
         return float(np.median([predict_initially(*pair) for pair in zip(rows, starts, strict=True)]))
 
     logarithms = np.log(LENGTHS)
@@ -84,19 +76,17 @@ def calibrate(task: str, plan: Plan) -> xr.Dataset:
     crossings = np.flatnonzero(np.signbit(excess[:-1]) != np.signbit(excess[1:]))
     length = float(LENGTHS[np.argmin(np.abs(excess))])
     if len(crossings):
-        low, high = logarithms[crossings[0]], logarithms[crossings[0] + 1]
-        length = float(np.exp(brentq(lambda x: median(x) - published, low, high, xtol=1e-3)))
-    return xr.Dataset(
-        {
-            "variance": ("seed", variance),
-            "noise_variance": ("seed", noise),
-            "length_scale": (("seed", "feature"), np.full((len(seeds), p), length)),
-            "initial_smse": median(np.log(length)),
-            "initial_smse_published": published,
-            "is_reached": bool(len(crossings)),
-        },
-        coords={"seed": list(seeds)},
-    )
+        ends = logarithms[crossings[0] : crossings[0] + 2]
+        length = float(np.exp(brentq(lambda x: median(x) - published, *ends, xtol=1e-3)))
+    found = {
+        "variance": ("seed", variance),
+        "noise_variance": ("seed", noise),
+        "length_scale": (("seed", "feature"), np.full((len(seeds), p), length)),
+        "initial_smse": median(np.log(length)),
+        "initial_smse_published": published,
+        "is_reached": bool(len(crossings)),
+    }
+    return xr.Dataset(found, coords={"seed": list(seeds)})
 
 
 @lru_cache(maxsize=2)
@@ -105,6 +95,7 @@ def data_of(task: str, seed: int, plan: Plan) -> TaskData:
     return TaskData.from_dataset(read_part(Unit("preparation", task, seed if TASKS[task].is_random else 0), plan))
 
 
+@lru_cache(maxsize=32)
 def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.Hyperparameters:
     """Hyper-parameters at the start of the stream, as they were prepared or calibrated."""
     seed = seed if TASKS[task].is_random else 0
@@ -114,6 +105,12 @@ def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.
         part = read_part(Unit("preparation", task, seed), plan)
     kernel = sysid.SquaredExponential(float(part["variance"]), part["length_scale"].values)
     return sysid.Hyperparameters(kernel, float(part["noise_variance"]), float("nan"))
+
+
+@lru_cache(maxsize=3)
+def score_initially(task: str, seed: int, setting: str, plan: Plan) -> float:
+    """SMSE on the test rows of the model before the stream."""
+    return predict_initially(data_of(task, seed, plan), hyperparameters_of(task, seed, setting, plan))
 
 
 def predict_initially(data: TaskData, hyperparameters: sysid.Hyperparameters) -> float:
@@ -138,52 +135,25 @@ class Run(NamedTuple):
     threshold: float = 0.0  # of the rule, target unit, squared for the variance
 
 
-class Outcome(NamedTuple):
-    """What became of a stream."""
-
-    smse: float  # on the test rows
-    smse_initial: float  # of the model before the stream
-    mean_variance: float  # latent, on the test rows, target unit^2
-    coverage_95: float  # on the test rows
-    nlpd: float  # nats, on the test rows
-    n_offered: int
-    n_inserted: int  # that passed the insertion rule
-    n_revised: int  # that entered the dictionary
-    n_estimates: int  # of hyper-parameters during the stream
-    seconds: float
+#: what became of a stream
+Outcome = dict[str, float]
+QUANTITIES = (
+    *("smse", "smse_initial"),  # on the test rows; of the model before the stream
+    *("mean_variance", "coverage_95", "nlpd"),  # latent, target unit^2; share; nats; all on the test rows
+    *("n_offered", "n_inserted", "n_revised"),  # rows; that passed the insertion rule; that entered the dictionary
+    "n_estimates",  # of hyper-parameters during the stream
+    "seconds",
+    "accepted_percent",  # share of the inserted points that entered
+)
 
 
-#: variables of a store of outcomes, and the unit of those that are no counts and no shares
-QUANTITIES = (*Outcome._fields, "accepted_percent")
-
-
-def identify(
-    data: TaskData,
-    hyperparameters: sysid.Hyperparameters,
-    insertion: sysid.Insertion,
-    acceptance: sysid.Acceptance,
-    reduction: sysid.Criterion,
-    *,
-    budget: int,
-    seed: int,
-    training: sysid.Training | None = None,
-) -> sysid.Identification:
-    """Start an identification that has seen the initial rows; inputs and targets stay as they are scaled.
-
-    `training` follows the stream, if it can (`sysid.Adaptive`); by default the hyper-parameters stay.
-    """
-    settings = sysid.Settings(
-        training=sysid.MaximumAPosteriori(n_initial=len(data.initial_targets)) if training is None else training,
-        insertion=insertion,
-        acceptance=acceptance,
-        reduction=reduction,
-        learning="stored",
-        budget=budget,
-        seed=seed,
-    )
+def identify(data: TaskData, hyperparameters: sysid.Hyperparameters, **settings: Any) -> sysid.Identification:
+    """Start an identification that has seen the initial rows; inputs and targets stay as they are scaled."""
     p = data.inputs.shape[1]
     start = sysid.Start(scaling=sysid.Scaling.identity(p), mean=sysid.ZeroMean(), hyperparameters=hyperparameters)
-    identification = sysid.Identification(narx_without_lags(p), settings, start=start)
+    identification = sysid.Identification(
+        narx_without_lags(p), sysid.Settings(**settings, learning="stored"), start=start
+    )
     identification.observe_many(data.initial_inputs, data.initial_targets)
     return identification
 
@@ -203,22 +173,14 @@ class Streams:
 
     def start(self, run: Run) -> sysid.Identification:
         """Start the identification of a run: it has seen the initial rows."""
-        rules: dict[str, sysid.Insertion] = {
-            "always": sysid.Always(),
-            "variance": sysid.VarianceThreshold(run.threshold),
-            "error": sysid.ErrorThreshold(run.threshold),
-        }
-        accept = (
-            None
-            if run.acceptance == "none"
-            else sysid.ExceedsMinimum(CRITERIA[run.acceptance], reference=run.reference)
-        )
+        insertions: dict[str, Any] = {"variance": sysid.VarianceThreshold, "error": sysid.ErrorThreshold}
+        criterion = CRITERIA.get(run.acceptance)
         return identify(
             self.data,
             hyperparameters_of(self.task, self.seed, run.setting, self.plan),
-            rules[run.rule],
-            accept or sysid.AcceptAll(),
-            CRITERIA[run.reduction],
+            insertion=insertions[run.rule](run.threshold) if run.rule in insertions else sysid.Always(),
+            acceptance=sysid.ExceedsMinimum(criterion, reference=run.reference) if criterion else sysid.AcceptAll(),
+            reduction=CRITERIA[run.reduction],
             budget=self.plan.budget,
             seed=self.seed,
             training=Setting(run.setting).training(self.plan.n_initial),
@@ -236,25 +198,21 @@ class Streams:
         assert model is not None
         mean, variance = model.predict(self.data.test_inputs)
         final = sysid.validate(self.data.test_targets, mean, variance, model.gp.noise_variance)
-        self.outcomes[run] = Outcome(
-            smse=final.smse,
-            smse_initial=self._smse_initial(run.setting),
-            mean_variance=float(np.mean(variance)),
-            coverage_95=final.coverage_95,
-            nlpd=final.nlpd,
-            n_offered=len(self.data.targets),
-            n_inserted=int(record["inserted"].sum()),
-            n_revised=int(record["accepted"].sum()),
-            n_estimates=0 if adaptation is None else len(adaptation.estimates),
-            seconds=seconds,
-        )
+        n_inserted, n_revised = int(record["inserted"].sum()), int(record["accepted"].sum())
+        self.outcomes[run] = {
+            "smse": final.smse,
+            "smse_initial": score_initially(self.task, self.seed, run.setting, self.plan),
+            "mean_variance": float(np.mean(variance)),
+            "coverage_95": final.coverage_95,
+            "nlpd": final.nlpd,
+            "n_offered": len(self.data.targets),
+            "n_inserted": n_inserted,
+            "n_revised": n_revised,
+            "n_estimates": 0 if adaptation is None else len(adaptation.estimates),
+            "seconds": seconds,
+            "accepted_percent": 100.0 * n_revised / n_inserted if n_inserted else float("nan"),
+        }
         return self.outcomes[run]
-
-    def _smse_initial(self, setting: str) -> float:
-        known = next((outcome for run, outcome in self.outcomes.items() if run.setting == setting), None)
-        if known:
-            return known.smse_initial
-        return predict_initially(self.data, hyperparameters_of(self.task, self.seed, setting, self.plan))
 
     def offer_variants(
         self, setting: str, criterion: str, rule: str, threshold: float, variants: Sequence[str] = DISTINCT
@@ -273,11 +231,10 @@ class Streams:
         """
         runs = {variant: run_of(setting, criterion, variant, rule, threshold) for variant in VARIANTS}
         strictest = self.offer(runs["leave_one_out"])
-        if strictest.n_revised == strictest.n_inserted:
+        if strictest["n_revised"] == strictest["n_inserted"]:
             self.outcomes |= {runs[variant]: strictest for variant in variants}
-        found = {variant: self.offer(runs[variant]) for variant in variants}
-        repeated = {run: found[variant] for variant, run in runs.items() if variant in found}
-        return {variant: (run, repeated[run]) for variant, run in runs.items() if run in repeated}
+        offered = {runs[variant]: self.offer(runs[variant]) for variant in variants}
+        return {variant: (run, offered[run]) for variant, run in runs.items() if run in offered}
 
 
 def run_of(setting: str, criterion: str, variant: str, rule: str = "always", threshold: float = 0.0) -> Run:
@@ -289,18 +246,12 @@ def run_of(setting: str, criterion: str, variant: str, rule: str = "always", thr
 
 
 @lru_cache(maxsize=1)
-def streams_of(task: str, seed: int, plan: Plan, studies: tuple[str, ...]) -> Streams:
-    """Streams of a task and seed with all outcomes that these studies have kept."""
+def streams_of(task: str, seed: int, plan: Plan) -> Streams:
+    """Streams of a task and seed with all outcomes that the studies of streams have kept."""
     found = Streams(task, seed, plan)
-    for unit in (Unit(study, task, seed) for study in studies):
+    for unit in (Unit(study, task, seed) for study in STREAM_STUDIES):
         if plan.is_kept(unit):
-            for row in read_part(unit, plan).to_dataframe().itertuples():
-                run = Run(*(getattr(row, name) for name in Run._fields))
-                found.outcomes[run] = Outcome(*(getattr(row, name) for name in Outcome._fields))
+            for row in read_part(unit, plan).to_dataframe().to_dict("records"):
+                run = Run(*(row[name] for name in Run._fields))
+                found.outcomes[run] = {name: row[name] for name in QUANTITIES}
     return found
-
-
-def row_of(run: Run, outcome: Outcome) -> dict[str, object]:
-    """One row of a frame of outcomes: rules, quantities, and the share of the inserted points that entered."""
-    percent = 100.0 * outcome.n_revised / outcome.n_inserted if outcome.n_inserted else float("nan")
-    return {**run._asdict(), **outcome._asdict(), "accepted_percent": percent}

@@ -3,7 +3,6 @@
 import ast
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -15,28 +14,16 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from experiments.plots.frames import quantiles, significant
+from experiments.plots.frames import quantiles, significant, to_markdown
 from experiments.studies.tasks import TASKS, YEAR
 from sysid import store
 
 STREAM_STUDIES = ("table_2", "table_3", "table_4", "figure_van_der_pol", "figure_building", "grid")  # share their runs
 ROOT = Path(__file__).parents[2]
-#: what decides a number, as paths of the toolbox: folders with their modules and tables, single files
+#: what decides a number, as paths of the toolbox: folders with their modules and tables
 COMPUTING = ("sysid", "simulators", "experiments/studies", "experiments/benchmarks")
 #: modules of the studies that only show or judge what was computed
-SHOWING = {f"experiments/studies/{name}.py" for name in ("claims", "guidelines", "report", "verdict")}
-#: what `quick` computes
-QUICK: dict[str, Any] = {
-    "budget": 12,
-    "n_initial": 20,
-    "most_rows": 40,
-    "building_samples": 1201,
-    "inducing_points": 10,
-    "sparse_iterations": 5,
-    "table_sizes": (20, 40),
-    "repetitions": 5,
-}
-QUICK_SEEDS = 2  # at most
+SHOWING = {f"experiments/studies/{name}.py" for name in ("guidelines", "report", "verdict")}
 
 
 class Unit(NamedTuple):
@@ -50,23 +37,21 @@ class Unit(NamedTuple):
 @cache
 def digest_code(root: Path = ROOT) -> str:
     """Digest of the code that computes, without comments and docstrings, of the printed tables, and of the packages."""
-    found = hashlib.sha256(json.dumps(store.package_versions(), sort_keys=True).encode())
+    found = hashlib.sha256(json.dumps(store.package_versions()).encode())
     for path in sorted(path for folder in COMPUTING for path in (root / folder).rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.suffix == ".csv":
             found.update(name.encode() + path.read_bytes())
         elif path.suffix == ".py" and name not in SHOWING:
-            found.update(f"{name} {_dump(path.read_text(encoding='utf-8'))}".encode())
+            tree = ast.parse(path.read_bytes())
+            for node in ast.walk(tree):
+                if (
+                    isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                    and ast.get_docstring(node) is not None
+                ):
+                    node.body = node.body[1:]
+            found.update(f"{name} {ast.dump(tree)}".encode())
     return found.hexdigest()
-
-
-def _dump(source: str) -> str:
-    """Syntax tree of a module as text, docstrings left out."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
 
 
 @dataclass(frozen=True)
@@ -99,41 +84,43 @@ class Plan:
         """Folder of the results of single units: another version, or other settings, have another folder."""
         return self.folder / "parts" / self.fingerprint
 
+    @property
+    def titles(self) -> list[str]:
+        """Names of the tasks in the paper."""
+        return [TASKS[task].title for task in self.tasks]
+
     def shorten(self) -> "Plan":
         """Choose sizes that only show that everything works."""
-        return replace(self, quick=True, seeds=min(self.seeds, QUICK_SEEDS), **QUICK)
-
-    def select(self, tasks: Sequence[str]) -> "Plan":
-        """Choose tasks."""
-        return replace(self, tasks=tuple(tasks))
+        seeds, sizes = min(self.seeds, 2), (20, 40)
+        small = replace(self, quick=True, seeds=seeds, budget=12, n_initial=20, most_rows=40, building_samples=1201)
+        return replace(small, inducing_points=10, sparse_iterations=5, table_sizes=sizes, repetitions=5)
 
     def path_of(self, unit: Unit) -> Path:
         """File of a unit; other records have another name."""
         records = dict(self.records).get(unit.task)
         return self.parts / unit.study / "-".join(filter(None, (unit.task or "all", records, f"{unit.seed}.nc")))
 
+    def is_kept(self, unit: Unit) -> bool:
+        """Whether the result of a unit is there."""
+        return self.path_of(unit).is_file()
+
     def read_stores(self, names: Sequence[str]) -> dict[str, xr.Dataset]:
-        """Stores of studies that are in the folder; those of another version or of other settings are left out.
+        """Stores of studies that are in the folder; those of another version, settings or records are left out.
 
         Raises
         ------
         sysid.StoreError
             A store that cannot be read.
         """
-        paths = {name: self.folder / f"{name}.nc" for name in names}
-        found = {name: store.read(path, kind="study") for name, path in paths.items() if path.is_file()}
-        return {name: each for name, each in found.items() if self.is_mine(each)}
-
-    def is_mine(self, study: xr.Dataset) -> bool:
-        """Whether a store is of this version, these settings and these records."""
-        records = json.loads(study.attrs.get("records", "{}"))
-        own = dict(self.records)
-        has_same = all(own.get(task, digest) == digest for task, digest in records.items())
-        return study.attrs.get("fingerprint") == self.fingerprint and has_same
-
-    def is_kept(self, unit: Unit) -> bool:
-        """Whether the result of a unit is there."""
-        return self.path_of(unit).is_file()
+        found = {}
+        for name in names:
+            if (path := self.folder / f"{name}.nc").is_file():
+                study = store.read(path, kind="study")
+                records = dict(self.records) | json.loads(study.attrs.get("records", "{}"))
+                is_same = all(records[task] == digest for task, digest in self.records)
+                if is_same and study.attrs.get("fingerprint") == self.fingerprint:
+                    found[name] = study
+        return found
 
 
 def write_part(dataset: xr.Dataset, unit: Unit, plan: Plan) -> None:
@@ -160,36 +147,51 @@ def read_part(unit: Unit, plan: Plan) -> xr.Dataset:
 # --- studies --------------------------------------------------------------------------------------
 
 
-class Study(ABC):
-    """One table or figure of the paper."""
+class Study:
+    """One table or figure of the paper.
 
-    name: ClassVar[str]  # how the configuration calls it
-    title: ClassVar[str]
-    tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)  # that it looks at; none: one unit without a task
+    To add one, write a subclass with `compute`, the `axes` and `quantities` of its rows, an entry of ``ALL`` in
+    `report.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
+    """
+
+    name: str  # how the configuration calls it
+    title: str
+    tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)  # that it looks at
     weight: ClassVar[float] = 1.0  # about how long one seed of a static function takes [s]
     needs: ClassVar[tuple[str, ...]] = ()  # studies whose stores it reads
     template: ClassVar[str] = ""  # name of the report's template, where it is not that of the study
+    quantities: ClassVar[tuple[str, ...]] = ()  # columns of numbers of the rows that `compute` makes
+    has_random_records: ClassVar[bool] = False  # whether seeds give other results of measured records too
 
     def units(self, plan: Plan) -> list[Unit]:
-        """One unit per task and seed that gives other rows."""
+        """One unit per task and seed that gives other results."""
         names = [name for name in plan.tasks if name in self.tasks]
-        return [Unit(self.name, name, seed) for name in names for seed in TASKS[name].seeds(plan.seeds)]
+        every = range(plan.seeds)
+        seeds = {name: every if self.has_random_records else TASKS[name].seeds(plan.seeds) for name in names}
+        return [Unit(self.name, name, seed) for name in names for seed in seeds[name]]
 
-    @abstractmethod
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Compute one unit; runs in a worker process of one thread."""
+        """Compute one unit, as rows (`part_of`) mostly; runs in a worker process of one thread."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        """Coordinates of the store, besides the seed: columns of the rows, and their values in order."""
+        return {"dataset": plan.titles}
+
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Store of all units that are kept; tasks without data are there, with nan."""
+        """Store of all units that are kept, over the axes and the seed; tasks without data are there, with nan."""
+        over = self.axes(plan) | {"seed": range(plan.seeds)}
+        return spread_out(frame_of_parts(self.kept(plan)), over, self.quantities)
 
-    @abstractmethod
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
-        """Rows of the CSV file: medians over seeds."""
+        """Rows of the CSV file: medians and quartiles over seeds."""
+        found = summarise(store, self.quantities)
+        return found[found["n_seeds"] > 0]
 
-    @abstractmethod
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """Markdown that stands in the places of these names in the template of the report."""
+        rows = self.rows(store)
+        return {"rows": to_markdown(rows.map(lambda x: significant(x) if isinstance(x, float) else x))}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """File name (without ending) to the function that draws it."""
@@ -200,8 +202,14 @@ class Study(ABC):
         return {unit: read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)}
 
 
+def part_of(rows: Sequence[Mapping[str, object]]) -> xr.Dataset:
+    """Rows of outcomes as a data set over ``run``: texts and numbers that a file gives back as they were."""
+    columns = {name: values.to_numpy() for name, values in pd.DataFrame(list(rows)).items()}
+    return xr.Dataset({n: ("run", x if x.dtype.kind in "fib" else x.astype(str)) for n, x in columns.items()})
+
+
 def frame_of_parts(parts: Mapping[Unit, xr.Dataset]) -> pd.DataFrame:
-    """Outcomes of all parts in long form, with the columns ``dataset`` (title) and ``seed``."""
+    """Rows of all parts in long form, with the columns ``dataset`` (title) and ``seed``."""
     frames = [
         part.to_dataframe().assign(dataset=TASKS[unit.task].title, seed=unit.seed) for unit, part in parts.items()
     ]
@@ -210,16 +218,15 @@ def frame_of_parts(parts: Mapping[Unit, xr.Dataset]) -> pd.DataFrame:
 
 def spread_out(frame: pd.DataFrame, coordinates: Mapping[str, Sequence[Any]], names: Sequence[str]) -> xr.Dataset:
     """Columns of a long frame over coordinates; nan, or an empty text, where it has no row."""
+    index = pd.MultiIndex.from_product(coordinates.values(), names=[*coordinates])
     shape = [len(values) for values in coordinates.values()]
-    places = [] if frame.empty else [pd.Index(x).get_indexer(frame[dim]) for dim, x in coordinates.items()]
+    wide = frame.reindex(columns=[*coordinates, *names]).set_index([*coordinates]).reindex(index)
     found = {}
     for name in names:
         is_text = name in frame and not pd.api.types.is_numeric_dtype(frame[name])
-        values = np.full(shape, "", dtype=object) if is_text else np.full(shape, np.nan)
-        if not frame.empty:
-            values[tuple(places)] = frame[name].to_numpy()
-        found[name] = ([*coordinates], values.astype(str) if is_text else values)
-    return xr.Dataset(found, coords=coordinates)
+        values = wide[name].fillna("").astype(str) if is_text else wide[name].astype(float)
+        found[name] = ([*coordinates], values.to_numpy().reshape(shape).astype(str if is_text else float))
+    return xr.Dataset(found, coords={name: [*values] for name, values in coordinates.items()})
 
 
 def mark_least(rows: pd.DataFrame, texts: Sequence[str], by: Sequence[str], name: str = "smse") -> list[str]:
@@ -228,29 +235,13 @@ def mark_least(rows: pd.DataFrame, texts: Sequence[str], by: Sequence[str], name
     return [f"**{text}**" if bold else text for text, bold in zip(texts, is_least, strict=True)]
 
 
-def part_of(rows: Sequence[Mapping[str, object]]) -> xr.Dataset:
-    """Rows of outcomes as a data set over ``run``: texts and numbers that a file gives back as they were."""
-    columns = {name: values.to_numpy() for name, values in pd.DataFrame(list(rows)).items()}
-    is_text = {name: values.dtype.kind not in "fib" for name, values in columns.items()}
-    return xr.Dataset({n: ("run", x.astype(str) if is_text[n] else x) for n, x in columns.items()})
-
-
-def summarise(store: xr.Dataset, names: Sequence[str], *, over: str = "seed") -> pd.DataFrame:
+def summarise(store: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
     """One row per place of a store: median of the variables, ``<name>_lower_quartile``, ``<name>_upper_quartile``,
     and ``n_seeds`` with a value of the first variable; places without any value are there, with nan."""
-    dims = [str(dim) for dim in store[names[0]].dims if dim != over]
+    dims = [str(dim) for dim in store[names[0]].dims if dim != "seed"]
     index = pd.MultiIndex.from_product([store[dim].values.tolist() for dim in dims], names=dims)
-    columns: dict[str, np.ndarray] = {}
-    for name in names:
-        low, middle, high = quantiles(store[name].transpose(*dims, over).values)
-        columns |= {name: middle.ravel(), f"{name}_lower_quartile": low.ravel(), f"{name}_upper_quartile": high.ravel()}
-    columns["n_seeds"] = store[names[0]].transpose(*dims, over).notnull().sum(over).values.ravel()
-    return pd.DataFrame(columns, index=index).reset_index()
-
-
-def with_quartiles(row: pd.Series, name: str) -> str:
-    """``median [lower quartile, upper quartile]``; the median alone for one seed."""
-    if not row["n_seeds"]:
-        return "no data"
-    texts = [significant(row[name + ending]) for ending in ("", "_lower_quartile", "_upper_quartile")]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]" if row["n_seeds"] > 1 else texts[0]
+    values = store[[*names]].to_array().transpose("variable", *dims, "seed").values
+    levels = np.moveaxis(quantiles(values, (0.5, 0.25, 0.75)), 0, 1).reshape(3 * len(names), -1)
+    columns = [name + ending for name in names for ending in ("", "_lower_quartile", "_upper_quartile")]
+    frame = pd.DataFrame(levels.T, index, columns)
+    return frame.assign(n_seeds=np.isfinite(values[0]).sum(axis=-1).ravel()).reset_index()

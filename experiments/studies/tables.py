@@ -3,39 +3,28 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
 from experiments.studies import paper
-from experiments.studies.stream import (
-    CRITERIA,
-    DISTINCT,
-    QUANTITIES,
-    VARIANTS,
-    Outcome,
-    Run,
-    Setting,
-    Streams,
-    row_of,
-    streams_of,
-)
-from experiments.studies.study import STREAM_STUDIES, Plan, Study, Unit, frame_of_parts, part_of, spread_out, summarise
+from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, VARIANTS, Run, Setting, Streams, streams_of
+from experiments.studies.study import Plan, Study, Unit, part_of, summarise
 from experiments.studies.tasks import TASKS
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
-COLUMNS = (
+COLUMNS = [
     *("dataset", "setting", "criterion", "acceptance", "reference", "threshold", "smse", "smse_published"),
     *("n_revised", "n_revised_published", "accepted_percent", "accepted_percent_published", "n_seeds"),
-)
+]
 CHOICES = ("published", "own")  # the published threshold; one of our rule, where that means nothing
 RULES = {"table_2": "always", "table_3": "variance", "table_4": "error"}
 FEWEST, MOST = 0.1, 0.99  # of the published number of revised points; of the stream: beyond, a threshold means nothing
@@ -43,6 +32,7 @@ RAISE = 1.25  # factor between an own threshold that revises too many points and
 DIGITS = 4  # decimals of the printed SMSE
 REFERENCES = {"none": "without acceptance", "leave_one_out": "leave-one-out", "in_sample": "in-sample"}
 PANELS = {"none": "Without acceptance", "leave_one_out": "With acceptance, leave-one-out"}
+PERCENTAGES = "Mean difference of the percentages accepted to the published ones [points of percent]"
 STEP, HEIGHT = 0.24, 0.4  # between two criteria of a dataset, in rows; inch per dataset
 HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": PUBLISHED, "markeredgewidth": 0.7}
 
@@ -50,64 +40,45 @@ HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": PUBLISHE
 class Table(Study):
     """A table of the paper; records have all seeds, for the adaptive setting keeps a random sample of the stream."""
 
-    template = "tables"
+    template, has_random_records, quantities = "tables", True, (*QUANTITIES, "threshold")
 
     def __init__(self, name: str, title: str) -> None:
-        self.name, self.title = name, title  # type: ignore[misc]
-
-    def units(self, plan: Plan) -> list[Unit]:
-        """One unit per task and seed, of records too."""
-        return [Unit(self.name, task, seed) for task in plan.tasks for seed in range(plan.seeds)]
+        self.name, self.title = name, title
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Outcomes of a task and seed; of a record only the adaptive setting has seeds above 0."""
-        streams = streams_of(unit.task, unit.seed, plan, STREAM_STUDIES)
-        is_alike = unit.seed > 0 and not TASKS[unit.task].is_random
-        rows = []
-        for setting in Setting:
-            for criterion in paper.CRITERIA if setting is Setting.adaptive or not is_alike else ():
-                for variant, choice, run, outcome in self._outcomes(streams, setting, criterion):
-                    rows.append(
-                        {"criterion": criterion, "variant": variant, "threshold_choice": choice} | row_of(run, outcome)
-                    )
+        streams, title, rows = streams_of(unit.task, unit.seed, plan), TASKS[unit.task].title, []
+        cells = paper.read_cells(self.name).set_index(["dataset", "criterion", "is_accepting"]).sort_index()
+        settings = list(Setting) if unit.seed == 0 or TASKS[unit.task].is_random else [Setting.adaptive]
+        for setting, criterion in product(settings, paper.CRITERIA):
+            threshold = 0.0 if self.name == "table_2" else float(cells["threshold"][title, criterion, False])
+            offered = streams.offer_variants(setting, criterion, RULES[self.name], threshold)
+            for variant, (run, outcome) in offered.items():
+                key, n = (
+                    {"criterion": criterion, "variant": variant},
+                    cells["n_revised"][title, criterion, variant != "none"],
+                )
+                rows.append({**key, "threshold_choice": "published", **run._asdict(), **outcome})
+                if self.name != "table_2" and is_meaningless(outcome, n):
+                    run, outcome = offer_at_own_threshold(streams, run, int(n))
+                    rows.append({**key, "threshold_choice": "own", **run._asdict(), **outcome})
         return part_of(rows)
 
-    def _outcomes(self, streams: Streams, setting: str, criterion: str) -> list[tuple[str, str, Run, Outcome]]:
-        """Variant, choice of the threshold, run and outcome; own thresholds where the published one means nothing."""
-        cells = paper.read_cells(self.name)
-        is_here = (cells["dataset"] == TASKS[streams.task].title) & (cells["criterion"] == criterion)
-        printed = cells[is_here].set_index("is_accepting")
-        threshold = 0.0 if self.name == "table_2" else float(printed["threshold"].iloc[0])
-        found = []
-        for variant, (run, outcome) in streams.offer_variants(setting, criterion, RULES[self.name], threshold).items():
-            found.append((variant, "published", run, outcome))
-            n_published = printed.loc[variant != "none", "n_revised"]
-            if self.name != "table_2" and is_meaningless(outcome, n_published):
-                found.append((variant, "own", *offer_at_own_threshold(streams, run, int(n_published))))
-        return found
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        cells = ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES)
+        return {"dataset": plan.titles, **dict(zip(CELL, cells, strict=True))}
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """Outcomes (dataset, setting, criterion, variant, threshold_choice, seed)."""
-        frame = frame_of_parts(self.kept(plan))
-        if not frame.empty:
-            frame["threshold"] = frame["threshold"].where(frame["rule"] != "always")
-        coordinates: dict[str, Sequence[Any]] = {
-            "dataset": [TASKS[task].title for task in plan.tasks],
-            "setting": [setting.value for setting in Setting],
-            "criterion": list(paper.CRITERIA),
-            "variant": list(VARIANTS),
-            "threshold_choice": list(CHOICES),
-            "seed": list(range(plan.seeds)),
-        }
-        return spread_out(frame, coordinates, (*QUANTITIES, "threshold"))
+        """Outcomes; table 2 has no threshold."""
+        found = super().combine(plan)
+        return found.assign(threshold=found["threshold"].where(self.name != "table_2"))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Medians beside the published numbers; without data nan and no seed."""
         cells = summarise_cells(store, self.name)
-        is_accepting = cells["variant"] != "none"
-        cells["acceptance"], cells["reference"] = "none", cells["variant"].where(is_accepting, "")
-        cells.loc[is_accepting, "acceptance"] = "matched"
-        return cells[[*COLUMNS]]
+        cells["reference"] = cells["variant"].where(cells["is_accepting"], "")
+        cells["acceptance"] = np.where(cells["is_accepting"], "matched", "none")
+        return cells[COLUMNS]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """Sections of the settings, gaps, floors, references, and what following the stream brings.
@@ -116,24 +87,27 @@ class Table(Study):
         """
         gaps, floors, missed = (json.loads(store.attrs.get(key, "{}")) for key in ("gaps", "floors", "missed"))
         cells = summarise_cells(store, self.name)
-        sections = [
-            f"## Setting `{setting}`\n\n{section}"
-            for setting in store["setting"].values.tolist()
-            if (section := _section(cells[cells["setting"] == setting], floors))
-        ]
+        sections = {}
+        for setting in store["setting"].values.tolist():
+            here = cells[cells["setting"] == setting]
+            parts = {
+                "": compare(here[here["threshold_choice"] == "published"]),
+                "At own thresholds:": compare(here[here["threshold_choice"] == "own"]),
+                "Datasets at or below the published SMSE:": count_datasets(here[here["n_seeds"] > 0]),
+                "Cells that stay above the published SMSE:": list_worse(here, floors),
+            }
+            texts = [f"{name}\n\n{to_markdown(part)}".strip() for name, part in parts.items() if len(part)]
+            sections[f"Setting `{setting}`"] = "\n\n".join(texts)
         lengths = [[name, significant(ours), fixed(theirs, DIGITS)] for name, (ours, theirs) in missed.items()]
-        notes = {
-            "No data": pd.DataFrame(gaps.items(), columns=["dataset", "reason"]),
-            "Setting `published`: initial SMSE that no length scale reaches": pd.DataFrame(
-                lengths, columns=["dataset", "nearest", "published"]
-            ),
-            "Mean difference of the percentages accepted to the published ones [points of percent]": (
-                _compare_references(cells) if self.name == "table_2" else pd.DataFrame()
-            ),
-            "Setting `adaptive` over `trained`, seed by seed": _compare_adaptive(store),
+        unreached = pd.DataFrame(lengths, columns=["dataset", "nearest", "published"])
+        references = compare_references(cells) if self.name == "table_2" else pd.DataFrame()
+        sections |= {
+            "No data": to_markdown(pd.DataFrame(gaps.items(), columns=["dataset", "reason"])),
+            "Setting `published`: initial SMSE that no length scale reaches": to_markdown(unreached),
+            PERCENTAGES: to_markdown(references),
+            "Setting `adaptive` over `trained`, seed by seed": to_markdown(compare_adaptive(store)),
         }
-        sections += [f"## {title}\n\n{to_markdown(table)}" for title, table in notes.items() if len(table)]
-        return {"sections": "\n\n".join(sections)}
+        return {"sections": "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items() if text)}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Ours against published, one figure per setting."""
@@ -144,12 +118,12 @@ class Table(Study):
 # --- own thresholds -------------------------------------------------------------------------------
 
 
-def is_meaningless(outcome: Outcome, n_published: float) -> bool:
+def is_meaningless(outcome: dict[str, float], n_published: float) -> bool:
     """Whether none or all points pass: fewer than a tenth of the published revisions, or 99 % of the stream."""
-    return outcome.n_inserted < FEWEST * n_published or outcome.n_inserted > MOST * outcome.n_offered
+    return outcome["n_inserted"] < FEWEST * n_published or outcome["n_inserted"] > MOST * outcome["n_offered"]
 
 
-def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tuple[Run, Outcome]:
+def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tuple[Run, dict[str, float]]:
     """Offer the stream at a threshold of our rule, which revises at most `n_published` points.
 
     The rule looks at the training part alone: the initial model predicts the whole stream; the threshold starts at
@@ -164,14 +138,13 @@ def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tupl
     model = streams.start(run._replace(acceptance="none", reference="")).model
     assert model is not None
     mean, variance = model.predict(streams.data.inputs)
-    surprise = variance if run.rule == "variance" else np.abs(streams.data.targets - mean)
-    threshold = find_exceeded(surprise, n_published)
+    threshold = find_exceeded(variance if run.rule == "variance" else np.abs(streams.data.targets - mean), n_published)
     if not threshold > 0:
         raise ValueError(f"own threshold: expected errors or variances above 0 in the stream, got {threshold}")
     while True:
         run = run._replace(threshold=threshold)
         outcome = streams.offer(run)
-        if outcome.n_revised <= n_published:
+        if outcome["n_revised"] <= n_published:
             return run, outcome
         threshold *= RAISE
 
@@ -182,8 +155,7 @@ def find_exceeded(values: np.ndarray, n: int) -> float:
     Half of the smallest value where all shall exceed it; twice the largest where none shall.
     """
     ordered = np.sort(values)[::-1]
-    padded = np.concatenate([[3.0 * ordered[0]], ordered, [0.0]])
-    n = min(n, len(ordered))
+    padded, n = np.concatenate([[3.0 * ordered[0]], ordered, [0.0]]), min(n, len(ordered))
     return float(0.5 * (padded[n] + padded[n + 1]))
 
 
@@ -197,41 +169,28 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
     """
     store = store.transpose("dataset", *CELL, "seed")
     cells = summarise(store, ["smse", *(str(name) for name in store.data_vars if name != "smse")])
-    cells["low"], cells["high"] = (x.ravel() for x in quantiles(store["smse"].values, (0.025, 0.975)))
+    values = store["smse"].values.reshape(len(cells), -1)
+    cells["low"], cells["high"] = quantiles(values, (0.025, 0.975))
     n_known = store["smse"].notnull().any("threshold_choice").sum("seed").values  # (dataset, setting, ...)
     is_common = 2 * cells["n_seeds"] > np.repeat(n_known.ravel(), len(CHOICES))
     keys = ["dataset", "criterion", "is_accepting"]
     printed = paper.read_cells(table).set_index(keys).add_suffix("_published").reset_index()
     cells = cells.assign(is_accepting=cells["variant"] != "none").merge(printed, how="left", on=keys)
-    is_below = store["smse"].values <= cells["smse_published"].to_numpy().reshape(store["smse"].shape[:-1])[..., None]
-    cells["n_below"] = is_below.sum(axis=-1).ravel()
+    cells["n_below"] = (values <= cells["smse_published"].to_numpy()[:, None]).sum(axis=1)
     return cells[(cells["threshold_choice"] == "published") | is_common].reset_index(drop=True)
 
 
-def _section(cells: pd.DataFrame, floors: Mapping[str, float]) -> str:
-    """One setting: the table, own thresholds, counts, cells that stay worse."""
-    parts = {
-        "": _compare(cells[cells["threshold_choice"] == "published"]),
-        "At own thresholds:": _compare(cells[cells["threshold_choice"] == "own"]),
-        "Datasets at or below the published SMSE:": _count(cells[cells["n_seeds"] > 0]),
-        "Cells that stay above the published SMSE:": _list_worse(cells, floors),
-    }
-    return "\n\n".join(f"{title}\n\n{to_markdown(table)}".strip() for title, table in parts.items() if len(table))
-
-
-def _compare(cells: pd.DataFrame) -> pd.DataFrame:
+def compare(cells: pd.DataFrame) -> pd.DataFrame:
     """Datasets by criteria, each dataset without and with acceptance: ours / published."""
     shown = cells[cells["variant"].isin(list(PANELS))]
     if shown.empty:
         return shown
-    shown = shown.assign(
-        text=shown.apply(describe_cell, axis=1),
-        Acceptance=shown["variant"].map({"none": "without", "leave_one_out": "with"}),
-    )
-    wide = shown.pivot(index=["dataset", "Acceptance"], columns="criterion", values="text").fillna("")
+    acceptance = shown["variant"].map({"none": "without", "leave_one_out": "with"})
+    shown = shown.assign(text=shown.apply(describe_cell, axis=1), acceptance=acceptance)
+    wide = shown.pivot(index=["dataset", "acceptance"], columns="criterion", values="text").fillna("")
     order = [(d, a) for d in shown["dataset"].unique() for a in ("without", "with") if (d, a) in wide.index]
-    criteria = [name for name in LABELS if name in wide.columns]
-    return wide.loc[order, criteria].rename(columns=LABELS).reset_index(names=["Dataset", "Acceptance"])
+    wide = wide.loc[order, [name for name in LABELS if name in wide.columns]]
+    return wide.rename(columns=LABELS).reset_index(names=["Dataset", "Acceptance"])
 
 
 def describe_cell(cell: pd.Series) -> str:
@@ -249,14 +208,14 @@ def describe_cell(cell: pd.Series) -> str:
     lines = [f"{ours}{spread} / {theirs}"]
     if np.isfinite(cell["threshold_published"]):
         lines.append(f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f} points")
-    elif cell["variant"] != "none":
+    elif cell["is_accepting"]:
         lines.append(f"{cell['accepted_percent']:.1f} / {cell['accepted_percent_published']:.1f} %")
     if cell["threshold_choice"] == "own":
         lines.append(f"at {significant(cell['threshold'])} instead of {cell['threshold_published']:.3g}")
     return "<br>".join(lines)
 
 
-def _count(cells: pd.DataFrame) -> pd.DataFrame:
+def count_datasets(cells: pd.DataFrame) -> pd.DataFrame:
     """``9 of 10`` for each criterion and variant, at the published thresholds, and at own ones where there are."""
     choices = {"published": cells[cells["threshold_choice"] == "published"]}
     if (cells["threshold_choice"] == "own").any():
@@ -271,38 +230,35 @@ def _count(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def count(cells: pd.DataFrame) -> str:
-    """``9 of 10``: cells at or below the published SMSE of those with data."""
-    cells = cells[cells["n_seeds"] > 0]
+    """``9 of 10``: cells at or below the published SMSE."""
     return f"{(cells['smse'] <= cells['smse_published']).sum()} of {len(cells)}"
 
 
-def _list_worse(cells: pd.DataFrame, floors: Mapping[str, float]) -> pd.DataFrame:
+def list_worse(cells: pd.DataFrame, floors: Mapping[str, float]) -> pd.DataFrame:
     """Cells of one setting above the published SMSE at every threshold, with what may explain it."""
     keys = ["dataset", "criterion", "variant"]
     own = cells[cells["threshold_choice"] == "own"].set_index(keys)["smse"].to_dict()
     known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(list(PANELS))]
     least = known.groupby(keys)["smse"].transform("min")
     worse = known[(least > known["smse_published"]) & (known["threshold_choice"] == "published")]
-    rows = []
-    for cell in worse.to_dict("records"):
-        rows.append(
-            {
-                "dataset": cell["dataset"],
-                "criterion": LABELS[cell["criterion"]],
-                "acceptance": "without" if cell["variant"] == "none" else "with",
-                "SMSE ours / published": f"{significant(cell['smse'])} / {fixed(cell['smse_published'], DIGITS)}",
-                "seeds at or below": f"{cell['n_below']} of {cell['n_seeds']}",
-                "initial SMSE": significant(cell["smse_initial"]),
-                "points that pass": f"{cell['n_inserted']:.0f} of {cell['n_offered']:.0f}",
-                "revised ours / published": f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f}",
-                "at an own threshold": significant(own.get(tuple(cell[key] for key in keys), float("nan"))),
-                "floor": significant(floors.get(cell["dataset"], float("nan"))),
-            }
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            "dataset": cell["dataset"],
+            "criterion": LABELS[cell["criterion"]],
+            "acceptance": "with" if cell["is_accepting"] else "without",
+            "SMSE ours / published": f"{significant(cell['smse'])} / {fixed(cell['smse_published'], DIGITS)}",
+            "seeds at or below": f"{cell['n_below']} of {cell['n_seeds']}",
+            "initial SMSE": significant(cell["smse_initial"]),
+            "points that pass": f"{cell['n_inserted']:.0f} of {cell['n_offered']:.0f}",
+            "revised ours / published": f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f}",
+            "at an own threshold": significant(own.get(tuple(cell[key] for key in keys), float("nan"))),
+            "floor": significant(floors.get(cell["dataset"], float("nan"))),
+        }
+        for cell in worse.to_dict("records")
+    )
 
 
-def _compare_references(cells: pd.DataFrame) -> pd.DataFrame:
+def compare_references(cells: pd.DataFrame) -> pd.DataFrame:
     """Mean absolute difference of our median percentages accepted to the published ones over the datasets."""
     known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(DISTINCT[1:]) & (cells["setting"] != "adaptive")]
     known = known.assign(difference=(known["accepted_percent"] - known["accepted_percent_published"]).abs())
@@ -310,42 +266,34 @@ def _compare_references(cells: pd.DataFrame) -> pd.DataFrame:
     for (setting, criterion), here in known.groupby(["setting", "criterion"], sort=False):
         means = here.groupby("variant", sort=False)["difference"].mean()
         texts = {REFERENCES[variant]: f"{value:.1f}" for variant, value in means.items()}
-        nearest, formula = means.idxmin(), CRITERIA[criterion].published_reference.value
-        rows.append(
-            {"setting": setting, "criterion": LABELS[criterion], **texts, "nearer": REFERENCES[nearest]}
-            | {"the paper's formula": REFERENCES[formula]}
-        )
+        formula = REFERENCES[CRITERIA[criterion].published_reference.value]
+        texts |= {"nearer": REFERENCES[means.idxmin()], "the paper's formula": formula}
+        rows.append({"setting": setting, "criterion": LABELS[criterion], **texts})
     return pd.DataFrame(rows)
 
 
-def _compare_adaptive(store: xr.Dataset) -> pd.DataFrame:
+def compare_adaptive(store: xr.Dataset) -> pd.DataFrame:
     """SMSE and time of adaptive over those of trained at the published thresholds, over criteria, variants, seeds."""
     store = store.sel(threshold_choice="published", variant=list(DISTINCT))
     trained, adaptive = (store.sel(setting=s.value) for s in (Setting.trained, Setting.adaptive))
     is_record = trained["smse"].notnull().sum("seed") == 1  # one run without following stands beside every seed of it
     trained = trained.where(~is_record, trained.isel(seed=0, drop=True))
-    ratios, seconds = adaptive["smse"] / trained["smse"], adaptive["seconds"] / trained["seconds"]
-    rows = []
-    for dataset in store["dataset"].values.tolist():
-        ratio = ratios.sel(dataset=dataset).to_series().dropna()
-        if ratio.empty:
-            continue
-        slower, time, n = (
-            float(x.sel(dataset=dataset).median()) for x in (seconds, adaptive["seconds"], adaptive["n_estimates"])
-        )
-        where = dict(zip(ratio.index.names, ratio.idxmax(), strict=True))
-        rows.append(
-            {
-                "dataset": dataset,
-                "SMSE, median": significant(float(ratio.median())),
-                "SMSE, worst": significant(float(ratio.max())),
-                "at": f"{where['criterion']}, {where['variant']}, seed {where['seed']}",
-                "time, median": significant(slower),
-                "time [ms]": significant(1e3 * time),
-                "estimates": f"{n:g}",
-            }
-        )
-    return pd.DataFrame(rows)
+    ratios, medians = adaptive / trained, adaptive.median(["criterion", "variant", "seed"])
+    frame = ratios.to_dataframe().dropna(subset="smse")
+    worst = frame.loc[frame.groupby("dataset", sort=False)["smse"].idxmax()].reset_index()
+    middle = frame.groupby("dataset", sort=False)[["smse", "seconds"]].median()
+    known = medians.sel(dataset=worst["dataset"].tolist())
+    return pd.DataFrame(
+        {
+            "dataset": worst["dataset"],
+            "SMSE, median": middle["smse"].map(significant).values,
+            "SMSE, worst": worst["smse"].map(significant),
+            "at": worst["criterion"] + ", " + worst["variant"] + ", seed " + worst["seed"].astype(str),
+            "time, median": middle["seconds"].map(significant).values,
+            "time [ms]": [significant(1e3 * x) for x in known["seconds"].values],
+            "estimates": [f"{x:g}" for x in known["n_estimates"].values],
+        }
+    )
 
 
 # --- figure ---------------------------------------------------------------------------------------
@@ -361,8 +309,15 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
     figure, axes = page(1, len(PANELS), 1.1 + HEIGHT * len(datasets), sharex=True, sharey=True)
     for ax, (variant, title) in zip(axes[0], PANELS.items(), strict=True):
         for cell in cells[cells["variant"] == variant].to_dict("records"):
-            offset = STEP * (criteria.index(cell["criterion"]) - 0.5 * (len(criteria) - 1))
-            _draw_cell(ax, cell, datasets.index(cell["dataset"]) + offset)
+            name = cell["criterion"]
+            y = datasets.index(cell["dataset"]) + STEP * (criteria.index(name) - 0.5 * (len(criteria) - 1))
+            if cell["threshold_choice"] == "own":
+                ax.plot(cell["smse"], y, "x", color=COLORS[name], markersize=5, markeredgewidth=1.0, zorder=4)
+                continue
+            ax.plot(cell["smse_published"], y, MARKERS[name], markersize=5.5, zorder=2, **HOLLOW)
+            if cell["n_seeds"]:
+                ax.plot([cell["low"], cell["high"]], [y, y], color=COLORS[name], linewidth=1.4, solid_capstyle="butt")
+                ax.plot(cell["smse"], y, MARKERS[name], color=COLORS[name], markersize=4, zorder=3, markeredgewidth=0)
         ax.set(title=title, xscale="log", xlabel="SMSE [1]")
         for i in range(0, len(datasets), 2):
             ax.axhspan(i - 0.5, i + 0.5, color="0.955", linewidth=0, zorder=0)
@@ -376,15 +331,3 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
         handles.append(Line2D([], [], linestyle="none", marker="x", color="0.3", markersize=5, label="own threshold"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(criteria) + 2)
     return figure
-
-
-def _draw_cell(ax: Axes, cell: Mapping[str, Any], y: float) -> None:
-    """Markers of one cell; without data only the published one."""
-    color, marker = COLORS[cell["criterion"]], MARKERS[cell["criterion"]]
-    if cell["threshold_choice"] == "own":
-        ax.plot(cell["smse"], y, "x", color=color, markersize=5, markeredgewidth=1.0, zorder=4)
-        return
-    ax.plot(cell["smse_published"], y, marker, markersize=5.5, zorder=2, **HOLLOW)
-    if cell["n_seeds"]:
-        ax.plot([cell["low"], cell["high"]], [y, y], "-", color=color, linewidth=1.4, solid_capstyle="butt")
-        ax.plot(cell["smse"], y, marker, color=color, markersize=4, zorder=3, markeredgewidth=0)

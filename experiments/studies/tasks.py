@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xarray as xr
@@ -65,11 +65,9 @@ class TaskData(NamedTuple):
 
     def to_dataset(self) -> xr.Dataset:
         """All rows, with the dimensions ``feature`` and one for each part."""
-        variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
-        for name, values in self._asdict().items():
-            part = name.removesuffix("inputs").removesuffix("targets") or "stream_"
-            variables[name] = ((f"{part}row", "feature")[: values.ndim], values)
-        return xr.Dataset(variables)
+        parts = {name: name.removesuffix("inputs").removesuffix("targets") or "stream_" for name in self._fields}
+        dims = {name: [f"{part}row", "feature"] for name, part in parts.items()}
+        return xr.Dataset({name: (dims[name][: values.ndim], values) for name, values in self._asdict().items()})
 
     @classmethod
     def from_dataset(cls, dataset: xr.Dataset) -> Self:
@@ -132,13 +130,9 @@ def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
     """Simulate an estimation record of the official recipe; the official multisine test judges."""
     system = simulators.BoucWen()
     force = FORCE.signal(PERIOD, system.dt, simulators.random_stream(seed, "excitation"))
-    record = simulators.simulate(
-        system,
-        [*force, *force],
-        interpolation=simulators.Interpolation.band_limited,
-        measurement=simulators.MeasurementNoise(std=OUTPUT_NOISE),
-        seed=seed,
-    ).to_dataset()
+    limited, noise = simulators.Interpolation.band_limited, simulators.MeasurementNoise(std=OUTPUT_NOISE)
+    many = simulators.simulate(system, [*force, *force], interpolation=limited, measurement=noise, seed=seed)
+    record = many.to_dataset()
     recordings = sysid.BoucWenData().load()
     test = recordings.test[0].rename({recordings.inputs[0]: "force", recordings.outputs[0]: "displacement"})
     training = record.isel(time=slice(PERIOD, PERIOD + N_KEPT))
@@ -150,10 +144,8 @@ def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
 
     def rows(purpose: int) -> Rows:
         states = np.random.default_rng([seed, purpose]).uniform(-2.0, 2.0, size=(N_TRAJECTORIES, 2))
-        many = simulators.simulate_many(
-            simulators.VanDerPol(), n_samples=N_SAMPLES, initial_states=states, seed=2 * seed + purpose
-        )
-        ensemble = many.to_dataset()
+        options: dict[str, Any] = {"initial_states": states, "seed": 2 * seed + purpose}
+        ensemble = simulators.simulate_many(simulators.VanDerPol(), n_samples=N_SAMPLES, **options).to_dataset()
         return make_rows(VAN_DER_POL_NARX, [ensemble.isel(trajectory=i) for i in range(N_TRAJECTORIES)])
 
     return rows(0), rows(1)
@@ -163,16 +155,11 @@ def simulate_building(seed: int, n_samples: int = YEAR) -> tuple[Rows, Rows]:
     """Simulate the heated building in closed loop: the first half trains, the second, with its lags, validates."""
     system = simulators.Building()
     weather = simulators.SyntheticWeather().temperature(system.dt * np.arange(n_samples), seed=seed)
-    samples = simulators.closed_loop(
-        system,
-        simulators.PI(),
-        {"ambient_temperature": weather},
-        n_samples=n_samples,
-        interpolation=simulators.Interpolation.held,
-        seed=seed,
-        measurement=simulators.MeasurementNoise(),
-    )
-    record = simulators.collect(samples, system, seed=seed, interpolation=simulators.Interpolation.held).to_dataset()
+    options: dict[str, Any] = {"seed": seed, "interpolation": simulators.Interpolation.held}
+    loop = system, simulators.PI(), {"ambient_temperature": weather}
+    noise = simulators.MeasurementNoise()
+    samples = simulators.closed_loop(*loop, n_samples=n_samples, measurement=noise, **options)
+    record = simulators.collect(samples, system, **options).to_dataset()
     half = (n_samples - 1) // 2 + 1
     training, test = slice(half), slice(half - BUILDING_NARX.max_lag, None)
     return make_rows(BUILDING_NARX, [record.isel(time=training)]), make_rows(BUILDING_NARX, [record.isel(time=test)])

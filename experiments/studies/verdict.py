@@ -5,72 +5,60 @@ Every comparison is a log ratio per seed, and a claim says in which region it li
 won there if all of them are, lost if one of them is.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binom, binomtest, wilcoxon
 
 LEVEL = 0.05  # of tests; intervals hold 95 %
 INDIFFERENT = float(np.log(1.01))  # a ratio this close to 1 is a tie
-
-
-class Region(NamedTuple):
-    """Log ratios that speak for a claim."""
-
-    low: float
-    high: float
-
-
-LOWER = Region(-np.inf, 0.0)
-
-
-def at_most(factor: float) -> Region:
-    """Ratios below a factor."""
-    return Region(-np.inf, float(np.log(factor)))
-
-
-def within(factor: float) -> Region:
-    """Ratios between ``1 / factor`` and ``factor``."""
-    return Region(-float(np.log(factor)), float(np.log(factor)))
+#: outcomes of a comparison or a place; equal: both sides shown to be within 1 %, which counts as a tie
+WON, LOST, EQUAL, TIED, MISSING = "won", "lost", "equal", "tied", "missing"
+VERDICTS = HOLDS, IN_PART, FAILS, UNDECIDED = "holds", "holds in part", "does not hold", "undecided"
+NAN = float("nan")
 
 
 class Comparison(NamedTuple):
-    """Log ratios over seeds, nan where there is none, and where the claim wants them."""
+    """Log ratios over seeds, nan where there is none, and the region where the claim wants them."""
 
     label: str
     values: np.ndarray  # (seed,)
-    region: Region = LOWER
+    low: float = -np.inf
+    high: float = 0.0
     is_random: bool = True  # False: one number without a spread, counted but not tested
 
 
-class Outcome(StrEnum):
-    """What a comparison, or a place, says."""
-
-    won = "won"
-    lost = "lost"
-    equal = "equal"  # both sides shown to be within 1 %; counts as a tie
-    tied = "tied"
-    missing = "missing"
-
-
 class Judged(NamedTuple):
-    """A comparison and what it says."""
+    """What a comparison says; of a place the comparison that speaks least for the claim, with the place's p-value."""
 
-    label: str
-    n: int  # seeds
+    comparison: str
+    outcome: str
     median: float  # log ratio
     low: float  # 95 % interval of the median; nan without a spread
     high: float
-    region: Region
-    outcome: Outcome
-    p_value: float  # of the outcome; nan without a test
+    n: int  # seeds
+    p_value: float  # of the outcome, before the correction for the number of places; nan without a test
+    region_low: float
+    region_high: float
 
-    @property
-    def excess(self) -> float:
-        """How far the median lies outside of the region; negative inside."""
-        return max(self.median - self.region.high, self.region.low - self.median)
+
+class Judgement(NamedTuple):
+    """A claim in one setting."""
+
+    verdict: str
+    n_won: int
+    n_lost: int
+    n_equal: int
+    n_tied: int  # without the equal ones
+    n_missing: int
+    n_tested: int  # places with a test
+    p_sign: float  # of the wins against the losses
+    p_least: float  # the smallest of all places, corrected for their number; nan without a test
+    ratio: float  # geometric mean over places of the decisive median ratio; nan without any
+    places: Mapping[str, Judged]
+    needs: str = ""  # what is missing
 
 
 def median_interval(values: np.ndarray) -> tuple[float, float]:
@@ -95,129 +83,53 @@ def sign_test(n_won: int, n_lost: int, chance: float = 0.5) -> float:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """p-values corrected for their number (Holm 1979); nan is no test."""
-    p = np.asarray(p_values, dtype=float)
-    corrected = np.full(len(p), np.nan)
-    tested = np.flatnonzero(np.isfinite(p))
-    order = tested[np.argsort(p[tested])]
-    steps = p[order] * np.arange(len(order), 0, -1)
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return corrected
+    """p-values corrected for their number, in ascending order (Holm 1979)."""
+    ordered = np.sort(np.asarray(p_values, dtype=float))
+    steps = ordered * np.arange(len(ordered), 0, -1)
+    return np.minimum(np.maximum.accumulate(steps), 1.0)
 
 
 def judge(comparison: Comparison) -> Judged:
-    """Median, interval, outcome and its p-value."""
-    values, region = comparison.values[np.isfinite(comparison.values)], comparison.region
-    nan, n = float("nan"), len(values)
-    if not n:
-        return Judged(comparison.label, 0, nan, nan, nan, region, Outcome.missing, nan)
+    """Median, interval, outcome and its p-value; a region that ends at 0 does not count what is within 1 % of it."""
+    label, values, *region, is_random = comparison
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return Judged(label, MISSING, NAN, NAN, NAN, 0, NAN, *region)
     median = float(np.median(values))
-    if not comparison.is_random:
-        outcome = _outcome(median, median, median, region)
-        outcome = Outcome.tied if outcome is Outcome.equal else outcome
-        return Judged(comparison.label, n, median, nan, nan, region, outcome, nan)
-    low, high = median_interval(values)
-    outcome = _outcome(median, low, high, region)
-    return Judged(comparison.label, n, median, low, high, region, outcome, _p_value(values, median, region, outcome))
+    low, high = median_interval(values) if is_random else (median, median)
+    if 0.0 in region and low >= -INDIFFERENT and high <= INDIFFERENT:
+        outcome = EQUAL if is_random else TIED
+    elif 0.0 in region and abs(median) <= INDIFFERENT:
+        outcome = TIED
+    elif low > region[1] or high < region[0]:
+        outcome = LOST
+    else:
+        outcome = WON if low > region[0] and high < region[1] else TIED
+    if not is_random:
+        return Judged(label, outcome, median, NAN, NAN, len(values), NAN, *region)
+    bounds = {  # beyond which the median is shown to lie
+        WON: [bound for bound in region if np.isfinite(bound)],
+        LOST: [region[1] if median > region[1] else region[0]],
+        EQUAL: [INDIFFERENT, -INDIFFERENT],
+        TIED: [],
+    }
+    p_value = max((signed_rank(values - bound) for bound in bounds[outcome]), default=1.0)
+    return Judged(label, outcome, median, low, high, len(values), p_value, *region)
 
 
-def _outcome(median: float, low: float, high: float, region: Region) -> Outcome:
-    """From the interval of the median; a bound at 0 does not count what is within 1 % of it."""
-    if 0.0 in region:
-        if low >= -INDIFFERENT and high <= INDIFFERENT:
-            return Outcome.equal
-        if abs(median) <= INDIFFERENT:
-            return Outcome.tied
-    if low > region.high or high < region.low:
-        return Outcome.lost
-    return Outcome.won if low > region.low and high < region.high else Outcome.tied
+def judge_place(comparisons: Sequence[Comparison]) -> Judged:
+    """Won if all comparisons are won (p: the largest), lost if one is lost (p: the smallest, times their number)."""
+    judged = [judge(comparison) for comparison in comparisons]
+    outcome = next(each for each in (MISSING, LOST, EQUAL, TIED, WON) if each in {one.outcome for one in judged})
+    own = [one for one in judged if one.outcome == outcome]
+    p_values = np.array([one.p_value for one in own])
+    is_one_enough = outcome in (LOST, EQUAL)
+    p_value = np.minimum(p_values.min() * len(judged), 1.0) if is_one_enough else p_values.max()
+    decisive = max(own, key=lambda one: max(one.median - one.region_high, one.region_low - one.median))
+    return decisive._replace(p_value=float(p_value))
 
 
-def _p_value(values: np.ndarray, median: float, region: Region, outcome: Outcome) -> float:
-    """Of the median lying on its side of the bounds."""
-    if outcome is Outcome.tied:
-        return 1.0
-    if outcome is Outcome.equal:
-        return max(signed_rank(values - INDIFFERENT), signed_rank(values + INDIFFERENT))
-    if outcome is Outcome.lost:
-        return signed_rank(values - (region.high if median > region.high else region.low))
-    return max(signed_rank(values - bound) for bound in region if np.isfinite(bound))
-
-
-class Place(NamedTuple):
-    """What all comparisons of a place say together."""
-
-    outcome: Outcome
-    decisive: Judged  # of those with this outcome, the one that speaks least for the claim
-    p_value: float  # of the outcome, before the correction for the number of places; nan without a test
-
-    @classmethod
-    def of(cls, comparisons: Sequence[Comparison]) -> Self:
-        """Won if all are won (p: the largest), lost if one is lost (p: the smallest, times their number)."""
-        judged = [judge(comparison) for comparison in comparisons]
-        outcomes = [each.outcome for each in judged]
-        order = (Outcome.missing, Outcome.lost, Outcome.equal, Outcome.tied, Outcome.won)
-        outcome = next(each for each in order if each in outcomes)
-        own = [each for each in judged if each.outcome is outcome]
-        p_values = np.array([each.p_value for each in own])
-        p = {
-            Outcome.won: p_values.max(),
-            Outcome.lost: np.minimum(p_values.min() * len(judged), 1.0),
-            Outcome.tied: p_values.max(),
-            Outcome.missing: np.nan,
-        }
-        p[Outcome.equal] = p[Outcome.lost]
-        return cls(outcome, max(own, key=lambda each: each.excess), float(p[outcome]))
-
-
-class Verdict(StrEnum):
-    """What the results say about a claim."""
-
-    holds = "holds"
-    in_part = "holds in part"
-    fails = "does not hold"
-    undecided = "undecided"
-
-
-class Judgement(NamedTuple):
-    """A claim in one setting."""
-
-    verdict: Verdict
-    n_won: int
-    n_lost: int
-    n_equal: int
-    n_tied: int  # without the equal ones
-    n_missing: int
-    n_tested: int  # places with a test
-    p_sign: float  # of the wins against the losses
-    p_least: float  # the smallest of all places, corrected for their number; nan without a test
-    ratio: float  # geometric mean over places of the decisive median ratio; nan without any
-    places: Mapping[str, Place]
-
-
-class Counts(NamedTuple):
-    """Outcomes of some places."""
-
-    n: int
-    won: int
-    lost: int
-    equal: int
-    tied: int  # without the equal ones
-    missing: int
-
-    @classmethod
-    def of(cls, places: Collection[Place]) -> Self:
-        """Counted."""
-        order = (Outcome.won, Outcome.lost, Outcome.equal, Outcome.tied, Outcome.missing)
-        return cls(len(places), *(sum(place.outcome is outcome for place in places) for outcome in order))
-
-    @property
-    def is_mostly_won(self) -> bool:
-        """Whether more than half of the places are won."""
-        return 2 * self.won > self.n
-
-
-def judgement(places: Mapping[str, Sequence[Comparison]], chance: float = 0.5) -> Judgement:
+def judge_claim(places: Mapping[str, Sequence[Comparison]], chance: float = 0.5) -> Judgement:
     """Verdict on a claim from the comparisons at every place.
 
     `chance` is the probability of a win, of wins and losses, if nothing were in the claim: a third for the lowest of
@@ -230,49 +142,53 @@ def judgement(places: Mapping[str, Sequence[Comparison]], chance: float = 0.5) -
     as losses) is against it. Otherwise it holds in part: single numbers alone never make it. With missing places the
     verdict stands if it would be the same were all of them won, and all of them lost.
     """
-    found = {name: Place.of(comparisons) for name, comparisons in places.items()}
-    p_values = holm([place.p_value for place in found.values()])
-    tested = p_values[np.isfinite(p_values)]
-    count = Counts.of(found.values())
-    own = Counts.of([place for place in found.values() if np.isfinite(place.p_value)])
-    shown = bool(len(tested)) and float(tested.min()) <= LEVEL
-    decisive = [place.decisive.median for place in found.values() if place.outcome is not Outcome.missing]
+    found = {name: judge_place(comparisons) for name, comparisons in places.items()}
+    n = Counter(place.outcome for place in found.values())
+    tested = holm([place.p_value for place in found.values() if np.isfinite(place.p_value)])
+    p_least = float(tested.min()) if len(tested) else NAN
+    medians = [place.median for place in found.values() if place.outcome != MISSING]
+    verdicts = {_decide(found.values(), each, chance, p_least <= LEVEL) for each in (WON, LOST)}
     return Judgement(
-        verdict=_verdict_with_gaps(count, own, chance, shown),
-        n_won=count.won,
-        n_lost=count.lost,
-        n_equal=count.equal,
-        n_tied=count.tied,
-        n_missing=count.missing,
+        verdict=verdicts.pop() if len(verdicts) == 1 and medians else UNDECIDED,
+        n_won=n[WON],
+        n_lost=n[LOST],
+        n_equal=n[EQUAL],
+        n_tied=n[TIED],
+        n_missing=n[MISSING],
         n_tested=len(tested),
-        p_sign=sign_test(count.won, count.lost, chance),
-        p_least=float(tested.min()) if len(tested) else float("nan"),
-        ratio=float(np.exp(np.mean(decisive))) if decisive else float("nan"),
+        p_sign=sign_test(n[WON], n[LOST], chance),
+        p_least=p_least,
+        ratio=float(np.exp(np.mean(medians))) if medians else NAN,
         places=found,
     )
 
 
-def _verdict_with_gaps(count: Counts, tested: Counts, chance: float, shown: bool) -> Verdict:
-    """The verdict that all missing places won, and all of them lost, would give; undecided if they differ."""
-    gaps = count.missing
-    if gaps == count.n:
-        return Verdict.undecided
-    full = tested._replace(n=tested.n + gaps)
-    if_won = _verdict(count._replace(won=count.won + gaps), full._replace(won=full.won + gaps), chance, shown)
-    if_lost = _verdict(count._replace(lost=count.lost + gaps), full, chance, shown)
-    return if_won if if_won is if_lost else Verdict.undecided
-
-
-def _verdict(count: Counts, tested: Counts, chance: float, shown: bool) -> Verdict:
-    """Verdict from the counts over all places, over those with a test, and whether one of these shows anything."""
-    won, lost, against = count.won, count.lost, count.lost + count.equal
+def _decide(places: Collection[Judged], of_missing: str, chance: float, is_shown: bool) -> str:
+    """Verdict if all missing places, which may have a test, had this outcome."""
+    outcomes = [of_missing if place.outcome == MISSING else place.outcome for place in places]
+    is_tested = [place.outcome == MISSING or np.isfinite(place.p_value) for place in places]
+    tested = [outcome for outcome, is_one in zip(outcomes, is_tested, strict=True) if is_one]
+    won, lost, against = outcomes.count(WON), outcomes.count(LOST), outcomes.count(LOST) + outcomes.count(EQUAL)
     is_for = sign_test(won, lost, chance) <= LEVEL and won > chance * (won + lost)
     is_against = sign_test(won, against, chance) <= LEVEL and won < chance * (won + against)
-    if not (shown or is_for or is_against):
-        return Verdict.undecided
-    is_mostly_won = count.is_mostly_won and (tested.is_mostly_won or not tested.n)
+    if not (is_shown or is_for or is_against):
+        return UNDECIDED
+    is_mostly_won = 2 * won > len(outcomes) and (2 * tested.count(WON) > len(tested) or not tested)
     if is_mostly_won and (is_for or not lost):
-        return Verdict.holds
-    if not (tested.won or is_for) or (2 * against >= count.n and is_against):
-        return Verdict.fails
-    return Verdict.in_part
+        return HOLDS
+    if not (WON in tested or is_for) or (2 * against >= len(outcomes) and is_against):
+        return FAILS
+    return IN_PART
+
+
+def sum_up(parts: Sequence[str]) -> str:
+    """Verdict on a guideline from those on its parts; those that nobody computes ("") do not count.
+
+    It holds, or does not, if all decided parts say so and at least half of the parts are decided. It holds in part if
+    the decided parts say different things. Otherwise it is undecided.
+    """
+    known = [part for part in parts if part]
+    decided = [part for part in known if part != UNDECIDED]
+    if len(set(decided)) > 1:
+        return IN_PART
+    return (decided[0] if decided and 2 * len(decided) >= len(known) else UNDECIDED) if known else ""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from experiments.studies.execution import compute_job
+from experiments.studies.report import compute_job
+from experiments.studies.stream import QUANTITIES
 from experiments.studies.study import Plan, Unit
 from experiments.studies.tasks import TASKS
 
@@ -25,6 +26,17 @@ def configure(*overrides):
 def make_plan(folder, *tasks, **changes):
     """Plan of a quick run, of any version of the code."""
     return replace(Plan(Path(folder), tasks, code="some").shorten(), **changes)
+
+
+def outcome(**values):
+    """Quantities of a stream, 0 where nothing is said."""
+    found = dict.fromkeys(QUANTITIES, 0.0) | values
+    return found | {"accepted_percent": 100.0 * found["n_revised"] / max(found["n_inserted"], 1)}
+
+
+def cells_of(text):
+    """Cells of the lines of a Markdown table."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
 
 
 def prepare(plan):

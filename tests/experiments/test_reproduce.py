@@ -14,7 +14,7 @@ from reproducing import ROOT, command, configure, make_plan, prepare, start
 
 from experiments import reproduction
 from experiments.studies import report, study
-from experiments.studies.execution import compute_job
+from experiments.studies.report import compute_job
 from experiments.studies.study import Unit, digest_code, read_part, write_part
 from experiments.studies.tasks import TASKS
 from sysid import store
@@ -66,19 +66,6 @@ def test_every_table_has_its_files_with_ours_and_the_published_numbers(undisturb
     assert all(float(row["smse"]) > 0 and row["n_seeds"] == "2" for row in rows)
 
 
-def test_a_second_run_computes_what_is_missing_and_nothing_else(undisturbed):
-    folder, _ = undisturbed
-    before, text = list_parts(folder), (folder / "table_4.csv").read_text()
-    (victim,) = (folder / "parts").glob("*/table_4/himmelblau-1.nc")
-    victim.unlink()
-    code, told = command(folder.parent, *TWO_TABLES)
-    assert code == 0, told
-    after = list_parts(folder)
-    assert after.keys() == before.keys()
-    assert {name for name in after if after[name] != before[name]} == {"table_4/himmelblau-1.nc"}
-    assert (folder / "table_4.csv").read_text() == text
-
-
 @processes
 def test_an_interrupted_run_continues_and_ends_alike(undisturbed, tmp_path):
     process = start(tmp_path, "workers=1", *TWO_TABLES)
@@ -123,13 +110,9 @@ def find_worker(pid):
     """Process id of a worker, once there is one."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                number, parent = int(path.parent.name), int(path.read_text().rpartition(")")[2].split()[1])
-                if parent == pid and "spawn_main" in (path.parent / "cmdline").read_text():
-                    return number
-            except (OSError, ValueError):
-                continue
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
         time.sleep(0.05)
     raise AssertionError("no worker was started")
 
@@ -160,11 +143,7 @@ def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, monkeypa
     with pytest.raises(ValueError, match=expected):
         reproduction.run(configure(*overrides), tmp_path)
     assert not list(tmp_path.rglob("*.nc"))
-
-
-def test_quick_runs_take_two_seeds_at_most():
-    plans = [reproduction.make_plan(configure("quick=true", f"seeds={n}")) for n in (1, 2, 10)]
-    assert [plan.seeds for plan in plans] == [1, 2, 2]
+    assert [reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)] == [1, 2]
 
 
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
@@ -175,7 +154,7 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
     plan, gaps = reproduction.read_records(make_plan(tmp_path, "rastrigin", "concrete", seeds=1))
     assert list(gaps) == ["concrete"]
     assert "SYSID_DATA" in gaps["concrete"]
-    prepare(plan.select(["rastrigin"]))
+    prepare(replace(plan, tasks=("rastrigin",)))
     compute_job((Unit("table_4", "rastrigin"),), plan)
     report.write_study(report.STUDIES["table_4"], plan, gaps, {}, figures=False)
     rows = read_rows(tmp_path / "table_4.csv")
@@ -237,8 +216,10 @@ def edited(tmp_path_factory):
     config_of = configure(f"output={folder}", "quick=true", "figures=false", "study=table_4", "seeds=1", "workers=1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reproduction, "execute", lambda jobs, plan, workers: (compute_job(j, plan) or j for j in jobs))
-        for code, tasks in (("some", ["rastrigin", "himmelblau"]), ("edited", ["rastrigin"])):
-            patch.setattr(reproduction, "make_plan", lambda config, c=code, t=tasks: replace(plan, code=c).select(t))
+        for code, tasks in (("some", ("rastrigin", "himmelblau")), ("edited", ("rastrigin",))):
+            patch.setattr(
+                reproduction, "make_plan", lambda config, c=code, t=tasks: replace(plan, code=c, tasks=tuple(t))
+            )
             if code == "edited":
                 old = store.read(folder / "table_4.nc", kind="study")
                 patch.setitem(TASKS, "rastrigin", replace(TASKS["rastrigin"], draw=TASKS["himmelblau"].draw))
@@ -264,8 +245,11 @@ def test_stores_of_another_version_are_in_no_report_and_no_verdict(edited):
 
 def test_tasks_of_earlier_runs_stay_in_the_tables(edited):
     _, plan, _ = edited
-    assert reproduction.add_kept_tasks("table_4", plan.select(["himmelblau"])).tasks == ("rastrigin", "himmelblau")
-    assert reproduction.add_kept_tasks("table_3", plan.select(["himmelblau"])).tasks == ("himmelblau",)
+    assert reproduction.add_kept_tasks("table_4", replace(plan, tasks=("himmelblau",))).tasks == (
+        "rastrigin",
+        "himmelblau",
+    )
+    assert reproduction.add_kept_tasks("table_3", replace(plan, tasks=("himmelblau",))).tasks == ("himmelblau",)
 
 
 def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):
@@ -277,8 +261,8 @@ def test_other_records_are_other_results(tmp_path, shared_data, monkeypatch):
     assert plan.path_of(Unit("table_2", "tanks")) != other.path_of(Unit("table_2", "tanks"))
     assert plan.path_of(Unit("table_2", "rastrigin")) == other.path_of(Unit("table_2", "rastrigin"))
     attributes = {"fingerprint": plan.fingerprint, "records": '{"tanks": "another"}'}
-    assert other.is_mine(xr.Dataset(attrs=attributes))
-    assert not plan.is_mine(xr.Dataset(attrs=attributes))
+    store.write(xr.Dataset({"x": 1.0}), tmp_path / "grid.nc", kind="study", attributes=attributes)
+    assert [set(each.read_stores(["grid"])) for each in (plan, other)] == [set(), {"grid"}]
 
 
 def test_a_damaged_part_says_what_to_do(tmp_path):
@@ -288,10 +272,5 @@ def test_a_damaged_part_says_what_to_do(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(store.StoreError, match="or delete it, and the same command computes it again"):
         read_part(unit, plan)
-
-
-def test_a_kept_part_is_not_computed_again(tmp_path):
-    plan, unit = make_plan(tmp_path, "rastrigin"), Unit("preparation", "rastrigin", 0)
-    write_part(xr.Dataset({"x": 1.0}), unit, plan)
-    compute_job((unit,), plan)
-    assert read_part(unit, plan)["x"] == 1.0
+    compute_job((unit,), plan)  # a kept part is not computed again
+    assert path.stat().st_size == 200

@@ -7,6 +7,7 @@ from reproducing import make_plan, prepare
 from experiments.studies import paper
 from experiments.studies.stream import Setting, data_of, hyperparameters_of
 from experiments.studies.study import Unit, read_part
+from experiments.studies.tables import RULES
 from experiments.studies.tasks import TASKS, Rows, TaskData, draw_rows, load_task
 from sysid import ConcreteData, log_marginal_likelihood
 
@@ -52,7 +53,7 @@ def test_a_record_keeps_its_order_and_has_a_digest(shared_data, monkeypatch):
     assert TASKS["rastrigin"].digest() == ""
 
 
-@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if not task.source and name != "building"])
+@pytest.mark.parametrize("name", ["rastrigin", "van_der_pol"])
 def test_a_seed_decides_everything(name):
     one, again, other = (load(name, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
@@ -86,17 +87,12 @@ def test_short_rows_survive_storing():
     assert 25 <= len(data.test_targets) <= 30
 
 
-def find_cell(table, *key):
-    return paper.read_cells(table).set_index(["dataset", "criterion", "is_accepting"]).sort_index().loc[key]
-
-
 def test_published_cells_are_those_printed():
-    cell = find_cell("table_4", "Tanks", "mean_relevance", True)
-    assert (cell["threshold"], cell["smse"], cell["n_revised"]) == (0.05, 0.5107, 264)
-    cell = find_cell("table_2", "Boston", "marginal_log_likelihood", True)
-    assert (cell["smse"], cell["accepted_percent"], cell["n_revised"]) == (0.2734, 65.2, 229)
-    cell = find_cell("table_2", "Boston", "prior_entropy", False)
-    assert (cell["smse"], cell["accepted_percent"], cell["n_revised"]) == (0.3559, 100, 351)
+    cells = {name: paper.read_cells(name).set_index(["dataset", "criterion", "is_accepting"]) for name in RULES}
+    names = ["smse", "accepted_percent", "n_revised"]
+    assert cells["table_4"].loc["Tanks", "mean_relevance", True].tolist()[:3] == [0.05, 0.5107, 264]
+    assert cells["table_2"].loc["Boston", "marginal_log_likelihood", True][names].tolist() == [0.2734, 65.2, 229]
+    assert cells["table_2"].loc["Boston", "prior_entropy", False][names].tolist() == [0.3559, 100, 351]
     assert set(paper.read_cells("table_3")["dataset"]) == {task.title for task in TASKS.values()}
 
 
