@@ -5,6 +5,7 @@ cores to other jobs. The limit must be set before NumPy is imported; an explicit
 """
 
 import os
+import signal
 import sys
 from typing import Any
 
@@ -20,5 +21,13 @@ def _end_quietly(kind: type[BaseException], error: BaseException, trace: Any) ->
     raise SystemExit(130)
 
 
+def end_at_once(number: int, frame: Any) -> None:
+    """Handle Ctrl-C while a command is loaded and composed: nothing is open yet, libraries may swallow an error."""
+    print("Interrupted", file=sys.stderr, flush=True)
+    os._exit(130)
+
+
 if sys.argv[:1] == ["-m"] or os.path.basename("".join(sys.argv[:1])).startswith("sysid-"):  # not in somebody's script
     sys.excepthook = _end_quietly
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_at_once)

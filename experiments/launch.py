@@ -26,6 +26,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from experiments import end_at_once
+
 CONF = Path(__file__).resolve().parents[1] / "conf"
 PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -88,6 +90,8 @@ class Stopped(Exception):
 
 def launch(module: str, config: DictConfig) -> float | None:
     """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to keep
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on
     for noisy in ("numba", "matplotlib", "fontTools"):

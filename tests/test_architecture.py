@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (70, 8560),
     "simulators": (30, 2500),
-    "experiments": (93, 11260),
-    "hydra_plugins": (3, 160),
-    "tests/experiments": (59, 9820),
+    "experiments": (78, 9810),
+    "hydra_plugins": (3, 150),
+    "tests/experiments": (58, 8680),
     "tests/sysid": (25, 6480),
     "tests/simulators": (15, 1820),
 }

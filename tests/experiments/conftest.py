@@ -1,5 +1,6 @@
 """One short run that many tests look at."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -7,6 +8,13 @@ import pytest
 from running import SHORT, execute
 
 POTSDAM = Path(__file__).parents[3] / "shared" / "data" / "weather" / "potsdam_2010_hourly.csv"
+
+
+@pytest.fixture(autouse=True)
+def loggers():
+    """Commands that other tests ran in this process have configured logging, which disables the loggers there were."""
+    for logger in map(logging.getLogger, list(logging.root.manager.loggerDict)):
+        logger.disabled = False
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -103,7 +104,7 @@ def outcome(folder, number):
 
 def done(folder):
     """Numbers of the finished jobs."""
-    found = (json.loads(path.read_text()) for path in Path(folder).glob("*/outcome.json"))
+    found = (json.loads(Path(path).read_text()) for path in glob(f"{folder}/*/outcome.json"))
     return {one["number"] for one in found if one["status"] == "done"}
 
 
@@ -180,7 +181,7 @@ def living(own):
 def at_work(folder):
     """Processes that run a job now, by its number."""
     found = {}
-    for path in folder.glob("*/attempts"):
+    for path in map(Path, glob(f"{folder}/*/attempts")):  # a sweep that starts tries whether it can make its folder
         if not (path.parent / "outcome.json").exists() and (lines := path.read_text().split()):
             found[int(path.parent.name)] = int(lines[-1])
     return found

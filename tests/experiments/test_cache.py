@@ -44,11 +44,6 @@ NUMBERS = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lamb
 KEY = "0123456789abcdef"
 
 
-@pytest.fixture(autouse=True)
-def _heard(monkeypatch):
-    monkeypatch.setattr(cache_module.log, "disabled", False)  # as commands of other tests may have left it
-
-
 class Work:
     """Something to compute, that counts."""
 
