@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sysid.arrays import check_whole, matrix, vector
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import OnlineGP
-from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood
+from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood, member
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
 from sysid.model.mean import ConstantMean, MeanFunction
@@ -53,7 +53,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")
-        object.__setattr__(self, "learning", Learning.of(self.learning, "Settings"))
+        object.__setattr__(self, "learning", member(Learning, self.learning, "Settings: learning"))
 
 
 class Block(NamedTuple):

@@ -21,8 +21,8 @@ sample (x, y), ``U'phi = k`` and ``g2 = k(x, x) - phi'phi``, the part that the p
     b += P phi (y - mean)/s,   M <- root of P - P phi phi'P/s,   P = M'M   (Kalman filter, Carlson's triangular root)
 
 With the points fixed this is the recursion of FITC (Huber, "Recursive Gaussian process", 2014). As they move, it is
-the posterior of Csato and Opper (2002). A point enters with a coordinate of its own, N(0, 1)
-before its sample is learned. One that leaves is rotated into the last coordinate and dropped, which marginalises it.
+the posterior of Csato and Opper (2002). A point enters with a coordinate of its own, N(0, 1) before its sample is
+learned. One that leaves is rotated into the last coordinate and dropped, which marginalises it.
 
 Points keep their *slot* for life; the factors, b, a and q are in order of *age*, oldest first, and ``order``
 maps age to slot. All loops live in this one file because numba's disk cache knows only the content of the
@@ -107,9 +107,7 @@ class Dictionary(NamedTuple):
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
     number: np.ndarray  # (N,) number of the sample that each point was, by slot; -1 if unknown
     n_seen: np.ndarray  # (1,) samples seen so far
-    root: (
-        np.ndarray
-    )  # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored ones are learned
+    root: np.ndarray  # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored are learned
     errors: np.ndarray  # (3,) sum and number of squared standardised errors for the scale, samples that it remembers
 
 

@@ -12,7 +12,7 @@ from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
 from sysid.gp.kernels import Kernel
-from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood
+from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood, member
 
 #: smallest noise variance, relative to the prior variance at features of one; points further out may have 1e5 times
 #: that prior variance until `dictionary.LEAST_NOISE` is reached
@@ -109,8 +109,10 @@ class OnlineGP:
         scale: bool = True,
     ) -> None:
         check_whole(budget, 2, "OnlineGP: budget")
-        self.learning = Learning.of(learning, "OnlineGP")
-        self.scale = bool(scale)
+        self.learning = member(Learning, learning, "OnlineGP: learning")
+        if not isinstance(scale, bool):
+            raise TypeError(f"OnlineGP: scale must be True or False, got {scale!r}")
+        self.scale = scale
         self.kernel = kernel
         self.budget = int(budget)
         self.insertion = Always() if insertion is None else insertion
@@ -299,14 +301,22 @@ class OnlineGP:
         factorise(kept)
         self._state = kept
         self._rules = self._compile_rules()
-        if self.learns_every_sample:
-            dictionary.condition_all(self._rules, kept, n, x, y)
+        self.absorb(x, y)
         self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
         return self
 
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
-        """Learn samples (n, n_features), (n,) that get no place; nothing happens if only stored samples are learned."""
-        x, y = rows(inputs, targets, self.n_features, "inputs")
+        """Learn samples (n, n_features), (n,) that get no place; nothing happens if only stored samples are learned.
+
+        Raises
+        ------
+        ValueError
+            As `update`. Nothing has been learned then.
+        """
+        x = matrix(inputs, self.n_features, "inputs")
+        y = vector(targets, len(x), "targets")
+        if not dictionary.can_hold(self._rules, self._state, x):
+            raise self._report_too_far(x)
         if self.learns_every_sample:
             dictionary.condition_all(self._rules, self._state, self.n_points, x, y)
 
@@ -500,7 +510,10 @@ class OnlineGP:
         for name in factors:
             getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
         if self.learns_every_sample:
-            state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
+            total, number, memory = state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
+            is_sum = 0 <= number < dictionary.SCALE_INTERVAL and 0 <= total <= dictionary.LARGEST_SQUARE * number
+            if not (is_sum and FIRST_MEMORY <= memory <= LONGEST_MEMORY and no_wider_than_prior(state.root)):
+                raise ValueError("restore: root and errors must be those of a posterior, no wider than its prior")
         for name in BY_AGE:
             getattr(state, name)[:n] = vector(arrays[name], n, name)
         state.counts[:] = counts
@@ -575,6 +588,11 @@ def factorise(state: Dictionary) -> None:
         )
     state.cholesky[:n, :n], state.factor[:n, :n] = lower.T, inverse
     dictionary.summarise(state, n)
+
+
+def no_wider_than_prior(root: np.ndarray) -> bool:
+    """Whether M'M is the covariance of a posterior in coordinates whose prior covariance is I."""
+    return bool((np.diag(root) > 0).all() and np.linalg.norm(root, 2) <= 1 + 1e-9 and not np.tril(root, -1).any())
 
 
 def scale_state(state: Dictionary, factor: float) -> None:

@@ -5,13 +5,24 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf, log, pi
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numba import njit
 
 from sysid.gp.dictionary import ACCEPT_ALL, IN_SAMPLE, LEAVE_ONE_OUT
 from sysid.gp.formula import DECISION, SCORE, address
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def member(kind: type[Choice], name: Choice | str, setting: str) -> Choice:
+    """Member of an enumeration by its name; the error names the setting."""
+    try:
+        return kind(name)
+    except ValueError:
+        names = [choice.value for choice in kind]
+        raise ValueError(f"{setting} must be one of {names}, got {name!r}") from None
 
 
 class Reference(Enum):
@@ -295,15 +306,6 @@ class Learning(Enum):
     stored = "stored"  # the stored points alone: Wietzke and Graichen
     every_sample = "every_sample"  # all samples, by the posterior of the function at the stored points
 
-    @classmethod
-    def of(cls, name: "Learning | str", owner: str) -> "Learning":
-        """Learning of this name; the error names the owner of the setting."""
-        try:
-            return cls(name)
-        except ValueError:
-            names = [learning.value for learning in cls]
-            raise ValueError(f"{owner}: learning must be one of {names}, got {name!r}") from None
-
 
 class Acceptance(ABC):
     """Judges a candidate against the points of a full dictionary."""
@@ -354,11 +356,7 @@ class ExceedsMinimum(Acceptance):
     def __post_init__(self) -> None:
         if not isinstance(self.criterion, Criterion):
             raise TypeError(f"ExceedsMinimum: criterion must be a Criterion, got {self.criterion!r}")
-        try:
-            object.__setattr__(self, "reference", Reference(self.reference))
-        except ValueError:
-            names = [reference.value for reference in Reference]
-            raise ValueError(f"ExceedsMinimum: reference must be one of {names}, got {self.reference!r}") from None
+        object.__setattr__(self, "reference", member(Reference, self.reference, "ExceedsMinimum: reference"))
 
     @property
     def address(self) -> Any:

@@ -4,24 +4,16 @@ import naive
 import numpy as np
 import pytest
 
+import sysid
 from sysid import (
-    Adaptive,
-    Always,
     ErrorThreshold,
     ExceedsMinimum,
-    Fixed,
-    Forward,
-    Identification,
-    Insertion,
     Learning,
     MeanRelevance,
-    Model,
-    Narx,
     Novelty,
     OnlineGP,
     Settings,
     SquaredExponential,
-    Start,
 )
 from sysid.gp.dictionary import LARGEST_SQUARE, SCALE_INTERVAL
 from sysid.gp.online import DIAGONAL, EXPECTED_SQUARE, FIRST_MEMORY, LONGEST_MEMORY
@@ -104,7 +96,7 @@ class PlainPosterior:
 def follow(gp, x, y):
     """What the learner should do with a stream, by `PlainPosterior`: predictions, decisions, and the posterior."""
     plain, total, number, memory = PlainPosterior(gp.kernel, gp.noise_variance, gp.inputs), 0.0, 0, FIRST_MEMORY
-    score, found = type(gp.reduction).reduction, []
+    score, accept, found = type(gp.reduction).reduction, type(gp.reduction).acceptance, []
     for sample, target in zip(x, y, strict=True):
         mean, latent, novelty = plain.predict(sample)
         total += min((target - mean) ** 2 / (latent + plain.noise), LARGEST_SQUARE)
@@ -120,16 +112,12 @@ def follow(gp, x, y):
             residual, variance = plain.left_out()
             n, accepted = len(residual) - 1, True
             if n == gp.budget:
-                own = type(gp.reduction).acceptance(residual[n], variance[n], plain.tau)
+                own = accept(residual[n], variance[n], plain.tau)
                 others = PlainPosterior(plain.kernel, plain.noise, plain.points[:n])
                 others.mean = plain.mean[:n]
-                least = min(
-                    type(gp.reduction).acceptance(r, v, plain.tau) for r, v in zip(*others.left_out(), strict=True)
-                )
+                least = min(accept(*pair, plain.tau) for pair in zip(*others.left_out(), strict=True))
                 accepted = own > least
-                worst = int(
-                    np.argmin([score(r, v, plain.tau) for r, v in zip(residual[:n], variance[:n], strict=True)])
-                )
+                worst = int(np.argmin([score(residual[i], variance[i], plain.tau) for i in range(n)]))
                 plain.leave(worst if accepted else n)
                 removed = accepted
         found.append((mean, latent, inserted, accepted, removed))
@@ -195,7 +183,7 @@ def test_one_by_one_in_blocks_and_from_a_copy_are_the_same_bits():
 
 def test_a_sample_that_is_turned_away_is_learned_all_the_same():
     x, y = stream(300)
-    gp = learner(10, insertion=Always())
+    gp = learner(10, insertion=sysid.Always())
     gp.update_many(x[:90], y[:90])
     for sample, target in zip(x[90:], y[90:], strict=True):
         other = learner(10, insertion=NEVER)
@@ -282,27 +270,30 @@ def test_the_scale_mends_bands_that_are_too_narrow_and_leaves_means_alone():
 
 def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
     x, y = stream(900)
-    narx = Narx({"y": 1}, {"u": 1})
-    settings = Settings(Adaptive(n_initial=50, restarts=1), insertion=Novelty(), reduction=MeanRelevance(), budget=20)
+    narx, training = sysid.Narx({"y": 1}, {"u": 1}), sysid.Adaptive(n_initial=50, restarts=1)
+    settings = Settings(training, insertion=Novelty(), reduction=MeanRelevance(), budget=20)
     assert settings.learning is Learning.every_sample
-    found = Identification(narx, settings)
+    found = sysid.Identification(narx, settings)
     found.observe_many(x, y)
     assert {str(estimate.reason) for estimate in found.adaptation.estimates} >= {"doubled"}
     found.model.save(tmp_path / "model.nc")
-    loaded = Model.load(tmp_path / "model.nc")
+    loaded = sysid.Model.load(tmp_path / "model.nc")
     assert repr(loaded.gp) == repr(found.model.gp)
     assert found.model.update_many(x[:300], y[:300]).tobytes() == loaded.update_many(x[:300], y[:300]).tobytes()
     np.testing.assert_equal(loaded.gp.state(), found.model.gp.state())
-    damaged = loaded.to_dataset()
-    damaged["root"] = 1.01 * damaged["root"]
+    for name, factor in (("root", 30.0), ("root", -1.0), ("root", np.nan), ("errors", -1.0), ("errors", 1e4)):
+        damaged = found.initial.to_dataset()
+        damaged[name] = factor * damaged[name]
+        with pytest.raises(ValueError, match=r"root and errors|finite"):
+            sysid.Model.from_dataset(damaged)
     with pytest.raises(ValueError, match="root"):
-        Model.from_dataset(damaged.drop_vars("root"))
+        sysid.Model.from_dataset(damaged.drop_vars("root"))
 
 
 def test_forward_selection_learns_what_it_does_not_choose():
     x, y = stream(200)
-    chosen = Forward().fill(learner(10), x, y)
-    stored = Forward().fill(learner(10, learning="stored"), x, y)
+    chosen = sysid.Forward().fill(learner(10), x, y)
+    stored = sysid.Forward().fill(learner(10, learning="stored"), x, y)
     np.testing.assert_array_equal(chosen.inputs, stored.inputs)
     plain = PlainPosterior(KERNEL, NOISE, chosen.inputs)
     for pair in zip(x, y, strict=True):
@@ -336,7 +327,7 @@ def test_rounding_does_not_grow(noise):
     assert np.max(abs(gp.predict(TEST)[0] - expected)) < 1e-6 * np.sqrt(noise)
 
 
-class ThreeArguments(Insertion):
+class ThreeArguments(sysid.Insertion):
     @staticmethod
     def formula(error, variance, parameters):
         return True
@@ -351,6 +342,14 @@ def test_bad_settings_say_what_to_do():
             make()
     with pytest.raises(TypeError, match=r"ThreeArguments\.formula: expected the arguments \(error, variance, novelty"):
         learner(insertion=ThreeArguments())
+    with pytest.raises(TypeError, match="scale must be True or False, got 'no'"):
+        learner(scale="no")
+    gp = learner().fit(*stream(20))
+    before = gp.predict(TEST)
+    for x, y in ((np.nan, 0.0), (0.0, np.inf)):
+        with pytest.raises(ValueError, match="not finite"):
+            gp.absorb([[x, 0.0]], [y])
+    np.testing.assert_array_equal(gp.predict(TEST), before)
     with pytest.raises(ValueError, match="novelty_threshold"):
         Novelty(-1.0)
     with pytest.raises(AttributeError, match="learning is fixed"):
@@ -360,8 +359,9 @@ def test_bad_settings_say_what_to_do():
 def test_given_points_say_all_that_they_know():
     """A training that delivers the points of the model has seen the samples: what comes after are stored points."""
     x, y = stream(60)
-    points, narx = Points(x[:10], y[:10]), Narx({"y": 1}, {"u": 1})
+    points, narx = Points(x[:10], y[:10]), sysid.Narx({"y": 1}, {"u": 1})
+    settings = Settings(sysid.Fixed(1.0, 1.0, 0.01, n_initial=30))
     for given, learning in ((None, Learning.every_sample), (points, Learning.stored)):
-        found = Identification(narx, Settings(Fixed(1.0, 1.0, 0.01, n_initial=30)), start=Start(points=given))
+        found = sysid.Identification(narx, settings, start=sysid.Start(points=given))
         found.observe_many(x, y)
         assert found.model.gp.learning is learning
