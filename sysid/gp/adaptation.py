@@ -48,19 +48,19 @@ class Reservoir:
     def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Copies of the kept samples (k, n_features), their targets (k,), and which of the samples seen they are (k,).
 
-        There are ``k = min(m, n)``; samples seen are counted from 0.
+        There are ``k = min(m, n)``.
         """
         n = self.n_seen
         return self._inputs[:n].copy(), self._targets[:n].copy(), self._numbers[:n].copy()
 
-    def extend(self, inputs: np.ndarray, targets: np.ndarray) -> None:
-        """See the samples (n, n_features), (n,)."""
-        number = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each of these
-        drawn = (self._generator.random(len(targets)) * (number + 1)).astype(int)
+    def extend(self, inputs: np.ndarray, targets: np.ndarray, numbers: np.ndarray) -> None:
+        """See the samples (n, n_features), (n,) of these numbers (n,)."""
+        before = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each of these
+        drawn = (self._generator.random(len(targets)) * (before + 1)).astype(int)
         size = len(self._targets)
-        place = np.where(number < size, number, drawn)
+        place = np.where(before < size, before, drawn)
         for i in np.flatnonzero(place < size):
-            self._inputs[place[i]], self._targets[place[i]], self._numbers[place[i]] = inputs[i], targets[i], number[i]
+            self._inputs[place[i]], self._targets[place[i]], self._numbers[place[i]] = inputs[i], targets[i], numbers[i]
         self.n_seen += len(targets)
 
 
@@ -146,8 +146,9 @@ class Adaptation:
         self._learns_every_sample = learning is Learning.every_sample
         size = settings.sample_size or (SAMPLES_OF_ALL if self._learns_every_sample else SAMPLES_OF_STORED)
         self._sample = Reservoir(size, p, np.random.default_rng([self.seed, size]))
-        self._keep(regressors, targets)
-        self._n_estimated = self._sample.n_seen  # samples seen at the last estimate
+        self._n_seen = 0
+        self._keep(regressors, targets, np.ones(len(targets), dtype=bool))
+        self._n_estimated = self._n_seen  # samples seen at the last estimate
         self._regressors = np.zeros((settings.interval, p))
         self._targets, self._record = np.zeros(settings.interval), np.zeros(settings.interval, dtype=RECORD)
         self._n = 0  # samples since the last look
@@ -170,12 +171,15 @@ class Adaptation:
             return gp
         return self._estimated(gp, reason)
 
-    def _keep(self, regressors: np.ndarray, targets: np.ndarray) -> None:
-        self._sample.extend(self._scaling.transform(regressors), targets - self._mean(regressors))
+    def _keep(self, regressors: np.ndarray, targets: np.ndarray, usual: np.ndarray) -> None:
+        """Let the reservoir see the usual ones of samples (n, p), (n,); the others, outliers, count as seen."""
+        x, numbers = regressors[usual], self._n_seen + np.flatnonzero(usual)
+        self._sample.extend(self._scaling.transform(x), targets[usual] - self._mean(x), numbers)
+        self._n_seen += len(targets)
 
     def _look(self, noise_variance: float) -> Reason | None:
         usual = ~self._record["outlier"]
-        self._keep(self._regressors[usual], self._targets[usual])
+        self._keep(self._regressors, self._targets, usual)
         squares = (self._targets - self._record["mean"]) ** 2 / (self._record["variance"] + noise_variance)
         squares = squares[usual]
         self._squares = np.append(self._squares, squares)[-self.settings.window :]
@@ -183,7 +187,7 @@ class Adaptation:
         self._n = 0
         if contradicts(self._squares, self.settings.significance):
             return Reason.errors
-        if self._learns_every_sample and self._sample.n_seen >= 2 * self._n_estimated:
+        if self._learns_every_sample and self._n_seen >= 2 * self._n_estimated:
             return Reason.doubled
         return Reason.revised if 0 < self.settings.after_revised <= self._n_revised else None
 
@@ -200,7 +204,7 @@ class Adaptation:
         adapted = gp.with_hyperparameters(kernel, noise_variance)
         self.estimates.append(
             Estimate(
-                sample=self._sample.n_seen,
+                sample=self._n_seen,
                 reason=reason,
                 statistic=float(np.mean(self._squares)),
                 n_errors=len(self._squares),
@@ -213,7 +217,7 @@ class Adaptation:
                 warnings=(*moved, *problem.warnings(found.x)),
             )
         )
-        self._squares, self._n_revised, self._n_estimated = np.zeros(0), 0, self._sample.n_seen
+        self._squares, self._n_revised, self._n_estimated = np.zeros(0), 0, self._n_seen
         return adapted
 
     def problem(self, gp: OnlineGP) -> MarginalLikelihoodProblem:

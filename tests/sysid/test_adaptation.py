@@ -48,7 +48,9 @@ def stream(n, seed=0, noise_std=0.1, function=waves):
 
 def identified(x, y, *, budget=15, seed=0, start=None, rules=None, **settings):
     """Identification of a whole stream and the reports after its initial samples."""
-    chosen = Settings(training=Adaptive(**settings), learning="stored", budget=budget, seed=seed, **(rules or {}))
+    chosen = Settings(
+        training=Adaptive(**settings), learning="stored", gate=None, budget=budget, seed=seed, **(rules or {})
+    )
     identification = Identification(NARX, chosen, start=start or Start())
     record = identification.observe_many(x, y)
     return identification, record[np.isfinite(record["mean"])]
@@ -71,7 +73,7 @@ def kept(n, size, seed, blocks=1):
     """Numbers of the samples that a reservoir keeps of n."""
     reservoir = Reservoir(size, 1, np.random.default_rng(seed))
     for part in np.array_split(np.arange(float(n)), blocks):
-        reservoir.extend(part[:, None], part)
+        reservoir.extend(part[:, None], part, part.astype(int))
     assert reservoir.n_seen == n
     for array in reservoir.kept():
         array[:] = -5.0  # copies

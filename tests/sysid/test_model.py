@@ -481,13 +481,11 @@ FACTORS |= {"order": 0, "feature_scale": -1.0}
 def test_a_file_whose_content_does_not_fit_together_is_refused():
     """Whatever its digest says: a model whose factor is not that of its points predicts nonsense."""
     damaged = [DATASET.drop_vars(name) for name in DATASET.data_vars]
+    damaged += [DATASET.assign(number=DATASET["number"] + 10**9), DATASET.assign(errors=-DATASET["errors"])]
     damaged += [DATASET.assign({name: factor * DATASET[name]}) for name, factor in FACTORS.items()]
     damaged += [DATASET.assign_attrs({name: value}) for name, values in WRONG.items() for value in values]
-    for name in DATASET.attrs.keys() - {
-        "digest",
-        "learning",
-        "scale",
-    }:  # files of earlier versions do not say the latter
+    unsaid = {"digest", "learning", "scale", "gate", "gate_opens_after", "forgetting"}  # by files of earlier versions
+    for name in DATASET.attrs.keys() - unsaid:
         damaged.append(DATASET.copy())
         del damaged[-1].attrs[name]
     for dataset in damaged:
@@ -508,10 +506,10 @@ def test_what_fits_but_was_edited_is_refused():
 # the record of an identification
 
 REPORTS = [
-    sysid.UpdateReport(0.1, 0.2, False, False, -1, -1, 2, np.nan, np.nan, np.nan),
-    sysid.UpdateReport(0.3, 0.4, True, True, 2, -1, 3, np.nan, np.nan, np.nan),
-    sysid.UpdateReport(0.5, 0.6, True, True, 1, 1, 3, 1.5, 0.5, -2.0),
-    sysid.UpdateReport(0.7, 0.8, True, False, -1, -1, 3, 0.1, 0.5, np.nan),
+    sysid.UpdateReport(0.1, 0.2, False, False, False, -1, -1, 2, np.nan, np.nan, np.nan),
+    sysid.UpdateReport(0.3, 0.4, False, True, True, 2, -1, 3, np.nan, np.nan, np.nan),
+    sysid.UpdateReport(0.5, 0.6, False, True, True, 1, 1, 3, 1.5, 0.5, -2.0),
+    sysid.UpdateReport(0.7, 0.8, False, True, False, -1, -1, 3, 0.1, 0.5, np.nan),
 ]
 RECORD = np.concatenate([NOT_PREDICTED, NOT_PREDICTED, np.array([*map(tuple, REPORTS)], dtype=NOT_PREDICTED.dtype)])
 RECORD["n_points"][1] = 2

@@ -133,7 +133,7 @@ def test_what_is_known_beforehand_is_used_and_the_rest_follows_from_the_initial_
         (Start(scaling, mean, given), mean, given),
         (Start(scaling), fitted, QUICK.train(z[:12], t[:12] - fitted.value, 0)),
     ):
-        identification = Identification(NARX, Settings(training=QUICK, budget=20), start=start)
+        identification = Identification(NARX, Settings(training=QUICK, budget=20, gate=None), start=start)
         identification.observe_many(x, t)
         for model in (identification.initial, identification.model):
             assert (model.scaling, model.mean) == (scaling, chosen)
