@@ -17,8 +17,8 @@ from experiments.benchmarks.scores import (
     scored,
 )
 from experiments.plots.style import LABELS
+from experiments.reproduction import STUDIES, compute_unit
 from experiments.studies import paper
-from experiments.studies.report import STUDIES, compute_job
 
 STUDY, SIZE = STUDIES["table_1"], 12
 LOG_2PI = math.log(2 * math.pi)
@@ -78,7 +78,7 @@ def test_exponent_looks_at_large_sizes_and_rounds_become_fewer():
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     plan = make_plan(tmp_path_factory.mktemp("table_1"), "rastrigin", table_sizes=(20, 30), repetitions=3)
-    compute_job(STUDY.units(plan), plan)
+    compute_unit(*STUDY.units(plan), plan)
     return STUDY.combine(plan)
 
 
@@ -103,12 +103,9 @@ def test_rows_tables_and_figure_are_milliseconds_and_their_ratio(kept):
         cell = kept["seconds"].sel(quartile=0.5, criterion=row["criterion"], points=row["points"])
         assert row["published_one_ms"] == pytest.approx(1e3 * float(cell.sel(way=PUBLISHED)))
         assert row["gain"] == pytest.approx(row["points"] * float(cell.sel(way=PUBLISHED) / cell.sel(way=COMPILED)))
-    tables = STUDY.tables(kept)
-    lines = cells_of(tables["times"])
+    lines = cells_of(STUDY.tables(kept)["times"])
     assert [line[:2] for line in lines[2:]] == [[label, "20"] for label in LABELS.values()]
     assert ["Mean relevance", "20", "0.0760"] in [line[:3] for line in lines]
-    assert tables["growth"].count("\n") == 6
-    assert tables["machine"] == kept.attrs["machine"]
     (draw,) = STUDY.figures(kept).values()
     all_scores, one_score = draw().axes
     middle = 1e3 * kept["points"] * kept["seconds"].sel(quartile=0.5, way=PUBLISHED, criterion="prior_entropy")

@@ -7,31 +7,32 @@ import pandas as pd
 import pytest
 from reproducing import cells_of, make_plan, outcome, prepare
 
-from experiments.plots.style import LABELS
-from experiments.studies import paper, tables
-from experiments.studies.report import STUDIES, compute_job, to_short_csv, write_study
+from experiments.reproduction import STUDIES, compute_unit, to_short_csv, write_study
+from experiments.studies import paper, stream, tables
 from experiments.studies.stream import (
     QUANTITIES,
     VARIANTS,
     Run,
     Setting,
-    Streams,
     data_of,
     hyperparameters_of,
+    offer,
+    offer_variants,
     predict_initially,
     run_of,
 )
-from experiments.studies.study import Plan, Unit, read_part, spread_out
+from experiments.studies.study import Plan, Unit, spread_out
 from experiments.studies.tables import (
     CELL,
     CHOICES,
+    count_below,
     describe_cell,
     find_exceeded,
     is_meaningless,
     offer_at_own_threshold,
     summarise_cells,
 )
-from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP, store
+from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP
 
 SEEDS = 4
 TITLES = ("Rastrigin", "Concrete", "Building")  # Concrete is not random; Building has no data here
@@ -74,8 +75,8 @@ def make_store(table, own=()):
                         rows.append(key | values | chosen | {"n_revised": 7})
     coordinates = {"dataset": [*TITLES], "setting": [*map(str, Setting)], "criterion": [*TIMES], "variant": [*VARIANTS]}
     coordinates |= {"threshold_choice": [*CHOICES], "seed": [*range(SEEDS)]}
-    attributes = {"gaps": json.dumps({"Building": "no folder 'weather'"}), "floors": json.dumps({"Concrete": 0.05})}
-    return spread_out(pd.DataFrame(rows), coordinates, NAMES).assign_attrs(attributes)
+    gaps = json.dumps({"Building": "no folder 'weather'"})
+    return spread_out(pd.DataFrame(rows), coordinates, NAMES).assign_attrs(gaps=gaps)
 
 
 def find_row(frame, **names):
@@ -87,11 +88,6 @@ def split_line(text, start):
     """Cells of the only line of a Markdown table that begins with these cells."""
     (line,) = [line for line in cells_of(text) if line[: len(start)] == list(start)]
     return line
-
-
-def section_of(table, store, setting):
-    text = STUDIES[table].tables(store)["sections"]
-    return text.partition(f"## Setting `{setting}`")[2].partition("\n## ")[0]
 
 
 def test_rows_are_medians_beside_the_published_numbers():
@@ -132,13 +128,11 @@ def test_an_own_threshold_is_shown_where_more_than_half_of_the_seeds_have_one(se
     assert set(own[["threshold", "smse", "n_seeds"]].itertuples(index=False, name=None)) <= {(1.25, 0.002, 3)}
 
 
-def test_counts_are_of_cells_at_or_below_and_own_thresholds_have_a_count_of_their_own():
-    section = section_of("table_4", make_store("table_4"), "trained")
-    found = [split_line(section, ["published", LABELS[criterion]])[2] for criterion in TIMES]
-    assert found == ["2 of 2", "2 of 2", "0 of 2"]  # equal counts; the Building has no data
-    section = section_of("table_3", make_store("table_3", own=(0, 1, 2, 3)).assign_attrs(gaps="{}"), "trained")
-    assert split_line(section, ["published", "Marginal log likelihood"])[2:] == ["0 of 2"] * 4
-    assert split_line(section, ["own where the published one means nothing", "Mean relevance"])[2:] == ["2 of 2"] * 4
+def test_counts_are_of_datasets_at_or_below_the_published_error():
+    cells = summarise_cells(make_store("table_4", own=(0, 1, 2, 3)), "table_4")
+    assert count_below(cells[cells["setting"] == "trained"]) == "0 to 2 of 2"  # equal counts; the Building has no data
+    assert count_below(cells[cells["setting"] == "adaptive"]) == "2 of 2"
+    assert count_below(cells[cells["dataset"] == "Building"]) == "no data"
 
 
 def test_cells_show_the_better_number_bold_quartiles_and_own_thresholds():
@@ -158,23 +152,18 @@ def test_cells_show_the_better_number_bold_quartiles_and_own_thresholds():
     assert rastrigin["mean_relevance", "own"].endswith("<br>7 / 210 points<br>at 1.75 instead of 0.5")
 
 
-def test_sections_tell_settings_gaps_worse_cells_references_and_what_adaptive_brings():
+def test_sections_tell_settings_gaps_references_and_what_adaptive_brings():
     text = STUDIES["table_2"].tables(make_store("table_2"))["sections"]
     settings = [line for line in text.splitlines() if line.startswith("## Setting `")][:3]
     assert settings == [f"## Setting `{setting}`" for setting in Setting]
     assert text.count("no folder 'weather'") == 1
     # over 4 seeds the shifts of Rastrigin cancel; Concrete is shifted by 2 and by 4
-    line = split_line(text, ["trained", "Marginal log likelihood"])
-    assert line[2:] == ["1.0", "2.0", "leave-one-out", "leave-one-out"]
-    line = split_line(text.partition("over `trained`")[2], ["Rastrigin"])
-    assert line[1:3] == ["0.500", "0.500"]
-    assert line[4:] == ["4.00", "2000", "3"]
-    section = section_of("table_3", make_store("table_3"), "trained")
-    line = split_line(section, ["Concrete", "Marginal log likelihood", "without"])
-    worse = ["0.684 / 0.3420", "0 of 1", "0.800", "500 of 500", "10 / 282", ""]
-    assert line[3:] == [*worse, "0.0500"]
-    assert "| Prior entropy" not in section.partition("stay above")[2]
-    assert "stay above" not in section_of("table_3", make_store("table_3"), "adaptive")  # half of twice the published
+    assert split_line(text, ["trained", "Marginal log likelihood"])[2:] == ["1.0", "2.0"]
+    assert split_line(text.partition("over `trained`")[2], ["Rastrigin"])[1:] == ["0.500", "0.500", "4.00"]
+    text = STUDIES["table_3"].tables(make_store("table_3", own=(0, 1, 2)))["sections"]
+    own = text.partition("At own thresholds:")[2].partition("##")[0]
+    assert split_line(own, ["Rastrigin", "with"])[2].startswith("**0.00200**")
+    assert "Mean difference" not in text
 
 
 def test_a_figure_draws_medians_ranges_and_gaps_only_as_published():
@@ -213,35 +202,33 @@ def test_a_threshold_means_nothing_where_none_or_all_points_pass(n_inserted, is_
 def plan(tmp_path_factory):
     """Rastrigin, two seeds, 60 rows of the stream: prepared, and tables 2 and 3 computed."""
     plan = make_plan(tmp_path_factory.mktemp("tables"), "rastrigin", budget=15, most_rows=60)
-    prepare(plan)
-    for seed in range(2):
-        compute_job((Unit("table_2", "rastrigin", seed), Unit("table_3", "rastrigin", seed)), plan)
-    return plan
+    return prepare(plan, "table_2", "table_3")
 
 
 @pytest.mark.parametrize(("rule", "n_published"), [("error", 1), ("error", 25), ("variance", 5)])
 def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n_published):
-    streams = Streams("rastrigin", 1, plan)
-    first = run_of("trained", "mean_relevance", "leave_one_out", rule, 1.0)
-    run, found = offer_at_own_threshold(streams, first, n_published)
-    assert (run.rule, run.acceptance, run.reference) == (rule, "mean_relevance", "leave_one_out")
+    unit, first = Unit("", "rastrigin", 1), run_of("trained", "mean_relevance", "leave_one_out", rule, 1.0)
+    found = offer_at_own_threshold(first._asdict(), unit, plan, n_published)
+    assert (found["rule"], found["acceptance"], found["reference"]) == (rule, "mean_relevance", "leave_one_out")
     assert found["n_revised"] <= n_published
-    mean, variance = make_gp(plan, "trained", "none").predict(streams.data.inputs)
-    surprise = variance if rule == "variance" else np.abs(streams.data.targets - mean)
-    raised = np.log(run.threshold / find_exceeded(surprise, n_published)) / np.log(1.25)
+    data = data_of("rastrigin", 1, plan)
+    mean, variance = make_gp(plan, "trained", "none").predict(data.inputs)
+    surprise = variance if rule == "variance" else np.abs(data.targets - mean)
+    raised = np.log(found["threshold"] / find_exceeded(surprise, n_published)) / np.log(1.25)
     assert raised == pytest.approx(round(raised), abs=1e-6)
     if raised > 0.5:  # no larger than needed
-        assert streams.offer(run._replace(threshold=run.threshold / 1.25))["n_revised"] > n_published
+        lower = first._replace(threshold=found["threshold"] / 1.25)
+        assert offer(lower, unit, plan)["n_revised"] > n_published
 
 
 def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeypatch):
     asked = {}
 
-    def note(streams, run, n_published):
-        asked[run.reduction, run.acceptance != "none"] = n_published
-        return run, outcome()
+    def note(row, unit, plan, n_published):
+        asked[row["reduction"], row["acceptance"] != "none"] = n_published
+        return row
 
-    monkeypatch.setattr(tables, "is_meaningless", lambda outcome, n_published: True)
+    monkeypatch.setattr(tables, "is_meaningless", lambda row, n_published: True)
     monkeypatch.setattr(tables, "offer_at_own_threshold", note)
     STUDIES["table_3"].compute(Unit("table_3", "rastrigin", 0), plan)
     cells = paper.read_cells("table_3").query("dataset == 'Rastrigin'").set_index(["criterion", "is_accepting"])
@@ -262,7 +249,7 @@ def make_gp(plan, setting, variant, **rules):
 )
 def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, variant):
     rules = {} if table == "table_2" else {"insertion": ErrorThreshold(2.5)}
-    gp, data = make_gp(plan, setting, variant, **rules), Streams("rastrigin", 1, plan).data
+    gp, data = make_gp(plan, setting, variant, **rules), data_of("rastrigin", 1, plan)
     reports = [gp.update(x, y) for x, y in zip(data.inputs, data.targets, strict=True)]
     mean, variance = gp.predict(data.test_inputs)
     if table == "table_2":
@@ -272,7 +259,7 @@ def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, va
         assert float(cell["accepted_percent"]) == pytest.approx(100 * found["n_revised"] / 60)
     else:
         run = run_of(setting, "mean_relevance", variant, "error", 2.5)
-        found = Streams("rastrigin", 1, plan).offer(run)
+        found = offer(run, Unit("", "rastrigin", 1), plan)
     assert found["smse_initial"] == predict_initially(data, hyperparameters_of("rastrigin", 1, setting, plan))
     assert found["n_revised"] == sum(report.accepted for report in reports)
     assert found["n_inserted"] == sum(report.inserted for report in reports)
@@ -306,23 +293,17 @@ def test_a_real_store_keeps_every_seed_and_own_thresholds_where_the_published_on
     assert (shown["threshold"] == 0.5).all()
 
 
-def test_a_run_is_computed_once_and_shared(plan, monkeypatch):
-    """The grid asks for runs that table 2 has kept; all variants agree where nothing is turned down."""
-    offered = []
-    start = Streams.start
-    monkeypatch.setattr(Streams, "start", lambda self, run: offered.append(run) or start(self, run))
-    compute_job((Unit("grid", "rastrigin", 1),), plan)
-    assert len(offered) == len(set(offered)) == 30 - 6
-    assert run_of("trained", "mean_relevance", "none") not in offered
-    part = read_part(Unit("grid", "rastrigin", 1), plan).to_dataframe()
-    kept = part[(part["reduction"] == "mean_relevance") & (part["acceptance"] == "none")]
-    cell = STUDIES["table_2"].combine(plan)["smse"].sel(setting="trained", criterion="mean_relevance", variant="none")
-    assert float(kept["smse"].iloc[0]) == float(cell.sel(threshold_choice="published", seed=1).item())
-    offered.clear()
-    found = Streams("rastrigin", 0, plan).offer_variants("trained", "mean_relevance", "error", 1e9)
-    assert list(found) == list(VARIANTS)
+def test_variants_that_must_agree_are_computed_once(plan, monkeypatch):
+    offered, start = [], stream.start
+    monkeypatch.setattr(stream, "start", lambda run, *rest: offered.append(run) or start(run, *rest))
+    found = offer_variants(Unit("", "rastrigin"), plan, "trained", "mean_relevance", "error", 1e9)
+    assert [row["variant"] for row in found] == list(VARIANTS)
     assert offered == [Run("trained", "mean_relevance", "mean_relevance", "leave_one_out", "error", 1e9)]
-    assert {each["n_revised"] for _, each in found.values()} == {0}
+    assert {row["n_revised"] for row in found} == {0}
+    assert [row["reference"] for row in found] == ["", "leave_one_out", "in_sample", "in_sample"]
+    offered.clear()
+    found = offer_variants(Unit("", "rastrigin"), plan, "trained", "mean_relevance", "always", 0.0, VARIANTS[:2])
+    assert len(offered) == len(found) == 2
 
 
 @pytest.mark.slow
@@ -331,7 +312,7 @@ def test_following_the_stream_is_at_or_below_every_published_error(table, shared
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
     plan = prepare(Plan(tmp_path, ("concrete", "tanks"), seeds=3, code="some"))
     for unit in STUDIES[table].units(plan):
-        compute_job((unit,), plan)
+        compute_unit(unit, plan)
     cells = summarise_cells(STUDIES[table].combine(plan), table)
     cells = cells[(cells["threshold_choice"] == "published") & (cells["n_seeds"] > 0)]
     adaptive = cells[cells["setting"] == "adaptive"]
@@ -341,14 +322,8 @@ def test_following_the_stream_is_at_or_below_every_published_error(table, shared
         assert (cells["smse"] <= cells["smse_published"])[cells["setting"] == "trained"].all()
 
 
-def test_files_of_a_table_know_the_floors_of_the_baselines_in_their_folder(plan):
-    from test_studies_baselines import make_floors
-
-    own = {"fingerprint": plan.fingerprint}
-    store.write(make_floors(), plan.folder / "baselines.nc", kind="study", attributes=own)
+def test_files_of_a_table_have_no_open_places(plan):
     write_study(STUDIES["table_2"], plan, {}, {}, figures=True)
-    written = store.read(plan.folder / "table_2.nc", kind="study")
-    assert json.loads(written.attrs["floors"]) == {"Boston": 0.6, "Building": 0.21}
     assert set(plan.read_stores(["table_2", "table_3"])) == {"table_2"}
     text = (plan.folder / "table_2.md").read_text()
     assert "$" not in text
