@@ -27,7 +27,7 @@ from experiments.options import flag, whole
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import to_bytes
 from experiments.studies.baselines import BaselinesStudy
-from experiments.studies.guidelines import COLUMNS, GUIDELINES, Guidelines
+from experiments.studies.guidelines import Guidelines
 from experiments.studies.stream import PREPARATIONS, Setting
 from experiments.studies.study import Plan, Study, Unit, write_part
 from experiments.studies.sweeps import BuildingSweep, Grid, RastriginMaps, Reduction, VanDerPolSweep
@@ -220,23 +220,19 @@ def write_study(
     store.write_bytes(to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv")
     drawings = study.figures(combined) if figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
-    body = fill_template(study.template or study.name, n_seeds=str(plan.seeds), **study.tables(combined))
-    text = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}\n\n{body}\n\n{pictures}"
-    store.write_bytes(f"{_squeeze(text)}\n".encode(), plan.folder / f"{study.name}.md")
+    head, places = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}", study.tables(combined)
+    text = fill_template(study.template or study.name, head, pictures, n_seeds=str(plan.seeds), **places)
+    store.write_bytes(text.encode(), plan.folder / f"{study.name}.md")
     for name, draw in drawings.items():
         figure = draw()
         for form in ("pdf", "png"):
             store.write_bytes(to_bytes(figure, form), plan.folder / f"{name}.{form}")
 
 
-def fill_template(name: str, **places: str) -> str:
-    """Text written by hand, with tables in its places."""
-    return Template((TEXT / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
-
-
-def _squeeze(text: str) -> str:
-    """Leave one empty line where an empty place left several."""
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+def fill_template(name: str, head: str = "", tail: str = "", **places: str) -> str:
+    """Text written by hand, with tables in its places; one empty line where an empty place left several."""
+    body = Template((TEXT / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
+    return re.sub(r"\n{3,}", "\n\n", f"{head}\n\n{body}\n\n{tail}").strip() + "\n"
 
 
 def to_short_csv(frame: pd.DataFrame) -> str:
@@ -251,24 +247,20 @@ def write_report(plan: Plan) -> None:
     sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
     warning = QUICK_WARNING if plan.quick else ""
     head = fill_template("report", n_seeds=str(plan.seeds), warning=warning, short=summarise_stores(stores))
-    store.write_bytes(f"{_squeeze(head)}\n\n{sections}".encode(), plan.folder / "report.md")
+    store.write_bytes(f"{head}\n{sections}".encode(), plan.folder / "report.md")
 
 
 def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
     """Counts of the tables, what the baselines reach, verdicts on the guidelines: of the stores that are there."""
-    tables = []
+    counts, tables = [], []
     for name in (name for name in RULES if name in stores):
         cells, row = summarise_cells(stores[name], name), {"": name.replace("_", " ").capitalize()}
         row |= {f"at or below the published SMSE, {s}": count_below(cells[cells["setting"] == s]) for s in Setting}
-        tables.append(pd.DataFrame([row]))
-    tables = [pd.concat(tables)] if tables else []
+        counts.append(row)
     if "baselines" in stores:
-        rows = STUDIES["baselines"].rows(stores["baselines"])
-        rows = rows[rows["dataset"].isin(["Van der Pol", "Building"])]
-        shown = rows[["smse", "smse_published", "floor_whole_past"]].map(significant)
-        tables.append(rows[["dataset", "model"]].join(shown))
+        rows = STUDIES["baselines"].rows(stores["baselines"]).query("dataset in ['Van der Pol', 'Building']")
+        numbers = rows[["smse", "smse_published", "floor_whole_past"]].map(significant)
+        tables.append(to_markdown(rows[["dataset", "model"]].join(numbers)))
     if "guidelines" in stores:
-        verdicts = stores["guidelines"]["guideline_verdict"].to_pandas()[list(COLUMNS)].replace("", "-")
-        verdicts.insert(0, "guideline", [f"{number}. {text}" for number, text in GUIDELINES.items()])
-        tables.append(verdicts)
-    return "\n\n".join(to_markdown(table) for table in tables if len(table))
+        tables.append(STUDIES["guidelines"].tables(stores["guidelines"])["guidelines"])
+    return "\n\n".join(filter(None, [to_markdown(pd.DataFrame(counts)), *tables]))

@@ -274,18 +274,7 @@ class Guidelines(Study):
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per claim, setting and place; one without a place where there is no result."""
-        names = [
-            "claim",
-            "source",
-            "setting",
-            "verdict",
-            "needs",
-            *COUNTS,
-            "p_sign",
-            "p_least",
-            "ratio",
-            *PLACE_COLUMNS,
-        ]
+        names = ["claim", "source", "setting", "verdict", "needs", *COUNTS, *NUMBERS[-3:], *PLACE_COLUMNS]
         keys = ["claim", "setting", "place"]
         rows = store[[name for name in names if name not in keys]].to_dataframe(keys).reset_index()
         rows = rows[rows["verdict"] != ""]
@@ -338,8 +327,9 @@ def judge_claims(stores: Mapping[str, xr.Dataset]) -> xr.Dataset:
     over = {"guideline": list(GUIDELINES), "setting": COLUMNS}
     store = store.merge(spread_out(verdicts[verdicts["guideline"] > 0], over, ("guideline_verdict",)))
     sources = [f"guideline {c['guideline']}" if c["guideline"] else f"section {c['section']}" for c in CLAIMS]
-    own = {"source": sources} | {key: [claim[key] for claim in CLAIMS] for key in ("statement", "test", "guideline")}
-    return store.assign({"guideline_of" if name == "guideline" else name: ("claim", x) for name, x in own.items()})
+    store = store.assign({name: ("claim", [claim[name] for claim in CLAIMS]) for name in ("statement", "test")})
+    numbers = [claim["guideline"] for claim in CLAIMS]
+    return store.assign(source=("claim", sources), guideline_of=("claim", numbers))
 
 
 def examine(claim: Mapping[str, Any], setting: str, stores: Mapping[str, xr.Dataset]) -> Judgement:

@@ -104,10 +104,9 @@ def data_of(task: str, seed: int, plan: Plan) -> TaskData:
 def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.Hyperparameters:
     """Hyper-parameters at the start of the stream, as they were prepared or calibrated."""
     seed = seed if TASKS[task].is_random else 0
-    if setting == Setting.published:
-        part = read_part(Unit("calibration", task), plan).sel(seed=seed)
-    else:
-        part = read_part(Unit("preparation", task, seed), plan)
+    is_published = setting == Setting.published
+    part = read_part(Unit("calibration", task) if is_published else Unit("preparation", task, seed), plan)
+    part = part.sel(seed=seed) if is_published else part
     kernel = sysid.SquaredExponential(float(part["variance"]), part["length_scale"].values)
     return sysid.Hyperparameters(kernel, float(part["noise_variance"]), float("nan"))
 
