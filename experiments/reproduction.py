@@ -94,10 +94,9 @@ def run(config: DictConfig, folder: Path) -> None:
         is_interrupt = isinstance(error, KeyboardInterrupt)
         cause = "Run interrupted." if is_interrupt else "A worker process died (killed, or out of memory?)."
         raise Stopped(f"{cause} {kept}; the same command goes on from there", 130 if is_interrupt else 1) from None
-    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True)}
     for study in studies:
         if study.units(plan) or study.needs:
-            write_study(study, plan, gaps, attributes, figures=config.figures)
+            write_study(study, plan, gaps, config)
             log.info("%s: %s", study.title, plan.folder / f"{study.name}.md")
     write_report(plan)
     for task, reason in gaps.items():
@@ -203,9 +202,7 @@ def compute_unit(unit: Unit, plan: Plan) -> None:
     write_part(found, unit, plan)
 
 
-def write_study(
-    study: Study, plan: Plan, gaps: Mapping[str, str], attributes: Mapping[str, str], *, figures: bool
-) -> None:
+def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], config: DictConfig) -> None:
     """Combine the kept parts and write every file of a study, the store first.
 
     Raises
@@ -215,10 +212,11 @@ def write_study(
     """
     reasons = json.dumps({TASKS[task].title: reason for task, reason in gaps.items()})
     combined = study.combine(plan).assign_attrs(title=study.title, quick=int(plan.quick), gaps=reasons)
-    own = {"fingerprint": plan.fingerprint, "records": json.dumps(dict(plan.records))}
-    store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes={**attributes, **own})
+    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "fingerprint": plan.fingerprint}
+    attributes["records"] = json.dumps(dict(plan.records))
+    store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes=attributes)
     store.write_bytes(to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv")
-    drawings = study.figures(combined) if figures else {}
+    drawings = study.figures(combined) if config.figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
     head, places = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}", study.tables(combined)
     text = fill_template(study.template or study.name, head, pictures, n_seeds=str(plan.seeds), **places)

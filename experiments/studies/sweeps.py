@@ -23,7 +23,6 @@ from experiments.studies.study import Plan, Study, Unit, mark_least, part_of, re
 from experiments.studies.tasks import FUNCTIONS, N_AXIS, TASKS, TaskData, draw_rows
 
 
-@rc_context(PAGE)
 def draw_curves(panels: Sequence[xr.DataArray], labels: Sequence[str], xlabel: str, **options: Any) -> Figure:
     """Medians over seeds with 95 % bands of panels (criterion, x, seed), row by row; `labels` are those of the rows."""
     figure, axes = page(len(labels), len(panels) // len(labels), 0.8 + 1.7 * len(labels), sharex=True, **options)
@@ -84,6 +83,7 @@ class Reduction(Study):
         endings = zip(self.settings, ("", "_published"), strict=True)
         return {self.name + ending: partial(self._draw, store["smse"].sel(setting=s)) for s, ending in endings}
 
+    @rc_context(PAGE)
     def _draw(self, smse: xr.DataArray) -> Figure:
         panels = [part.assign_attrs(title=part["dataset"].item()) for part in smse.dropna("dataset", how="all")]
         n_rows = 2 if len(panels) == len(self.tasks) else 1
@@ -313,8 +313,9 @@ def draw_heat_maps(ratios: xr.DataArray) -> Figure:
         ax.set(title=str(ratio["dataset"].item()), yticks=range(len(SHORT)), yticklabels=SHORT)
         ax.set_xticks(range(len(CRITERIA)), SHORT[1:], rotation=90)
         ax.tick_params(length=0)
-    figure.supxlabel("Reduction", fontsize=8)
-    figure.supylabel("Acceptance", fontsize=8)
+    for left, below in product(axes[:, 0], axes[-1]):
+        left.set_ylabel("Acceptance")
+        below.set_xlabel("Reduction")
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.5, aspect=45, extend="max")
     bar.set_ticks((1.0, 1.5, 2.0, 3.0, MOST), labels=("1", "1.5", "2", "3", "4"), minor=False)
     bar.set_label("Median SMSE over that of the best pair of the dataset [1]")
@@ -384,6 +385,7 @@ class ThresholdSweep(Study):
         settings = store["setting"].values.tolist()
         return {self.name + ("" if s == "trained" else f"_{s}"): partial(self._draw, store, s) for s in settings}
 
+    @rc_context(PAGE)
     def _draw(self, store: xr.Dataset, setting: str) -> Figure:
         """One column per variant with data; bands of a few bad seeds may leave it."""
         part = store.sel(setting=setting, variant=list(TITLES)).dropna("threshold", how="all", subset=["smse"])
@@ -401,8 +403,10 @@ class ThresholdSweep(Study):
             ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
         for ax, name in zip(axes[:, 0], SHOWN, strict=True):
-            ends = [self.model[2], own] if name == "smse" else []
-            scale_axis(ax.yaxis, np.append(quantiles(part[name].values, (0.5,)), ends))
+            if name == "smse":
+                scale_axis(ax.yaxis, np.append(quantiles(part[name].values, (0.5,)), [self.model[2], own]))
+            else:
+                scale_axis(ax.yaxis, quantiles(part[name].values, (0.025, 0.975)), ratio=1.0)
         show_from_to(axes[0, 0], part["threshold"].values)
         return figure
 

@@ -139,7 +139,7 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
     assert list(gaps) == ["concrete"]
     assert "SYSID_DATA" in gaps["concrete"]
     prepare(replace(plan, tasks=("rastrigin",)), "table_4")
-    write_study(STUDIES["table_4"], plan, gaps, {}, figures=False)
+    write_study(STUDIES["table_4"], plan, gaps, configure("figures=false"))
     rows = read_rows(tmp_path / "table_4.csv")
     missing = [row for row in rows if row["dataset"] == "Concrete"]
     assert len(missing) == 36

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from reproducing import cells_of, make_plan, outcome, prepare
+from reproducing import cells_of, configure, make_plan, outcome, prepare
 
 from experiments.benchmarks.scores import (
     COMPILED,
@@ -121,15 +121,6 @@ def test_rows_are_medians_beside_the_published_numbers():
     assert (row["accepted_percent"], row["accepted_percent_published"]) == (100.0, 97.3)
     assert row["n_revised_published"] == round(0.973 * 827)
     assert np.isnan(row["threshold"])
-
-
-def test_a_task_without_data_has_empty_numbers_and_no_seeds():
-    rows = STUDIES["table_4"].rows(make_store("table_4")).query("dataset == 'Building'")
-    assert len(rows) == 36
-    assert (rows["n_seeds"] == 0).all()
-    assert rows[["smse", "threshold", "n_revised"]].isna().all(axis=None)
-    assert (rows["smse_published"] > 0).all()
-    assert to_short_csv(pd.DataFrame({"a": [1], "b": [np.nan], "c": [0.123456789]})) == "a,b,c\n1,,0.123457\n"
 
 
 @pytest.mark.parametrize(("seeds", "is_there"), [((0, 1, 3), True), ((0, 1), False)], ids=["most", "half"])
@@ -335,10 +326,11 @@ def test_following_the_stream_is_at_or_below_every_published_error(table, shared
 
 
 def test_files_of_a_table_have_no_open_places(plan):
-    write_study(STUDIES["table_2"], plan, {}, {}, figures=True)
+    write_study(STUDIES["table_2"], plan, {}, configure())
     assert set(plan.read_stores(["table_2", "table_3"])) == {"table_2"}
     text = (plan.folder / "table_2.md").read_text()
     assert "$" not in text
+    assert to_short_csv(pd.DataFrame({"a": [1], "b": [np.nan], "c": [0.123456789]})) == "a,b,c\n1,,0.123457\n"
     assert "\n\n\n" not in text
     for setting in Setting:
         assert f"![table 2 {setting}](table_2_{setting}.png)" in text
