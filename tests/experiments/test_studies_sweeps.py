@@ -1,6 +1,7 @@
 """Pairs of criteria, error thresholds, which points stay: on stores with known medians, against plain algebra."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from reproducing import cells_of, make_plan, outcome, prepare
@@ -8,7 +9,7 @@ from reproducing import cells_of, make_plan, outcome, prepare
 from experiments.reproduction import STUDIES
 from experiments.studies import paper
 from experiments.studies.stream import QUANTITIES, TITLES, VARIANTS, Run, hyperparameters_of, offer, run_of
-from experiments.studies.study import Unit, part_of, write_part
+from experiments.studies.study import Unit, mark_least, part_of, write_part
 from experiments.studies.sweeps import (
     ACCEPTANCES,
     CRITERIA,
@@ -100,6 +101,11 @@ def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
     run = Run("trained", "mean_relevance", "log_predictive_density", "leave_one_out")
     cell = real.sel(dataset="Rastrigin", reduction="mean_relevance", acceptance="log_predictive_density", seed=0)
     assert float(cell["smse"]) == offer(run, Unit("", "rastrigin"), plan)["smse"]
+
+
+def test_only_what_is_equal_to_rounding_shares_the_mark():
+    rows = pd.DataFrame({"dataset": list("aaab"), "smse": [1.0, 1.0 + 1e-9, 1.001, 5.0]})
+    assert mark_least(rows, list("wxyz"), ["dataset"]) == ["**w**", "**x**", "y", "**z**"]
 
 
 # --- thresholds -----------------------------------------------------------------------------------
