@@ -195,11 +195,8 @@ def compute_unit(unit: Unit, plan: Plan) -> None:
     """Compute a unit and keep it; what is kept already is not computed again."""
     if plan.is_kept(unit):
         return
-    if unit.study in PREPARATIONS:
-        found = PREPARATIONS[unit.study](unit, plan)
-    else:
-        found = STUDIES[unit.study].compute(unit, plan)
-    write_part(found, unit, plan)
+    compute = PREPARATIONS.get(unit.study) or STUDIES[unit.study].compute
+    write_part(compute(unit, plan), unit, plan)
 
 
 def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], config: DictConfig) -> None:

@@ -300,12 +300,9 @@ class Guidelines(Study):
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Ratios of every place with their intervals, coloured by the verdict, per setting with results."""
-        settings = {setting: store.sel(setting=setting) for setting in COLUMNS}
-        return {
-            self.name if setting == Setting.trained else f"{self.name}_{setting}": partial(draw_forest, part)
-            for setting, part in settings.items()
-            if np.isfinite(part["median"]).any()
-        }
+        names = {setting: self.name + ("" if setting == Setting.trained else f"_{setting}") for setting in COLUMNS}
+        parts = {name: store.sel(setting=setting) for setting, name in names.items()}
+        return {name: partial(draw_forest, part) for name, part in parts.items() if part["median"].notnull().any()}
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -487,10 +484,8 @@ def draw_forest(part: xr.Dataset) -> Figure:
     figure, axes = page(1, 1, 0.9 + ROW * n)
     ax = axes[0, 0]
     for y, claim in enumerate(part.isel(claim=i) for i in range(n)):
-        verdict, counts = (
-            claim["verdict"].item(),
-            [int(claim[name]) for name in ("n_won", "n_lost", "n_equal", "n_tied")],
-        )
+        verdict = claim["verdict"].item()
+        counts = [int(claim[name]) for name in ("n_won", "n_lost", "n_equal", "n_tied")]
         labels.append(f"{claim['claim'].item().replace('_', ' ')}  {counts[0]}/{counts[1]}/{counts[2] + counts[3]}")
         ax.text(1.01, y, verdict, transform=ax.get_yaxis_transform(), va="center", fontsize=FONT)
         color, known = COLORS[verdict], claim[[*Judged._fields]].dropna("place", subset=["median"]).to_dataframe()

@@ -55,9 +55,8 @@ class Reduction(Study):
         """SMSE in both settings by every criterion, from all initial rows to 1."""
         data, rows = stream.data_of(unit.task, unit.seed, plan), []
         for setting, criterion in product(self.settings, paper.CRITERIA):
-            curve = reduce_one_by_one(
-                data, stream.hyperparameters_of(unit.task, unit.seed, setting, plan), CRITERIA[criterion]
-            )
+            start = stream.hyperparameters_of(unit.task, unit.seed, setting, plan)
+            curve = reduce_one_by_one(data, start, CRITERIA[criterion])
             key = {"setting": setting, "criterion": criterion}
             rows += [{**key, "n_points": len(curve) - i, "smse": smse} for i, smse in enumerate(curve)]
         return part_of(rows)
@@ -121,12 +120,7 @@ def average_sizes(store: xr.Dataset) -> xr.DataArray:
 
 BOUNDARY = 0.05  # of the half-width of a box: what counts as its boundary
 UNIFORM_SHARE = 1.0 - (1.0 - BOUNDARY) ** 2  # of uniform points in a rectangle that lie at its boundary, on average
-STATISTICS = {
-    "boundary_share": "share of the points at the boundary",
-    "nearest_distance_ratio": "mean distance to the nearest point over that of uniform points",
-    "mean_abs_error": "mean absolute prediction error on the grid",
-    "mean_std": "mean predictive standard deviation on the grid",
-}
+STATISTICS = ("boundary_share", "nearest_distance_ratio", "mean_abs_error", "mean_std")  # of points, and on the grid
 MAP_SETTINGS = {"trained": "", "published": "_published"}  # there is nothing to follow; endings of figure names
 MAP_VARIANTS = {"none": "", "leave_one_out": "_acceptance"}
 MAPS = {  # variable to label and colours
@@ -184,17 +178,14 @@ class RastriginMaps(Study):
         """Statistics per setting, variant and criterion."""
         rows = self.rows(store)
         table = rows[["setting", "criterion", "variant"]].replace(LABELS)
-        table = table.assign(**{f"{label} [1]": study.with_quartiles(rows, name) for name, label in STATISTICS.items()})
+        table = table.assign(**{name: study.with_quartiles(rows, name) for name in STATISTICS})
         return {"statistics": to_markdown(table), "uniform": f"{UNIFORM_SHARE:.4f}"}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Seed 0, one figure per setting and variant."""
-        return {
-            self.name + MAP_SETTINGS[s] + MAP_VARIANTS[v]: partial(
-                draw_maps, store.sel(setting=s, variant=v).isel(seed=0)
-            )
-            for s, v in product(MAP_SETTINGS, MAP_VARIANTS)
-        }
+        cases = {(s, v): self.name + MAP_SETTINGS[s] + MAP_VARIANTS[v] for s in MAP_SETTINGS for v in MAP_VARIANTS}
+        first = store.isel(seed=0)
+        return {name: partial(draw_maps, first.sel(setting=s, variant=v)) for (s, v), name in cases.items()}
 
 
 def share_at_boundary(points: np.ndarray, lower: Sequence[float], upper: Sequence[float]) -> float:
@@ -283,9 +274,8 @@ class Grid(Study):
         rows["ratio"] = rows["smse"] / rows.groupby("dataset")["smse"].transform("min")
         levels = rows.assign(ratio=np.log(rows["ratio"])).groupby(["acceptance", "reduction"], sort=False)["ratio"]
         means = np.exp(levels.mean()).reset_index()
-        means["text"] = mark_least(
-            means.assign(all=""), means["ratio"].map(lambda x: significant(x, 4)), ["all"], "ratio"
-        )
+        means["all"], texts = "", means["ratio"].map(lambda x: significant(x, 4))
+        means["text"] = mark_least(means, texts, ["all"], "ratio")
         return {"means": study.pivot(means, ["reduction"], "acceptance"), "medians": medians}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
@@ -359,10 +349,8 @@ class ThresholdSweep(Study):
         (name, title, published), own = self.model, float("nan")
         for baselines in plan.read_stores(["baselines"]).values():
             own = float(baselines["smse"].sel(dataset=task.title, model=name).median())
-        attributes = {"units": "1", "long_name": f"median SMSE of our {title}"}
-        return store.assign(
-            baseline_smse=((), own, attributes), baseline_smse_published=((), published, {"units": "1"})
-        )
+        store["baseline_smse"] = (), own, {"units": "1", "long_name": f"median SMSE of our {title}"}
+        return store.assign(baseline_smse_published=((), published, {"units": "1"}))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Median and quartiles of SMSE, variance and revised points at every threshold."""
@@ -395,12 +383,12 @@ class ThresholdSweep(Study):
         panels = [panel for name in SHOWN for panel in part[name]]
         figure = draw_curves(panels, labels, f"Error threshold [{unit}]", sharey="row")
         axes = np.array(figure.axes).reshape(len(SHOWN), -1)
-        lines = {"published": (self.model[2], PUBLISHED, ":"), "ours": (own, BASELINE, "--")}
+        styles = [{"color": PUBLISHED, "linestyle": ":"}, {"color": BASELINE, "linestyle": "--"}]
+        names = (f"{self.model[1]} (published)", f"{self.model[1]} (ours)")
         for ax, variant in zip(axes[0], part["variant"].values, strict=True):
             ax.set_title(TITLES[variant])
-            handles = [
-                ax.axhline(y, color=c, linestyle=s, label=f"{self.model[1]} ({n})") for n, (y, c, s) in lines.items()
-            ]
+            levels = zip((self.model[2], own), names, styles, strict=True)
+            handles = [ax.axhline(level, label=name, **style) for level, name, style in levels]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
         for ax, name in zip(axes[:, 0], SHOWN, strict=True):
             if name == "smse":

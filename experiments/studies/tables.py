@@ -83,10 +83,8 @@ class Table(Study):
         shown = cells[cells["variant"].isin(list(PANELS))].assign(text=lambda x: x.apply(describe_cell, axis=1))
         shown["acceptance"] = np.where(shown["is_accepting"], "with", "without")
         for setting, here in shown.groupby("setting", sort=False):
-            parts = [
-                pivot(part, ["dataset", "acceptance"], "criterion")
-                for _, part in here.groupby("threshold_choice", sort=False)
-            ]
+            groups, over = here.groupby("threshold_choice", sort=False), (["dataset", "acceptance"], "criterion")
+            parts = [pivot(part, *over) for _, part in groups]
             sections[f"Setting `{setting}`"] = "\n\nAt own thresholds:\n\n".join(parts)
         if self.name == "table_2":
             name = "Mean difference of the percentages accepted to the published ones [points of percent]"
@@ -283,9 +281,8 @@ class ComplexityStudy(Study):
             for size in set(PRINTED_SIZES) & set(plan.table_sizes):
                 published.loc[name, size] = 1e-3 * row[f"median_ms_n{size}"]
         slopes = np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
-        return store.assign(
-            seconds_published=published.assign_attrs(units="s"), exponent=(("way", "criterion"), slopes)
-        )
+        published.attrs["units"] = "s"
+        return store.assign(seconds_published=published, exponent=(("way", "criterion"), slopes))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per criterion and number of points, times in milliseconds."""
