@@ -290,7 +290,8 @@ class Guidelines(Study):
         verdicts = store["guideline_verdict"].to_pandas()[list(COLUMNS)]
         verdicts.insert(0, "guideline", [f"{number}. {text}" for number, text in GUIDELINES.items()])
         one = store.drop_dims(("place", "guideline")).sel(setting="trained").to_dataframe()
-        claims = store["verdict"].to_pandas()[list(COLUMNS)].join(one[[*NUMBERS]].map(significant))
+        claims = store["verdict"].to_pandas()[list(COLUMNS)].join(one[[*COUNTS]].astype(int))
+        claims = claims.join(one[["ratio", "p_sign", "p_least"]].map(significant))
         claims.insert(0, "from", one["source"])
         return {
             "guidelines": to_markdown(verdicts.replace("", "-")),
