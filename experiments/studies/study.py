@@ -157,7 +157,7 @@ class Study:
         """Store of all units that are kept, over the axes and the seed; tasks without data are there, with nan."""
         parts = {unit: read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)}
         store = spread_out(frame_of_parts(parts), self.axes(plan) | {"seed": range(plan.seeds)}, self.quantities)
-        for name in self.quantities:
+        for name in {*self.quantities} - {"mean_variance", "threshold"}:  # those have the unit of the target
             store[name].attrs["units"] = UNITS.get(name, "1")
         return store
 
