@@ -445,6 +445,7 @@ def test_places_without_a_test_are_judged_by_the_sign_test_alone():
         (3, [-0.1, 0.1, 0.1, 0.1], IN_PART),
         (3, [-0.1, 0.0, 0.0], IN_PART),  # most places are won, but not of those with a test
         (3, [-0.1, -0.1, 0.0], HOLDS),
+        (3, [-0.1, 0.0], IN_PART),  # half of those with a test are not most
         (3, [-0.009, -0.009], UNDECIDED),
         (3, [0.0, 0.0], FAILS),  # shown to be equal
         (6, [0.0, 0.0], IN_PART),  # six numbers are something

@@ -227,6 +227,12 @@ def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n
         assert offer(lower, unit, plan)["n_revised"] > n_published
 
 
+def test_an_own_threshold_may_revise_as_many_points_as_published(plan, monkeypatch):
+    counts, run = iter([7, 5, 3]), run_of("trained", "mean_relevance", "none", "error", 1.0)
+    monkeypatch.setattr(stream, "offer", lambda run, unit, plan: {"n_revised": next(counts)})
+    assert offer_at_own_threshold(run._asdict(), Unit("", "rastrigin", 1), plan, 5) == {"n_revised": 5}
+
+
 def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeypatch):
     asked = {}
 
