@@ -153,7 +153,7 @@ def identify(data: TaskData, hyperparameters: sysid.Hyperparameters, **settings:
     """Start an identification that has seen the initial rows; inputs and targets stay as they are scaled."""
     p = data.inputs.shape[1]
     start = sysid.Start(scaling=sysid.Scaling.identity(p), mean=sysid.ZeroMean(), hyperparameters=hyperparameters)
-    chosen = sysid.Settings(**settings, learning="stored")
+    chosen = sysid.Settings(**settings, learning="stored", gate=None)
     identification = sysid.Identification(narx_without_lags(p), chosen, start=start)
     identification.observe_many(data.initial_inputs, data.initial_targets)
     return identification
