@@ -1,33 +1,57 @@
-"""One run of `sysid-reproduce`: compute what is missing, combine, write, tell."""
+"""One run of `sysid-reproduce`: all studies, what is missing of them is computed, their files, and the report."""
 
+import json
 import logging
 import os
+import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from string import Template
 
 import numba
+import pandas as pd
+import xarray as xr
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from experiments.launch import Stopped
 from experiments.options import flag, whole
-from experiments.studies.report import STUDIES, compute_job, write_report, write_study
-from experiments.studies.study import STREAM_STUDIES, Plan, Unit
+from experiments.plots.frames import significant, to_markdown
+from experiments.plots.style import to_bytes
+from experiments.studies.baselines import BaselinesStudy
+from experiments.studies.guidelines import Guidelines
+from experiments.studies.stream import PREPARATIONS, Setting
+from experiments.studies.study import Plan, Study, Unit, write_part
+from experiments.studies.sweeps import BuildingSweep, Grid, RastriginMaps, Reduction, VanDerPolSweep
+from experiments.studies.tables import RULES, ComplexityStudy, Table, count_below, summarise_cells
 from experiments.studies.tasks import TASKS
-from sysid import DataError
+from sysid import DataError, store
 
 log = logging.getLogger(__name__)
-
-Job = tuple[Unit, ...]  # units that one process computes, because they share streams of the same task and seed
+TEXT = Path(__file__).parent / "studies" / "text"
+ALL: tuple[Study, ...] = (
+    ComplexityStudy(),
+    BaselinesStudy(),
+    Reduction(),
+    Table("table_2", "Table 2: all new points offered"),
+    RastriginMaps(),
+    Table("table_3", "Table 3: insertion by the variance threshold"),
+    Table("table_4", "Table 4: insertion by the error threshold"),
+    VanDerPolSweep(),
+    BuildingSweep(),
+    Grid(),
+    Guidelines(),
+)
+STUDIES: dict[str, Study] = {study.name: study for study in ALL}
+QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -53,39 +77,32 @@ def run(config: DictConfig, folder: Path) -> None:
     studies = [study for name, study in STUDIES.items() if name in names]
     units = [unit for study in studies for unit in study.units(plan) if unit.task not in gaps]
     tasks = [name for name in plan.tasks if any(unit.task == name for unit in units)]
-    waves: list[list[Job]] = [
-        [(Unit("preparation", task, seed),) for task in tasks for seed in TASKS[task].seeds(plan.seeds)],
-        [(Unit("calibration", task),) for task in tasks],
-        group_units(units),
+    waves = [
+        [Unit("preparation", task, seed) for task in tasks for seed in TASKS[task].seeds(plan.seeds)],
+        [Unit("calibration", task) for task in tasks],
+        units,
     ]
-    jobs = [job for wave in waves for job in wave]
+    everything = [unit for wave in waves for unit in wave]
     try:
-        form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-        with tqdm(total=sum(map(weigh, jobs)), disable=None, desc="studies", bar_format=form) as bar:
-            for wave in waves:
-                missing = [job for job in wave if not all(map(plan.is_kept, job))]
-                bar.update(sum(weigh(job) for job in wave if job not in missing))
-                for job in execute(sorted(missing, key=weigh, reverse=True), plan, workers):
-                    bar.update(weigh(job))
+        with tqdm(
+            total=len(everything), initial=sum(map(plan.is_kept, everything)), disable=None, desc="studies"
+        ) as bar:
+            for _ in execute(waves, plan, workers):
+                bar.update()
     except (KeyboardInterrupt, BrokenProcessPool) as error:
-        of_jobs = [unit for job in jobs for unit in job]
-        kept = f"{sum(map(plan.is_kept, of_jobs))} of {len(of_jobs)} units are kept in {plan.parts}"
+        kept = f"{sum(map(plan.is_kept, everything))} of {len(everything)} units are kept in {plan.parts}"
         is_interrupt = isinstance(error, KeyboardInterrupt)
         cause = "Run interrupted." if is_interrupt else "A worker process died (killed, or out of memory?)."
         raise Stopped(f"{cause} {kept}; the same command goes on from there", 130 if is_interrupt else 1) from None
-    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True)}
     for study in studies:
-        whole_plan = add_kept_tasks(study.name, plan)
-        if study.units(whole_plan) or study.needs:
-            write_study(study, whole_plan, gaps, attributes, figures=config.figures)
+        if study.units(plan) or study.needs:
+            write_study(study, plan, gaps, config)
             log.info("%s: %s", study.title, plan.folder / f"{study.name}.md")
     write_report(plan)
     for task, reason in gaps.items():
         log.warning("No data for %s, marked as a gap in the tables: %s", TASKS[task].title, reason)
     if gaps:
         log.warning("To have them, name the folder of the data by the environment variable SYSID_DATA and run again.")
-    if plan.quick:
-        log.info("quick=true: sizes too small for the numbers to mean anything")
     log.info("Took %.0f s with %d workers. Report: %s", time.perf_counter() - begin, workers, plan.folder / "report.md")
 
 
@@ -116,12 +133,11 @@ def choose(key: str, value: object, known: Sequence[str]) -> list[str]:
     names = [str(name) for name in value] if isinstance(value, ListConfig) else [str(value)]
     if names == ["all"]:
         return list(known)
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        near = get_close_matches(unknown[0], known, n=1) if unknown else []
+    unknown = next((name for name in names if name not in known), None if names else "none")
+    if unknown is not None:
+        near = get_close_matches(unknown, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        expected = f"{key} must be all, or some of {', '.join(known)}"
-        raise ValueError(f"{expected}, got {', '.join(unknown) or 'none'}{hint}")
+        raise ValueError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{hint}")
     return [name for name in known if name in names]
 
 
@@ -136,25 +152,8 @@ def read_records(plan: Plan) -> tuple[Plan, dict[str, str]]:
     return replace(plan, records=tuple((name, text) for name, text in digests.items() if text)), gaps
 
 
-def group_units(units: Sequence[Unit]) -> list[Job]:
-    """Units of a task and seed that share streams in one job; every other unit is a job of its own."""
-    jobs: dict[object, Job] = {}
-    for unit in units:
-        key = unit._replace(study="streams") if unit.study in STREAM_STUDIES else unit
-        jobs[key] = (*jobs.get(key, ()), unit)
-    return list(jobs.values())
-
-
-def weigh(job: Job) -> float:
-    """About how long a job takes [s]: for the progress bar, and to begin with what takes longest."""
-    return sum(
-        (STUDIES[unit.study].weight if unit.study in STUDIES else 0.3) * (TASKS[unit.task].weight if unit.task else 1.0)
-        for unit in job
-    )
-
-
-def execute(jobs: Sequence[Job], plan: Plan, workers: int) -> Iterator[Job]:
-    """Compute what is not kept yet, each job in one process of one thread; yield each job when it is done.
+def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterator[Unit]:
+    """Compute what is not kept yet, wave after wave, each unit in a process of one thread; yield each when it is done.
 
     Left early, by Ctrl-C say, the processes are ended: the unit that each was at is computed again next time.
 
@@ -165,14 +164,15 @@ def execute(jobs: Sequence[Job], plan: Plan, workers: int) -> Iterator[Job]:
     sysid.StoreError
         A result that cannot be written.
     """
-    if not jobs:
-        return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), initializer=_start_worker)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_start_worker)  # starts them when needed
     try:
-        futures = {pool.submit(compute_job, job, plan): job for job in jobs}
-        for future in as_completed(futures):
-            future.result()
-            yield futures[future]
+        for wave in waves:
+            missing = [unit for unit in wave if not plan.is_kept(unit)]
+            missing.sort(key=lambda unit: [*TASKS, ""].index(unit.task), reverse=True)  # the longest first
+            futures = {pool.submit(compute_unit, unit, plan): unit for unit in missing}
+            for future in as_completed(futures):
+                future.result()
+                yield futures[future]
     except BaseException:
         for process in active_children():
             process.terminate()
@@ -188,15 +188,74 @@ def _start_worker() -> None:
     numba.set_num_threads(1)
 
 
-def add_kept_tasks(study: str, plan: Plan) -> Plan:
-    """The plan with the tasks that earlier runs in the same folder computed: they stay in the tables of the study."""
-    records = dict.fromkeys(plan.tasks, "") | dict(plan.records)
-    for task in (name for name in STUDIES[study].tasks if name not in plan.tasks):
-        with suppress(DataError):  # its records are not there any more
-            digest = TASKS[task].digest() if any((plan.parts / study).glob(f"{task}-*")) else ""
-            alone = replace(plan, tasks=(task,), records=((task, digest),) if digest else ())
-            units = STUDIES[study].units(alone)
-            if units and all(map(alone.is_kept, units)):
-                records[task] = digest
-    tasks = tuple(name for name in TASKS if name in records)
-    return replace(plan, tasks=tasks, records=tuple((task, text) for task, text in records.items() if text))
+# --- files of a study, and the report --------------------------------------------------------------
+
+
+def compute_unit(unit: Unit, plan: Plan) -> None:
+    """Compute a unit and keep it; what is kept already is not computed again."""
+    if plan.is_kept(unit):
+        return
+    compute = PREPARATIONS.get(unit.study) or STUDIES[unit.study].compute
+    write_part(compute(unit, plan), unit, plan)
+
+
+def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], config: DictConfig) -> None:
+    """Combine the kept parts and write every file of a study, the store first.
+
+    Raises
+    ------
+    sysid.StoreError
+        A damaged part, or a file that cannot be written.
+    """
+    reasons = json.dumps({TASKS[task].title: reason for task, reason in gaps.items()})
+    combined = study.combine(plan).assign_attrs(title=study.title, quick=int(plan.quick), gaps=reasons)
+    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "fingerprint": plan.fingerprint}
+    attributes["records"] = json.dumps(dict(plan.records))
+    store.write(combined, plan.folder / f"{study.name}.nc", kind="study", attributes=attributes)
+    store.write_bytes(to_short_csv(study.rows(combined)).encode(), plan.folder / f"{study.name}.csv")
+    drawings = study.figures(combined) if config.figures else {}
+    pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
+    head, places = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}", study.tables(combined)
+    text = fill_template(study.template or study.name, head, pictures, n_seeds=str(plan.seeds), **places)
+    store.write_bytes(text.encode(), plan.folder / f"{study.name}.md")
+    for name, draw in drawings.items():
+        figure = draw()
+        for form in ("pdf", "png"):
+            store.write_bytes(to_bytes(figure, form), plan.folder / f"{name}.{form}")
+
+
+def fill_template(name: str, head: str = "", tail: str = "", **places: str) -> str:
+    """Text written by hand, with tables in its places; one empty line where an empty place left several."""
+    body = Template((TEXT / f"{name}.md").read_text(encoding="utf-8")).substitute(places)
+    return re.sub(r"\n{3,}", "\n\n", f"{head}\n\n{body}\n\n{tail}").strip() + "\n"
+
+
+def to_short_csv(frame: pd.DataFrame) -> str:
+    """CSV with a header line; numbers with six digits, nan empty."""
+    return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+
+
+def write_report(plan: Plan) -> None:
+    """Write all tables of the folder into one file, what they show on top."""
+    stores = plan.read_stores([*STUDIES])
+    parts = [(plan.folder / f"{name}.md").read_text(encoding="utf-8") for name in stores]
+    sections = "\n".join(re.sub("^(?=#+ )", "#", part, flags=re.MULTILINE) for part in parts)
+    warning = QUICK_WARNING if plan.quick else ""
+    head = fill_template("report", n_seeds=str(plan.seeds), warning=warning, short=summarise_stores(stores))
+    store.write_bytes(f"{head}\n{sections}".encode(), plan.folder / "report.md")
+
+
+def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
+    """Counts of the tables, what the baselines reach, verdicts on the guidelines: of the stores that are there."""
+    counts, tables = [], []
+    for name in (name for name in RULES if name in stores):
+        cells, row = summarise_cells(stores[name], name), {"": name.replace("_", " ").capitalize()}
+        row |= {f"at or below the published SMSE, {s}": count_below(cells[cells["setting"] == s]) for s in Setting}
+        counts.append(row)
+    if "baselines" in stores:
+        rows = STUDIES["baselines"].rows(stores["baselines"]).query("dataset in ['Van der Pol', 'Building']")
+        numbers = rows[["smse", "smse_published", "floor_whole_past"]].map(significant)
+        tables.append(to_markdown(rows[["dataset", "model"]].join(numbers)))
+    if "guidelines" in stores:
+        tables.append(STUDIES["guidelines"].tables(stores["guidelines"])["guidelines"])
+    return "\n\n".join(filter(None, [to_markdown(pd.DataFrame(counts)), *tables]))

@@ -2,7 +2,7 @@
 
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,23 +16,20 @@ from scipy.linalg import cho_factor, cho_solve, expm, solve_triangular
 
 import simulators
 import sysid
-from experiments.plots.frames import fixed, quantiles, significant, to_markdown
+from experiments.plots.frames import quantiles
 from experiments.plots.style import BASELINE, COLORS, PAGE, PUBLISHED, label_logarithmic, page
 from experiments.studies import paper
 from experiments.studies.stream import Setting, data_of, identify, narx_without_lags
-from experiments.studies.study import Plan, Study, Unit, frame_of_parts, mark_least, part_of, spread_out, summarise
+from experiments.studies.study import Plan, Study, Unit, part_of
 from experiments.studies.tasks import BUILDING_NARX, TASKS, Rows, TaskData, draw_rows
 from sysid.simulation.baselines import LinearArx
 
-QUANTITIES = {
-    "smse": "1",
-    "nlpd": "nat",
-    "coverage_95": "1",
-    "train_seconds": "s",
-    "predict_us": "us",  # per point, a batch of all test rows
-    "peak_bytes": "byte",  # allocated by Python and NumPy during training, on top of the data; seed 0 only
-    "size_bytes": "byte",  # of the arrays that the model keeps
-}
+QUANTITIES = (
+    *("smse", "nlpd", "coverage_95", "train_seconds"),
+    "predict_us",  # per point, a batch of all test rows
+    "peak_bytes",  # allocated by Python and NumPy during training, on top of the data; seed 0 only
+    "size_bytes",  # of the arrays that the model keeps
+)
 FLOORS = ("floor_whole_past", "floor_true_state")
 TABLES = ("boston", "concrete")  # rows without time, which can be shuffled
 SHUFFLED_METHODS = ("full_gp", "online_gp", "ridge")
@@ -80,7 +77,6 @@ class Fitted(NamedTuple):
 class Method:
     """A way to learn from all training rows of a task."""
 
-    title: str
     fit: Callable[[Material], Fitted]
     tasks: tuple[str, ...] = tuple(TASKS)  # that it is computed for
     most_rows: float = np.inf  # training rows that it is computed for
@@ -173,20 +169,19 @@ def choose_by_folds(data: TaskData) -> float:
     """Penalty of the smallest squared error in the left-out blocks of consecutive training rows."""
     x, y = data.training_inputs, data.training_targets
     folds = [np.isin(np.arange(len(y)), fold) for fold in np.array_split(np.arange(len(y)), FOLDS)]
-
-    def error(ridge: float) -> float:
-        means = [solve_linear(x[~fold], y[~fold], ridge).predict(x[fold])[0] for fold in folds]
-        return float(np.sum((y - np.concatenate(means)) ** 2))
-
-    return min(RIDGES, key=error)
+    return choose_penalty([((x[~fold], y[~fold]), (x[fold], y[fold])) for fold in folds])
 
 
 def choose_in_hindsight(data: TaskData) -> float:
     """Penalty that is best on the test rows: no honest model, but what no ridge regression can beat."""
+    return choose_penalty([((data.training_inputs, data.training_targets), (data.test_inputs, data.test_targets))])
+
+
+def choose_penalty(splits: Sequence[tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]]) -> float:
+    """Penalty of the smallest squared error on the second part of the splits, each learned from its first part."""
 
     def error(ridge: float) -> float:
-        mean, _ = solve_linear(data.training_inputs, data.training_targets, ridge).predict(data.test_inputs)
-        return sysid.standardised_mean_squared_error(data.test_targets, mean)
+        return sum(float(np.sum((y - solve_linear(*first, ridge).predict(x)[0]) ** 2)) for first, (x, y) in splits)
 
     return min(RIDGES, key=error)
 
@@ -202,16 +197,16 @@ LIKELIHOOD = sysid.MaximumLikelihood(n_initial=TRAINED_ROWS, restarts=RESTARTS)
 PRIORS = sysid.MaximumAPosteriori(n_initial=TRAINED_ROWS, restarts=RESTARTS)
 #: all methods, in the order of the report
 METHODS = {
-    "full_gp": Method("Full GP", partial(fit_full_gp, training=LIKELIHOOD), most_rows=EXACT_ROWS),
-    "full_gp_priors": Method("Full GP, priors", partial(fit_full_gp, training=PRIORS), TABLES),
-    "vfe": Method("VFE", partial(fit_inducing, approximation=sysid.Approximation.vfe)),
-    "fitc": Method("FITC", partial(fit_inducing, approximation=sysid.Approximation.fitc)),
-    "online_gp": Method("Online GP", partial(fit_online, setting=Setting.trained)),
-    "online_gp_adaptive": Method("Online GP, adaptive", partial(fit_online, setting=Setting.adaptive)),
-    "linear_arx": Method("Linear ARX", fit_linear),
-    "bilinear": Method("Bilinear least squares", partial(fit_linear, expand=add_flow_products), ("building",)),
-    "ridge": Method("Ridge", partial(fit_linear, choose=choose_by_folds), TABLES),
-    "ridge_hindsight": Method("Ridge, hindsight", partial(fit_linear, choose=choose_in_hindsight), TABLES),
+    "full_gp": Method(partial(fit_full_gp, training=LIKELIHOOD), most_rows=EXACT_ROWS),
+    "full_gp_priors": Method(partial(fit_full_gp, training=PRIORS), TABLES),
+    "vfe": Method(partial(fit_inducing, approximation=sysid.Approximation.vfe)),
+    "fitc": Method(partial(fit_inducing, approximation=sysid.Approximation.fitc)),
+    "online_gp": Method(partial(fit_online, setting=Setting.trained)),
+    "online_gp_adaptive": Method(partial(fit_online, setting=Setting.adaptive)),
+    "linear_arx": Method(fit_linear),
+    "bilinear": Method(partial(fit_linear, expand=add_flow_products), ("building",)),
+    "ridge": Method(partial(fit_linear, choose=choose_by_folds), TABLES),
+    "ridge_hindsight": Method(partial(fit_linear, choose=choose_in_hindsight), TABLES),
 }
 
 
@@ -302,83 +297,43 @@ class BaselinesStudy(Study):
     """Batch models beside the online GP; shuffled tables as data sets of their own, which never count."""
 
     name, title = "baselines", "Baselines: batch models beside the online GP"
-    weight = 2.0
     has_random_records = True  # tables are shuffled, and the adaptive GP keeps a sample
+    quantities = (*QUANTITIES, "smse_published", *FLOORS, "ratio_to_floor")
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Quantities of the methods in each order of the rows; floors of the Building."""
-        data, floors, rows = data_of(unit.task, unit.seed, plan), dict.fromkeys(FLOORS, float("nan")), []
+        """Quantities of the methods in each order of the rows, published values, floors of the Building."""
+        data, title = data_of(unit.task, unit.seed, plan), TASKS[unit.task].title
+        floors, rows = dict.fromkeys(FLOORS, float("nan")), []
         names = METHODS if TASKS[unit.task].is_random or unit.seed == 0 else SEEDED_METHODS
-        cases = [("given", name, data) for name in names]
+        cases = [(title, name, data) for name in names]
         if unit.task in TABLES:
             shuffled = shuffle(data, unit.seed)
-            cases += [("shuffled", name, shuffled) for name in SHUFFLED_METHODS]
+            cases += [(f"{title}, shuffled", name, shuffled) for name in SHUFFLED_METHODS]
         if unit.task == "building":
             floors = find_floors(draw_rows(unit.task, unit.seed, plan.building_samples)[1])
-        for order, name, case in cases:
+        for dataset, name, case in cases:
             method = METHODS[name]
             if unit.task in method.tasks and len(case.training_targets) <= method.most_rows:
                 found = measure(method, Material(case, unit.seed, plan))
-                rows.append({"order": order, "model": name, **found, **floors})
+                found |= {"smse_published": PUBLISHED_SMSE.get((unit.task, name), np.nan), **floors}
+                ratio = found["smse"] / floors["floor_whole_past"]
+                rows.append({"dataset": dataset, "model": name, **found, "ratio_to_floor": ratio})
         return part_of(rows)
 
-    def combine(self, plan: Plan) -> xr.Dataset:
-        """Quantities (dataset, model, seed) and floors (dataset, seed); a task without data is there, with nan."""
-        frame, endings = frame_of_parts(self.kept(plan)), {"given": "", "shuffled": ", shuffled"}
-        if not frame.empty:
-            frame["dataset"] += frame["order"].map(endings)
-        orders = {task: endings if task in TABLES else ["given"] for task in plan.tasks}
-        names = [TASKS[task].title + endings[order] for task in plan.tasks for order in orders[task]]
-        over: dict[str, Any] = {"dataset": names, "model": [*METHODS], "seed": range(plan.seeds)}
-        store = spread_out(frame, over, [*QUANTITIES, *FLOORS])
-        store = store.assign({name: store[name].max("model") for name in FLOORS})  # the same for all
-        store["smse_published"] = xr.full_like(store["smse"].isel(seed=0, drop=True), np.nan)
-        for (task, method), value in PUBLISHED_SMSE.items():
-            if task in plan.tasks:
-                store["smse_published"].loc[TASKS[task].title, method] = value
-        for name, unit in QUANTITIES.items():
-            store[name].attrs["units"] = unit
-        return store
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        """Shuffled tables after those in file order; all methods."""
+        endings = {task: ("", ", shuffled") if task in TABLES else ("",) for task in plan.tasks}
+        datasets = [TASKS[task].title + ending for task in plan.tasks for ending in endings[task]]
+        return {"dataset": datasets, "model": [*METHODS]}
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per data set and method that was computed, medians over the seeds that it was computed for."""
-        wide = store.assign(ratio_to_floor=store["smse"] / store["floor_whole_past"])
-        wide = wide.where(store["smse"].notnull())
-        names = [*QUANTITIES, "smse_published", *FLOORS, "ratio_to_floor"]
-        rows = summarise(wide, names)
-        return rows.loc[rows["n_seeds"] > 0, ["dataset", "model", *names, "n_seeds"]]
-
-    def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """All data sets and methods; the lowest honest SMSE of a data set bold."""
-        rows = self.rows(store)
-        rows = rows.assign(honest=rows["smse"].where(rows["model"] != "ridge_hindsight"))
-        titles = {name: method.title for name, method in METHODS.items()}
-        columns: dict[str, Any] = {
-            "dataset": rows["dataset"],
-            "model": rows["model"].map(titles),
-            "SMSE": mark_least(rows, rows["smse"].map(significant), ["dataset"], "honest"),
-            "published": [fixed(x, 4, "") for x in rows["smse_published"]],
-            "SMSE / published": (rows["smse"] / rows["smse_published"]).map(significant),
-            "floor": rows["floor_whole_past"].map(significant),
-            "SMSE / floor": rows["ratio_to_floor"].map(significant),
-            "NLPD [nat]": rows["nlpd"].map(significant),
-            "in 95 % [%]": [f"{100 * x:.1f}" for x in rows["coverage_95"]],
-            "training [s]": rows["train_seconds"].map(significant),
-            "prediction [\u00b5s]": rows["predict_us"].map(significant),
-            "memory [MB]": (rows["peak_bytes"] / 1e6).map(significant),
-            "size [kB]": (rows["size_bytes"] / 1e3).map(significant),
-            "seeds": rows["n_seeds"].astype(str),
-        }
-        missing = [name for name in store["dataset"].values if name not in set(rows["dataset"])]
-        gaps = pd.DataFrame({"dataset": missing, "model": "no data"})
-        return {"rows": to_markdown(pd.concat([pd.DataFrame(columns), gaps]).fillna(""))}
+        return super().rows(store)[["dataset", "model", *self.quantities, "n_seeds"]]
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Error against memory and time, on the Building; none if it was not computed."""
-        title = TASKS["building"].title
-        return (
-            {"baselines_building": partial(draw_costs, store.sel(dataset=title))} if title in store["dataset"] else {}
-        )
+        here = store.where(store["dataset"] == TASKS["building"].title, drop=True)
+        return {"baselines_building": partial(draw_costs, here.isel(dataset=0))} if here["smse"].size else {}
 
 
 def shuffle(data: TaskData, seed: int) -> TaskData:
@@ -388,17 +343,6 @@ def shuffle(data: TaskData, seed: int) -> TaskData:
     order = np.random.default_rng(seed).permutation(len(targets))
     training, test = (Rows(inputs[i], targets[i]) for i in np.split(order, [len(data.training_targets)]))
     return TaskData.of(training, test, len(data.initial_targets))
-
-
-def list_floors(store: xr.Dataset) -> dict[str, float]:
-    """SMSE by dataset below which nothing was shown to be reachable, medians over the seeds of a store of baselines.
-
-    Of the Building the floor of the whole past; of the tables in file order the best batch model on all rows.
-    """
-    best = store["smse"].median("seed").min("model")
-    best = xr.where(best["dataset"] == "Building", store["floor_whole_past"].median("seed"), best)
-    is_bound = best["dataset"].isin(["Boston", "Concrete", "Building"])
-    return {str(name): float(floor) for name, floor in best[is_bound].to_series().dropna().items()}
 
 
 AXES = {
@@ -413,15 +357,13 @@ MARKERS = dict(zip(METHODS, "osv^DPp*Xh", strict=True))
 def draw_costs(store: xr.Dataset) -> Figure:
     """SMSE with its quartiles over seeds against memory, training and prediction time."""
     figure, axes = page(1, len(AXES), 2.6, sharey=True)
-    for name in store["model"].values[store["smse"].notnull().any("seed")].tolist():
-        here = store.sel(model=name).where(store["smse"].sel(model=name).notnull())
-        low, middle, high = quantiles(here["smse"].values)
-        color = COLORS["mean_relevance"] if name.startswith("online") else BASELINE
-        style: dict[str, Any] = {"fmt": MARKERS[name], "color": color, "markersize": 4, "linewidth": 0.8}
-        for ax, (quantity, (factor, _)) in zip(axes[0], AXES.items(), strict=True):
-            x = factor * float(here[quantity].median())
-            ax.errorbar(x, middle, [[middle - low], [high - middle]], label=METHODS[name].title, **style)
-    for ax, (_, label) in zip(axes[0], AXES.values(), strict=True):
+    for ax, (quantity, (factor, label)) in zip(axes[0], AXES.items(), strict=True):
+        for name in store["model"].values[store["smse"].notnull().any("seed")].tolist():
+            low, middle, high = quantiles(store["smse"].sel(model=name).values)
+            color = COLORS["mean_relevance"] if name.startswith("online") else BASELINE
+            style: dict[str, Any] = {"fmt": MARKERS[name], "color": color, "markersize": 4, "linewidth": 0.8}
+            x = factor * float(store[quantity].sel(model=name).median())
+            ax.errorbar(x, middle, [[middle - low], [high - middle]], label=name.replace("_", " "), **style)
         floor = {"color": PUBLISHED, "linestyle": ":", "linewidth": 0.8, "label": "Floor: filter of the true plant"}
         ax.axhline(float(store["floor_whole_past"].median()), **floor)
         ax.set(xscale="log", xlabel=label)

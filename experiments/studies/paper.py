@@ -8,12 +8,7 @@ import pandas as pd
 
 FULL_GP_VAN_DER_POL = 0.0002  # SMSE, section 6
 VFE_BUILDING = 0.3397  # SMSE, section 6
-FILES = {
-    "table_1": "table_1_complexity.csv",
-    "table_2": "table_2_acceptance.csv",
-    "table_3": "table_3_variance_threshold.csv",
-    "table_4": "table_4_error_threshold.csv",
-}
+TABLES = ("table_1", "table_2", "table_3", "table_4")
 THRESHOLDS = {"table_3": "variance_threshold", "table_4": "error_threshold"}
 CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # of tables 2 to 4
 
@@ -21,8 +16,10 @@ CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # of 
 @cache
 def read_table(table: str) -> pd.DataFrame:
     """Read a table as printed, by its first column (the dataset; of table 1 the criterion)."""
-    text = pd.read_csv(Path(__file__).parent / "published" / FILES[table], index_col=0, dtype=str)
-    return text.astype(float)  # exactly: every number is the nearest one to its text
+    (path,) = (Path(__file__).parent / "published").glob(f"{table}_*.csv")
+    return pd.read_csv(path, index_col=0, dtype=str).astype(
+        float
+    )  # exactly: every number is the nearest one to its text
 
 
 @cache

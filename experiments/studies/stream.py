@@ -1,7 +1,7 @@
 """A stream of rows offered to an online GP: hyper-parameters before, rules during, errors after."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,11 +13,12 @@ from scipy.optimize import brentq
 import sysid
 from experiments.benchmarks.scores import CRITERIA
 from experiments.studies import paper
-from experiments.studies.study import STREAM_STUDIES, Plan, Unit, read_part
+from experiments.studies.study import Plan, Unit, read_part
 from experiments.studies.tasks import TASKS, TaskData, load_task
 
 #: without acceptance, and with the matched criterion under each reference; the published one repeats one of the others
 DISTINCT = ("none", sysid.Reference.leave_one_out.value, sysid.Reference.in_sample.value)
+TITLES = dict(zip(DISTINCT, ("Without acceptance", "Acceptance, leave-one-out", "Acceptance, in-sample"), strict=True))
 VARIANTS = (*DISTINCT, sysid.Reference.published.value)
 LENGTHS = np.geomspace(0.02, 20.0, 31)  # of the calibration, in standard deviations of the features
 LEAST_NOISE_RATIO = 1e-4  # of the calibration: noise over signal variance
@@ -39,18 +40,18 @@ class Setting(StrEnum):
 # --- before the stream: rows and hyper-parameters -------------------------------------------------
 
 
-def prepare(task: str, seed: int, plan: Plan) -> xr.Dataset:
+def prepare(unit: Unit, plan: Plan) -> xr.Dataset:
     """Rows (`TaskData.to_dataset`) and trained ``variance``, ``length_scale`` (feature), ``noise_variance``."""
     sizes = {"n_initial": plan.n_initial, "most_rows": plan.most_rows, "building_samples": plan.building_samples}
-    data = load_task(task, seed, **sizes)
+    data = load_task(unit.task, unit.seed, **sizes)
     training = sysid.MaximumAPosteriori(n_initial=plan.n_initial)
-    found = training.train(data.initial_inputs, data.initial_targets, seed)
+    found = training.train(data.initial_inputs, data.initial_targets, unit.seed)
     variance, *lengths = found.kernel.parameters().tolist()
     trained = {"variance": variance, "length_scale": ("feature", lengths), "noise_variance": found.noise_variance}
     return data.to_dataset().assign(trained)
 
 
-def calibrate(task: str, plan: Plan) -> xr.Dataset:
+def calibrate(unit: Unit, plan: Plan) -> xr.Dataset:
     """Hyper-parameters (seed, feature) of the setting `published`, the initial SMSE they give, whether it is reached.
 
     One isotropic length scale, by which the median initial SMSE over seeds is the published one. The signal variance
@@ -58,7 +59,7 @@ def calibrate(task: str, plan: Plan) -> xr.Dataset:
     and at most all of the signal variance. Of several lengths that fit, the shortest: the published values come out
     where it is too short. Where none fits, that of the closest SMSE.
     """
-    seeds = TASKS[task].seeds(plan.seeds)
+    task, seeds = unit.task, TASKS[unit.task].seeds(plan.seeds)
     rows = [data_of(task, seed, plan) for seed in seeds]
     variance = [float(np.mean(data.initial_targets**2)) for data in rows]
     trained = [hyperparameters_of(task, seed, Setting.trained, plan).noise_variance for seed in seeds]
@@ -89,6 +90,10 @@ def calibrate(task: str, plan: Plan) -> xr.Dataset:
     return xr.Dataset(found, coords={"seed": list(seeds)})
 
 
+#: what is computed before any study, by the first field of its units
+PREPARATIONS: dict[str, Callable[[Unit, Plan], xr.Dataset]] = {"preparation": prepare, "calibration": calibrate}
+
+
 @lru_cache(maxsize=2)
 def data_of(task: str, seed: int, plan: Plan) -> TaskData:
     """Rows of a task, as they were prepared; a record has those of seed 0 only."""
@@ -99,10 +104,9 @@ def data_of(task: str, seed: int, plan: Plan) -> TaskData:
 def hyperparameters_of(task: str, seed: int, setting: str, plan: Plan) -> sysid.Hyperparameters:
     """Hyper-parameters at the start of the stream, as they were prepared or calibrated."""
     seed = seed if TASKS[task].is_random else 0
-    if setting == Setting.published:
-        part = read_part(Unit("calibration", task), plan).sel(seed=seed)
-    else:
-        part = read_part(Unit("preparation", task, seed), plan)
+    is_published = setting == Setting.published
+    part = read_part(Unit("calibration", task) if is_published else Unit("preparation", task, seed), plan)
+    part = part.sel(seed=seed) if is_published else part
     kernel = sysid.SquaredExponential(float(part["variance"]), part["length_scale"].values)
     return sysid.Hyperparameters(kernel, float(part["noise_variance"]), float("nan"))
 
@@ -135,8 +139,6 @@ class Run(NamedTuple):
     threshold: float = 0.0  # of the rule, target unit, squared for the variance
 
 
-#: what became of a stream
-Outcome = dict[str, float]
 QUANTITIES = (
     *("smse", "smse_initial"),  # on the test rows; of the model before the stream
     *("mean_variance", "coverage_95", "nlpd"),  # latent, target unit^2; share; nats; all on the test rows
@@ -151,9 +153,8 @@ def identify(data: TaskData, hyperparameters: sysid.Hyperparameters, **settings:
     """Start an identification that has seen the initial rows; inputs and targets stay as they are scaled."""
     p = data.inputs.shape[1]
     start = sysid.Start(scaling=sysid.Scaling.identity(p), mean=sysid.ZeroMean(), hyperparameters=hyperparameters)
-    identification = sysid.Identification(
-        narx_without_lags(p), sysid.Settings(**settings, learning="stored", gate=None), start=start
-    )
+    chosen = sysid.Settings(**settings, learning="stored", gate=None)
+    identification = sysid.Identification(narx_without_lags(p), chosen, start=start)
     identification.observe_many(data.initial_inputs, data.initial_targets)
     return identification
 
@@ -163,78 +164,77 @@ def narx_without_lags(n_features: int) -> sysid.Narx:
     return sysid.Narx({"y": []}, {f"z{d + 1}": [0] for d in range(n_features)}, predict=sysid.Target.value)
 
 
-class Streams:
-    """The streams of one task and seed: each run is computed once, whatever study asks for it."""
+def start(run: Run, unit: Unit, plan: Plan) -> sysid.Identification:
+    """Start the identification of a run on a task and seed: it has seen the initial rows."""
+    insertions: dict[str, Any] = {"variance": sysid.VarianceThreshold, "error": sysid.ErrorThreshold}
+    criterion = CRITERIA.get(run.acceptance)
+    return identify(
+        data_of(unit.task, unit.seed, plan),
+        hyperparameters_of(unit.task, unit.seed, run.setting, plan),
+        insertion=insertions[run.rule](run.threshold) if run.rule in insertions else sysid.Always(),
+        acceptance=sysid.ExceedsMinimum(criterion, reference=run.reference) if criterion else sysid.AcceptAll(),
+        reduction=CRITERIA[run.reduction],
+        budget=plan.budget,
+        seed=unit.seed,
+        training=Setting(run.setting).training(plan.n_initial),
+    )
 
-    def __init__(self, task: str, seed: int, plan: Plan) -> None:
-        self.task, self.seed, self.plan = task, seed, plan
-        self.data = data_of(task, seed, plan)
-        self.outcomes: dict[Run, Outcome] = {}
 
-    def start(self, run: Run) -> sysid.Identification:
-        """Start the identification of a run: it has seen the initial rows."""
-        insertions: dict[str, Any] = {"variance": sysid.VarianceThreshold, "error": sysid.ErrorThreshold}
-        criterion = CRITERIA.get(run.acceptance)
-        return identify(
-            self.data,
-            hyperparameters_of(self.task, self.seed, run.setting, self.plan),
-            insertion=insertions[run.rule](run.threshold) if run.rule in insertions else sysid.Always(),
-            acceptance=sysid.ExceedsMinimum(criterion, reference=run.reference) if criterion else sysid.AcceptAll(),
-            reduction=CRITERIA[run.reduction],
-            budget=self.plan.budget,
-            seed=self.seed,
-            training=Setting(run.setting).training(self.plan.n_initial),
-        )
+def offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
+    """Offer the stream, and score the model on the test rows: the fields of the run, and its `QUANTITIES`."""
+    data, identification = data_of(unit.task, unit.seed, plan), start(run, unit, plan)
+    begin = time.perf_counter()
+    record = identification.observe_many(data.inputs, data.targets)
+    seconds = time.perf_counter() - begin
+    model, adaptation = identification.model, identification.adaptation
+    assert model is not None
+    mean, variance = model.predict(data.test_inputs)
+    final = sysid.validate(data.test_targets, mean, variance, model.gp.noise_variance)
+    n_inserted, n_revised = int(record["inserted"].sum()), int(record["accepted"].sum())
+    return run._asdict() | {
+        "smse": final.smse,
+        "smse_initial": score_initially(unit.task, unit.seed, run.setting, plan),
+        "mean_variance": float(np.mean(variance)),
+        "coverage_95": final.coverage_95,
+        "nlpd": final.nlpd,
+        "n_offered": len(data.targets),
+        "n_inserted": n_inserted,
+        "n_revised": n_revised,
+        "n_estimates": 0 if adaptation is None else len(adaptation.estimates),
+        "seconds": seconds,
+        "accepted_percent": 100.0 * n_revised / n_inserted if n_inserted else float("nan"),
+    }
 
-    def offer(self, run: Run) -> Outcome:
-        """Offer the stream, and score the model on the test rows."""
-        if run in self.outcomes:
-            return self.outcomes[run]
-        identification = self.start(run)
-        begin = time.perf_counter()
-        record = identification.observe_many(self.data.inputs, self.data.targets)
-        seconds = time.perf_counter() - begin
-        model, adaptation = identification.model, identification.adaptation
-        assert model is not None
-        mean, variance = model.predict(self.data.test_inputs)
-        final = sysid.validate(self.data.test_targets, mean, variance, model.gp.noise_variance)
-        n_inserted, n_revised = int(record["inserted"].sum()), int(record["accepted"].sum())
-        self.outcomes[run] = {
-            "smse": final.smse,
-            "smse_initial": score_initially(self.task, self.seed, run.setting, self.plan),
-            "mean_variance": float(np.mean(variance)),
-            "coverage_95": final.coverage_95,
-            "nlpd": final.nlpd,
-            "n_offered": len(self.data.targets),
-            "n_inserted": n_inserted,
-            "n_revised": n_revised,
-            "n_estimates": 0 if adaptation is None else len(adaptation.estimates),
-            "seconds": seconds,
-            "accepted_percent": 100.0 * n_revised / n_inserted if n_inserted else float("nan"),
-        }
-        return self.outcomes[run]
 
-    def offer_variants(
-        self, setting: str, criterion: str, rule: str, threshold: float, variants: Sequence[str] = DISTINCT
-    ) -> dict[str, tuple[Run, Outcome]]:
-        """Offer the stream without and with the matched acceptance, without computing what must come out the same.
+def offer_variants(
+    unit: Unit,
+    plan: Plan,
+    setting: str,
+    criterion: str,
+    rule: str,
+    threshold: float,
+    variants: Sequence[str] = DISTINCT,
+) -> list[dict[str, Any]]:
+    """Offer the stream without and with the matched acceptance, without computing what must come out the same.
 
-        The in-sample score of a stored point never exceeds its leave-one-out score: with ``u = noise_variance q`` in
-        (0, 1] the latent variances are ``s (1 - u)`` against ``s (1 - u) / u``, the squared residuals ``s^2 a^2``
-        against ``s^2 a^2 / u^2``, the noisy variances ``s (2 - u)`` against ``s / u``. So where the leave-one-out
-        reference, the strictest, accepts every point that is inserted, all variants make the same decisions.
+    The in-sample score of a stored point never exceeds its leave-one-out score: with ``u = noise_variance q`` in
+    (0, 1] the latent variances are ``s (1 - u)`` against ``s (1 - u) / u``, the squared residuals ``s^2 a^2``
+    against ``s^2 a^2 / u^2``, the noisy variances ``s (2 - u)`` against ``s / u``. So where the leave-one-out
+    reference, the strictest, accepts every point that is inserted, all variants make the same decisions.
 
-        Returns
-        -------
-        dict
-            By variant; the published reference is there if the one that it repeats is among the `variants`.
-        """
-        runs = {variant: run_of(setting, criterion, variant, rule, threshold) for variant in VARIANTS}
-        strictest = self.offer(runs["leave_one_out"])
-        if strictest["n_revised"] == strictest["n_inserted"]:
-            self.outcomes |= {runs[variant]: strictest for variant in variants}
-        offered = {runs[variant]: self.offer(runs[variant]) for variant in variants}
-        return {variant: (run, offered[run]) for variant, run in runs.items() if run in offered}
+    Returns
+    -------
+    list of dict
+        Rows with ``criterion`` and ``variant``; the published reference has one if that which it repeats is among the
+        `variants`.
+    """
+    runs = {variant: run_of(setting, criterion, variant, rule, threshold) for variant in VARIANTS}
+    strictest = offer(runs["leave_one_out"], unit, plan)
+    rows = {runs["leave_one_out"]: strictest}
+    for run in (runs[variant] for variant in variants if variant != "leave_one_out"):
+        is_same = strictest["n_revised"] == strictest["n_inserted"]
+        rows[run] = {**strictest, **run._asdict()} if is_same else offer(run, unit, plan)
+    return [{"criterion": criterion, "variant": v, **rows[run]} for v, run in runs.items() if run in rows]
 
 
 def run_of(setting: str, criterion: str, variant: str, rule: str = "always", threshold: float = 0.0) -> Run:
@@ -243,15 +243,3 @@ def run_of(setting: str, criterion: str, variant: str, rule: str = "always", thr
         return Run(setting, criterion, rule=rule, threshold=threshold)
     reference = CRITERIA[criterion].published_reference.value if variant == sysid.Reference.published.value else variant
     return Run(setting, criterion, criterion, reference, rule, threshold)
-
-
-@lru_cache(maxsize=1)
-def streams_of(task: str, seed: int, plan: Plan) -> Streams:
-    """Streams of a task and seed with all outcomes that the studies of streams have kept."""
-    found = Streams(task, seed, plan)
-    for unit in (Unit(study, task, seed) for study in STREAM_STUDIES):
-        if plan.is_kept(unit):
-            for row in read_part(unit, plan).to_dataframe().to_dict("records"):
-                run = Run(*(row[name] for name in Run._fields))
-                found.outcomes[run] = {name: row[name] for name in QUANTITIES}
-    return found

@@ -1,11 +1,8 @@
 """What a study is, how much is computed, what identifies a result, and where the results of single units are kept."""
 
-import ast
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,15 +12,14 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from experiments.plots.frames import quantiles, significant, to_markdown
+from experiments.plots.style import LABELS
+from experiments.studies import paper
 from experiments.studies.tasks import TASKS, YEAR
+from experiments.sweeps.identity import code_digest, key_of
 from sysid import store
 
-STREAM_STUDIES = ("table_2", "table_3", "table_4", "figure_van_der_pol", "figure_building", "grid")  # share their runs
-ROOT = Path(__file__).parents[2]
-#: what decides a number, as paths of the toolbox: folders with their modules and tables
-COMPUTING = ("sysid", "simulators", "experiments/studies", "experiments/benchmarks")
-#: modules of the studies that only show or judge what was computed
-SHOWING = {f"experiments/studies/{name}.py" for name in ("guidelines", "report", "verdict")}
+UNITS = {"nlpd": "nat", "predict_us": "us", **dict.fromkeys(("seconds", "train_seconds"), "s")}
+UNITS |= dict.fromkeys(("peak_bytes", "size_bytes"), "byte")  # of quantities; others have 1
 
 
 class Unit(NamedTuple):
@@ -34,24 +30,9 @@ class Unit(NamedTuple):
     seed: int = 0
 
 
-@cache
-def digest_code(root: Path = ROOT) -> str:
-    """Digest of the code that computes, without comments and docstrings, of the printed tables, and of the packages."""
-    found = hashlib.sha256(json.dumps(store.package_versions()).encode())
-    for path in sorted(path for folder in COMPUTING for path in (root / folder).rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if path.suffix == ".csv":
-            found.update(name.encode() + path.read_bytes())
-        elif path.suffix == ".py" and name not in SHOWING:
-            tree = ast.parse(path.read_bytes())
-            for node in ast.walk(tree):
-                if (
-                    isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-                    and ast.get_docstring(node) is not None
-                ):
-                    node.body = node.body[1:]
-            found.update(f"{name} {ast.dump(tree)}".encode())
-    return found.hexdigest()
+def digest_code() -> str:
+    """Digest of the code that computes, without comments and docstrings, of the packages, and of the printed tables."""
+    return key_of({"code": code_digest(), "printed": [paper.read_table(name).to_csv() for name in paper.TABLES]})
 
 
 @dataclass(frozen=True)
@@ -77,17 +58,12 @@ class Plan:
     def fingerprint(self) -> str:
         """Digest of settings, code and packages: equal ones give equal numbers. The records stand in `path_of`."""
         settings = {name: value for name, value in asdict(self).items() if name not in {"folder", "tasks", "records"}}
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+        return key_of(settings)[:16]
 
     @property
     def parts(self) -> Path:
         """Folder of the results of single units: another version, or other settings, have another folder."""
         return self.folder / "parts" / self.fingerprint
-
-    @property
-    def titles(self) -> list[str]:
-        """Names of the tasks in the paper."""
-        return [TASKS[task].title for task in self.tasks]
 
     def shorten(self) -> "Plan":
         """Choose sizes that only show that everything works."""
@@ -151,13 +127,12 @@ class Study:
     """One table or figure of the paper.
 
     To add one, write a subclass with `compute`, the `axes` and `quantities` of its rows, an entry of ``ALL`` in
-    `report.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
+    `experiments/reproduction.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
     """
 
     name: str  # how the configuration calls it
     title: str
     tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)  # that it looks at
-    weight: ClassVar[float] = 1.0  # about how long one seed of a static function takes [s]
     needs: ClassVar[tuple[str, ...]] = ()  # studies whose stores it reads
     template: ClassVar[str] = ""  # name of the report's template, where it is not that of the study
     quantities: ClassVar[tuple[str, ...]] = ()  # columns of numbers of the rows that `compute` makes
@@ -176,12 +151,15 @@ class Study:
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         """Coordinates of the store, besides the seed: columns of the rows, and their values in order."""
-        return {"dataset": plan.titles}
+        return {"dataset": [TASKS[task].title for task in plan.tasks if task in self.tasks]}
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Store of all units that are kept, over the axes and the seed; tasks without data are there, with nan."""
-        over = self.axes(plan) | {"seed": range(plan.seeds)}
-        return spread_out(frame_of_parts(self.kept(plan)), over, self.quantities)
+        parts = {unit: read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)}
+        store = spread_out(frame_of_parts(parts), self.axes(plan) | {"seed": range(plan.seeds)}, self.quantities)
+        for name in {*self.quantities} - {"mean_variance", "threshold"}:  # those have the unit of the target
+            store[name].attrs["units"] = UNITS.get(name, "1")
+        return store
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Rows of the CSV file: medians and quartiles over seeds."""
@@ -191,15 +169,14 @@ class Study:
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """Markdown that stands in the places of these names in the template of the report."""
         rows = self.rows(store)
-        return {"rows": to_markdown(rows.map(lambda x: significant(x) if isinstance(x, float) else x))}
+        names = store["dataset"].values.tolist() if "dataset" in store.dims else []
+        gaps = [name for name in names if name not in set(rows["dataset"])]
+        text = to_markdown(rows.map(lambda x: significant(x) if isinstance(x, float) else x))
+        return {"rows": f"{text}\n\nNo data: {', '.join(gaps)}." if gaps else text}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """File name (without ending) to the function that draws it."""
         return {}
-
-    def kept(self, plan: Plan) -> dict[Unit, xr.Dataset]:
-        """Results of the units that are kept."""
-        return {unit: read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)}
 
 
 def part_of(rows: Sequence[Mapping[str, object]]) -> xr.Dataset:
@@ -209,10 +186,11 @@ def part_of(rows: Sequence[Mapping[str, object]]) -> xr.Dataset:
 
 
 def frame_of_parts(parts: Mapping[Unit, xr.Dataset]) -> pd.DataFrame:
-    """Rows of all parts in long form, with the columns ``dataset`` (title) and ``seed``."""
-    frames = [
-        part.to_dataframe().assign(dataset=TASKS[unit.task].title, seed=unit.seed) for unit, part in parts.items()
-    ]
+    """Rows of all parts in long form, with ``seed`` and, where the rows have none, ``dataset`` (title of the task)."""
+    frames = []
+    for unit, part in parts.items():
+        own = {"dataset": TASKS[unit.task].title, "seed": unit.seed}
+        frames.append(pd.DataFrame(own | part.to_dataframe().to_dict("series")))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -230,9 +208,28 @@ def spread_out(frame: pd.DataFrame, coordinates: Mapping[str, Sequence[Any]], na
 
 
 def mark_least(rows: pd.DataFrame, texts: Sequence[str], by: Sequence[str], name: str = "smse") -> list[str]:
-    """Texts of rows, bold where a column is the least of its group."""
-    is_least = rows[name] == rows.groupby(list(by))[name].transform("min")
+    """Texts of rows, bold where a column is the least of its group, up to rounding."""
+    is_least = rows[name] <= rows.groupby(list(by))[name].transform("min") * (1 + 1e-6)
     return [f"**{text}**" if bold else text for text, bold in zip(texts, is_least, strict=True)]
+
+
+def with_quartiles(rows: pd.DataFrame, name: str) -> list[str]:
+    """``median [lower quartile, upper quartile]`` of summarised rows; the median alone for one seed."""
+    levels = rows[[name, f"{name}_lower_quartile", f"{name}_upper_quartile"]].map(significant)
+    texts = zip(levels.itertuples(index=False), rows["n_seeds"], strict=True)
+    return [f"{middle} [{low}, {high}]" if n > 1 else middle for (middle, low, high), n in texts]
+
+
+def pivot(rows: pd.DataFrame, index: Sequence[str], columns: str) -> str:
+    """Markdown table of the column ``text``, in the order of the rows, criteria by their labels."""
+    wide = rows.pivot_table("text", list(index), columns, aggfunc="first", sort=False)
+    return to_markdown(wide.rename(index=LABELS, columns=LABELS).reset_index().fillna(""))
+
+
+def pivot_by(rows: pd.DataFrame, by: Sequence[str], index: Sequence[str], columns: str) -> str:
+    """One Markdown section with its `pivot` for each group of rows."""
+    groups = rows.groupby(list(by), sort=False)
+    return "\n\n".join(f"## {', '.join(map(str, name))}\n\n{pivot(part, index, columns)}" for name, part in groups)
 
 
 def summarise(store: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:

@@ -1,11 +1,12 @@
-"""Many streams of a task: all pairs of criteria (not in the paper), and error thresholds (figures of section 6)."""
+"""Figures of sections 5 and 6: a set reduced one by one, points of Rastrigin, error thresholds; pairs of criteria."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
+from math import sqrt
 from typing import Any, ClassVar
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -13,48 +14,250 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+import sysid
 from experiments.plots.frames import quantiles, significant, to_markdown
 from experiments.plots.style import BASELINE, LABELS, PAGE, PUBLISHED, draw_band, page, scale_axis, show_from_to
-from experiments.studies import paper
-from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, VARIANTS, Run, Setting, streams_of
-from experiments.studies.study import Plan, Study, Unit, frame_of_parts, mark_least, part_of, read_part, summarise
-from experiments.studies.tasks import TASKS
+from experiments.studies import paper, stream, study
+from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
+from experiments.studies.study import Plan, Study, Unit, mark_least, part_of, read_part, summarise
+from experiments.studies.tasks import FUNCTIONS, N_AXIS, TASKS, TaskData, draw_rows
 
-# --- any acceptance criterion with any reduction criterion ----------------------------------------
+
+def draw_curves(panels: Sequence[xr.DataArray], labels: Sequence[str], xlabel: str, **options: Any) -> Figure:
+    """Medians over seeds with 95 % bands of panels (criterion, x, seed), row by row; `labels` are those of the rows."""
+    figure, axes = page(len(labels), len(panels) // len(labels), 0.8 + 1.7 * len(labels), sharex=True, **options)
+    for ax, panel in zip(axes.flat, panels, strict=True):
+        ax.set_title(panel.attrs.get("title", ""))
+        for i, curve in enumerate(panel):
+            draw_band(ax, panel[panel.dims[1]].values, curve.values, curve["criterion"].item(), i / len(panel))
+    for ax, label in zip(axes[:, 0], labels, strict=True):
+        ax.set_ylabel(label)
+    for ax in axes[-1]:
+        ax.set_xlabel(xlabel)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(panels[0]))
+    figure.align_ylabels(axes[:, 0])
+    return figure
+
+
+# --- a set reduced one by one ---------------------------------------------------------------------
+
+PRINTED = (80, 60, 40, 20, 10)  # points, of the Markdown table
+
+
+class Reduction(Study):
+    """The initial rows of the static functions, fewer and fewer of them, judged on the validation grid."""
+
+    name, title = "figure_reduction", "Reduction of uniform points one by one"
+    tasks, quantities = tuple(FUNCTIONS), ("smse",)
+    settings = (Setting.trained.value, Setting.published.value)  # there is nothing to follow
+
+    def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
+        """SMSE in both settings by every criterion, from all initial rows to 1."""
+        data, rows = stream.data_of(unit.task, unit.seed, plan), []
+        for setting, criterion in product(self.settings, paper.CRITERIA):
+            start = stream.hyperparameters_of(unit.task, unit.seed, setting, plan)
+            curve = reduce_one_by_one(data, start, CRITERIA[criterion])
+            key = {"setting": setting, "criterion": criterion}
+            rows += [{**key, "n_points": len(curve) - i, "smse": smse} for i, smse in enumerate(curve)]
+        return part_of(rows)
+
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        over: dict[str, Sequence[Any]] = {"setting": self.settings, "criterion": paper.CRITERIA}
+        return super().axes(plan) | over | {"n_points": range(plan.n_initial, 0, -1)}
+
+    def tables(self, store: xr.Dataset) -> dict[str, str]:
+        """SMSE at some sizes per setting, the lowest of a function and size bold, and the ratio to prior entropy."""
+        level = average_sizes(store)
+        ratio = level.copy(data=np.exp((level - level.sel(criterion="prior_entropy", drop=True)).values))
+        ratios = summarise(ratio.to_dataset(name="smse"), ["smse"])
+        ratios["text"], ratios["n_points"] = study.with_quartiles(ratios, "smse"), "ratio to prior entropy"
+        rows = self.rows(store)
+        rows = rows[rows["n_points"].isin(PRINTED)].assign(n_points=lambda x: x["n_points"].map("{} points".format))
+        rows["text"] = mark_least(rows, rows["smse"].map(significant), ["dataset", "setting", "n_points"])
+        sections = study.pivot_by(pd.concat([rows, ratios]), ["setting"], ["dataset", "criterion"], "n_points")
+        return {"sections": sections}
+
+    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
+        """SMSE against the number of points, one figure per setting."""
+        endings = zip(self.settings, ("", "_published"), strict=True)
+        return {self.name + ending: partial(self._draw, store["smse"].sel(setting=s)) for s, ending in endings}
+
+    @rc_context(PAGE)
+    def _draw(self, smse: xr.DataArray) -> Figure:
+        panels = [part.assign_attrs(title=part["dataset"].item()) for part in smse.dropna("dataset", how="all")]
+        n_rows = 2 if len(panels) == len(self.tasks) else 1
+        figure = draw_curves(panels, ["SMSE [1]"] * n_rows, "Points left")
+        for ax, panel in zip(figure.axes, panels, strict=True):
+            scale_axis(ax.yaxis, quantiles(panel.values, (0.025, 0.975)), ratio=1.0)
+            ax.set_xlim(panel["n_points"].max(), panel["n_points"].min())
+        return figure
+
+
+def reduce_one_by_one(data: TaskData, hyperparameters: sysid.Hyperparameters, criterion: sysid.Criterion) -> np.ndarray:
+    """SMSE (n,) on the test rows with n, n - 1, ..., 1 of the n initial rows, chosen by the criterion.
+
+    The mean at the test rows (m,) costs O(m N) from the weights ``Ky^-1 y``; `OnlineGP.predict` adds its variance.
+    """
+    n, noise = len(data.initial_targets), hyperparameters.noise_variance
+    gp = sysid.OnlineGP(hyperparameters.kernel, noise_variance=noise, budget=n, reduction=criterion)
+    gp.fit(data.initial_inputs, data.initial_targets)
+    curve = np.empty(n)
+    for i in range(n):
+        gp.reduce_to(n - i)
+        weights = gp.state()["weights"][: gp.n_points]  # oldest point first
+        mean = gp.kernel(data.test_inputs, gp.inputs[gp.age_order]) @ weights
+        curve[i] = sysid.standardised_mean_squared_error(data.test_targets, np.asarray(mean))
+    return curve
+
+
+def average_sizes(store: xr.Dataset) -> xr.DataArray:
+    """Mean log SMSE over all sizes but the full one, where all criteria agree."""
+    smaller = store["smse"].sel(n_points=store["n_points"] < store["n_points"].max())
+    return smaller.copy(data=np.log(smaller.values)).mean("n_points", skipna=False)
+
+
+# --- where the points of Rastrigin lie -------------------------------------------------------------
+
+BOUNDARY = 0.05  # of the half-width of a box: what counts as its boundary
+UNIFORM_SHARE = 1.0 - (1.0 - BOUNDARY) ** 2  # of uniform points in a rectangle that lie at its boundary, on average
+STATISTICS = ("boundary_share", "nearest_distance_ratio", "mean_abs_error", "mean_std")  # of points, and on the grid
+MAP_SETTINGS = {"trained": "", "published": "_published"}  # there is nothing to follow; endings of figure names
+MAP_VARIANTS = {"none": "", "leave_one_out": "_acceptance"}
+MAPS = {  # variable to label and colours
+    "absolute_error": ("Absolute error [1]", "magma"),
+    "standard_deviation": ("Standard deviation [1]", "viridis"),
+}
+N_COLORS = 12  # steps of the colours: contours that a printed page keeps
+BRIGHTEST = 0.99  # quantile of all maps of a row that gets the last colour
+
+
+class RastriginMaps(Study):
+    """Maps of error and standard deviation after the stream of table 2, with the points."""
+
+    name, title = "figure_rastrigin", "Rastrigin: prediction error, standard deviation and points"
+    tasks = ("rastrigin",)
+
+    def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
+        """Maps, points and their statistics (setting, criterion, variant)."""
+        (training, test), data = draw_rows(unit.task, unit.seed), stream.data_of(unit.task, unit.seed, plan)
+        n, box = plan.n_initial + plan.most_rows, (FUNCTIONS[unit.task].lower, FUNCTIONS[unit.task].upper)
+        scaling, offset = sysid.Scaling.fit(training.inputs[:n]), training.targets[:n].mean()
+        over = {"setting": [*MAP_SETTINGS], "criterion": [*paper.CRITERIA], "variant": [*MAP_VARIANTS]}
+        cells = []
+        for setting, criterion, variant in product(*over.values()):
+            identification = stream.start(stream.run_of(setting, criterion, variant), unit, plan)
+            identification.observe_many(data.inputs, data.targets)
+            model = identification.model
+            assert model is not None
+            mean, variance = model.predict(scaling.transform(test.inputs))
+            error, std = np.abs(test.targets - (mean + offset)), np.sqrt(variance)
+            points = scaling.inverse(model.gp.inputs)
+            share, distance = share_at_boundary(points, *box), compare_distances(points, *box)
+            maps = (part.reshape(N_AXIS, N_AXIS) for part in (error, std))
+            cells.append((*maps, points, share, distance, error.mean(), std.mean()))
+        dims = {**dict.fromkeys(MAPS, ("x1", "x2")), "point": ("slot", "input"), **dict.fromkeys(STATISTICS, ())}
+        variables = {}
+        for (name, own), values in zip(dims.items(), zip(*cells, strict=True), strict=True):
+            shape = [len(names) for names in over.values()]
+            variables[name] = ([*over, *own], np.reshape(values, [*shape, *np.shape(values)[1:]]), {"units": "1"})
+        axes = {f"x{d + 1}": np.linspace(box[0][d], box[1][d], N_AXIS) for d in range(2)}
+        return xr.Dataset(variables, coords={**over, **axes})
+
+    def combine(self, plan: Plan) -> xr.Dataset:
+        """The same with the dimension seed."""
+        found = [read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)]
+        return xr.concat(found, "seed", combine_attrs="override").assign_coords(seed=range(len(found)))
+
+    def rows(self, store: xr.Dataset) -> pd.DataFrame:
+        """Median and quartiles of the statistics."""
+        found = summarise(store, [*STATISTICS])
+        found.insert(3, "uniform_boundary_share", UNIFORM_SHARE)
+        return found
+
+    def tables(self, store: xr.Dataset) -> dict[str, str]:
+        """Statistics per setting, variant and criterion."""
+        rows = self.rows(store)
+        table = rows[["setting", "criterion", "variant"]].replace(LABELS)
+        table = table.assign(**{name: study.with_quartiles(rows, name) for name in STATISTICS})
+        return {"statistics": to_markdown(table), "uniform": f"{UNIFORM_SHARE:.4f}"}
+
+    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
+        """Seed 0, one figure per setting and variant."""
+        cases = {(s, v): self.name + MAP_SETTINGS[s] + MAP_VARIANTS[v] for s in MAP_SETTINGS for v in MAP_VARIANTS}
+        first = store.isel(seed=0)
+        return {name: partial(draw_maps, first.sel(setting=s, variant=v)) for (s, v), name in cases.items()}
+
+
+def share_at_boundary(points: np.ndarray, lower: Sequence[float], upper: Sequence[float]) -> float:
+    """Share of the points (n, p) within `BOUNDARY` half-widths of an edge of the box."""
+    low, high = np.asarray(lower), np.asarray(upper)
+    margin = BOUNDARY * 0.5 * (high - low)
+    return float(np.mean(((points < low + margin) | (points > high - margin)).any(axis=1)))
+
+
+def compare_distances(points: np.ndarray, lower: Sequence[float], upper: Sequence[float]) -> float:
+    """Mean distance of n points (n, 2) to their nearest neighbour over what uniform points in the rectangle have.
+
+    Below 1: clusters; above 1: even. Clark and Evans, Ecology 35 (1954) 445. The expectation, for the area A and
+    the perimeter P, is that of Donnelly (Simulation studies to determine edge effects of nearest neighbour
+    analysis, 1978), for points next to an edge have no neighbours behind it::
+
+        0.5 sqrt(A / n) + (0.0514 + 0.041 / sqrt(n)) P / n
+    """
+    sides, n = np.asarray(upper) - np.asarray(lower), len(points)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    expected = 0.5 * sqrt(np.prod(sides) / n) + (0.0514 + 0.041 / sqrt(n)) * 2.0 * sides.sum() / n
+    return float(distances.min(axis=1).mean() / expected)
+
+
+@rc_context(PAGE)
+def draw_maps(part: xr.Dataset) -> Figure:
+    """Error (above) and standard deviation (below), one column per criterion; x1 to the right, x2 upwards."""
+    figure, axes = page(2, len(paper.CRITERIA), 4.5, sharex=True, sharey=True)
+    for row, (name, (label, colors)) in zip(axes, MAPS.items(), strict=True):
+        style: dict[str, Any] = {"cmap": mpl.colormaps[colors].resampled(N_COLORS), "interpolation": "bilinear"}
+        top = float(np.quantile(part[name].values, BRIGHTEST))
+        for ax, criterion in zip(row, paper.CRITERIA, strict=True):
+            place = {"x": "x1", "y": "x2", "ax": ax, "add_colorbar": False, "add_labels": False, "origin": "lower"}
+            image = part[name].sel(criterion=criterion).plot.imshow(vmin=0.0, vmax=top, **place, **style)
+            points = part["point"].sel(criterion=criterion).transpose("input", "slot").values
+            ax.plot(*points, "o", color="white", markeredgecolor="black", markeredgewidth=0.4, markersize=2.6)
+            ax.grid(visible=False)
+            ax.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+        figure.colorbar(image, ax=row, label=label, extend="max", pad=0.02)
+        row[0].set_ylabel("$x_2$ [1]")
+    for ax, below, criterion in zip(*axes, paper.CRITERIA, strict=True):
+        ax.set_title(LABELS[criterion])
+        below.set_xlabel("$x_1$ [1]")
+    return figure
+
+
+# --- any acceptance criterion with any reduction criterion (not in the paper) ---------------------
 
 ACCEPTANCES = ("none", *CRITERIA)
 REFERENCE = "leave_one_out"  # stored points are judged by the model without them
 #: criteria that choose the same points (section 3.2 of the paper) and share their acceptance (section 3.3)
 CLASSES = dict(zip(CRITERIA, ("entropy", "entropy", "relevance", "likelihood", "likelihood"), strict=True))
-PAIRS = (("prior_entropy", "predictive_entropy"), ("marginal_log_likelihood", "log_predictive_density"))
-SAME = 1e-6  # relative difference of two SMSE that come from the same points
 SHORT = ("none", "Prior ent.", "Pred. ent.", "Mean rel.", "Marg. lik.", "Log dens.")  # names of `ACCEPTANCES`
 PANELS_IN_ROW = 5
 MOST = 4.0  # ratio at the end of the colours
-TICKS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
-DARK = 2.2  # ratio from which on the text is white
-IS_MATCHED = xr.DataArray(
-    [[CLASSES.get(a) == CLASSES[r] for r in CRITERIA] for a in ACCEPTANCES],
-    coords={"acceptance": list(ACCEPTANCES), "reduction": list(CRITERIA)},
-)  # whether the acceptance is the one that the paper gives to the reduction
 
 
 class Grid(Study):
     """All new points offered with trained hyper-parameters; stored points judged without themselves."""
 
     name, title = "grid", "Acceptance by reduction: all pairs of criteria"
-    weight, quantities = 0.45, QUANTITIES
+    quantities = QUANTITIES
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """One stream for each of the 30 cells."""
-        streams, rows = streams_of(unit.task, unit.seed, plan), []
-        for acceptance, reduction in product(ACCEPTANCES, CRITERIA):
-            run = Run("trained", reduction, acceptance, "" if acceptance == "none" else REFERENCE)
-            rows.append({**run._asdict(), **streams.offer(run)})
-        return part_of(rows)
+        cells = product(ACCEPTANCES, CRITERIA)
+        runs = [Run("trained", r, a, "" if a == "none" else REFERENCE) for a, r in cells]
+        return part_of([stream.offer(run, unit, plan) for run in runs])
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
-        return {"dataset": plan.titles, "acceptance": ACCEPTANCES, "reduction": [*CRITERIA]}
+        return super().axes(plan) | {"acceptance": ACCEPTANCES, "reduction": [*CRITERIA]}
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Medians over seeds, one row per cell; without data nan and no seed."""
@@ -64,125 +267,47 @@ class Grid(Study):
         return found[["dataset", "setting", "reduction", "acceptance", "reference", *medians, "n_seeds"]]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Best pairs, means over datasets, criteria that agree, medians per dataset."""
-        medians = median_smse(store).dropna("dataset", how="all")
-        if not medians.size:
-            return dict.fromkeys(("best", "means", "agreement", "medians"), "No data.")
-        tables = {"best": list_best(medians), "means": average(medians), "agreement": compare_equivalent(store)}
-        datasets = [f"### {smse['dataset'].item()}\n\n{to_markdown(tabulate(smse))}" for smse in medians]
-        return {name: to_markdown(table) for name, table in tables.items()} | {"medians": "\n\n".join(datasets)}
+        """Geometric mean over datasets of the ratio to the best pair, medians per dataset."""
+        rows = self.rows(store).query("n_seeds > 0")
+        rows["text"] = mark_least(rows, rows["smse"].map(significant), ["dataset"])
+        medians = study.pivot_by(rows, ["dataset"], ["reduction"], "acceptance")
+        rows["ratio"] = rows["smse"] / rows.groupby("dataset")["smse"].transform("min")
+        levels = rows.assign(ratio=np.log(rows["ratio"])).groupby(["acceptance", "reduction"], sort=False)["ratio"]
+        means = np.exp(levels.mean()).reset_index()
+        means["all"], texts = "", means["ratio"].map(lambda x: significant(x, 4))
+        means["text"] = mark_least(means, texts, ["all"], "ratio")
+        return {"means": study.pivot(means, ["reduction"], "acceptance"), "medians": medians}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """Heat maps relative to the best cell of each dataset."""
-        return {self.name: partial(draw_heat_maps, median_smse(store))}
-
-
-def median_smse(store: xr.Dataset) -> xr.DataArray:
-    """Median SMSE over seeds (dataset, acceptance, reduction); nan without data."""
-    return store["smse"].transpose("dataset", "acceptance", "reduction", "seed").median("seed")
-
-
-def relate_to_best(smse: xr.DataArray) -> xr.DataArray:
-    """Median SMSE over that of the best cell of the same dataset."""
-    return smse / smse.min(["acceptance", "reduction"])
-
-
-def find_best(ratio: xr.DataArray) -> list[str]:
-    """Cells of a dataset that share the lowest SMSE, one for criteria that choose the same points."""
-    found: dict[tuple[str, str | None], str] = {}
-    for i, j in np.argwhere(ratio.values <= 1.0 + SAME):
-        acceptance, reduction = ACCEPTANCES[i], list(CRITERIA)[j]
-        text = f"{LABELS[reduction]} with {LABELS.get(acceptance, 'no acceptance').lower()}"
-        found.setdefault((CLASSES[reduction], CLASSES.get(acceptance)), text)
-    return list(found.values())
-
-
-def list_best(medians: xr.DataArray) -> pd.DataFrame:
-    """Best cell of each dataset, the best matched one, the best without acceptance."""
-    return pd.DataFrame(
-        {
-            "dataset": ratio["dataset"].item(),
-            "lowest SMSE": significant(float(smse.min())),
-            "best pair: reduction with acceptance": ", ".join(find_best(ratio)),
-            "best matched / best": significant(float(ratio.where(IS_MATCHED).min()), 4),
-            "best without acceptance / best": significant(float(ratio.sel(acceptance="none").min()), 4),
-        }
-        for smse, ratio in zip(medians, relate_to_best(medians), strict=True)
-    )
-
-
-def average(medians: xr.DataArray) -> pd.DataFrame:
-    """Geometric mean over datasets of SMSE / best SMSE; datasets where the matched acceptance is the best one."""
-    accepted = medians.sel(acceptance=list(CRITERIA))
-    best_matched = accepted.where(IS_MATCHED.sel(acceptance=list(CRITERIA))).min("acceptance")
-    counts = (best_matched <= accepted.min("acceptance") * (1 + SAME)).sum("dataset").values
-    ratio = relate_to_best(medians)
-    mean = ratio.isel(dataset=0, drop=True).copy(data=np.exp(np.log(ratio.values).mean(axis=0)))
-    return tabulate(mean, digits=4).assign(
-        **{"matched is best in": [f"{n} of {medians.sizes['dataset']}" for n in counts]}
-    )
-
-
-def tabulate(smse: xr.DataArray, digits: int = 3) -> pd.DataFrame:
-    """Reductions by acceptances, the lowest bold."""
-    texts = {"reduction": [LABELS[name] for name in CRITERIA]}
-    for acceptance, column in zip(ACCEPTANCES, smse.values, strict=True):
-        words = [(significant(value, digits), value <= float(smse.min()) * (1 + SAME)) for value in column]
-        texts[LABELS.get(acceptance, "none").lower()] = [f"**{word}**" if bold else word for word, bold in words]
-    return pd.DataFrame(texts)
-
-
-def count_agreement(store: xr.Dataset, role: str) -> tuple[int, int, float]:
-    """Pairs of cells that differ in two equivalent criteria of one role: how many agree, how many there are.
-
-    Agreement: the same number of revised points and the same SMSE within a relative difference of 1e-6. The third
-    number is the largest relative difference of the SMSE.
-    """
-    one, other = (store.sel({role: list(names)}).drop_vars(role) for names in zip(*PAIRS, strict=True))
-    difference = abs(one["smse"] / other["smse"] - 1.0)
-    is_equal = (difference <= SAME) & (one["n_revised"] == other["n_revised"])
-    return int(is_equal.sum()), int(difference.notnull().sum()), float(difference.max())
-
-
-def compare_equivalent(store: xr.Dataset) -> pd.DataFrame:
-    """Check of the paper's equivalences, cell by cell and seed by seed."""
-    rows = []
-    for role, other in (("reduction", "acceptance"), ("acceptance", "reduction")):
-        n_equal, n, largest = count_agreement(store, role)
-        agree = {"pairs of cells": str(n), "agree": str(n_equal), "largest difference": significant(largest)}
-        rows.append({"as": f"{role}, under every {other}"} | agree)
-    return pd.DataFrame(rows)
+        smse = store["smse"].median("seed").dropna("dataset", how="all").transpose("dataset", "acceptance", "reduction")
+        return {self.name: partial(draw_heat_maps, smse / smse.min(["acceptance", "reduction"]))} if smse.size else {}
 
 
 @rc_context(PAGE)
-def draw_heat_maps(medians: xr.DataArray) -> Figure:
-    """Median SMSE (dataset, acceptance, reduction) over the best cell of each dataset; matched pairs are framed."""
-    n = medians.sizes["dataset"]
-    n_rows = math.ceil(n / PANELS_IN_ROW)
-    figure, axes = page(n_rows, PANELS_IN_ROW, 0.9 + 1.65 * n_rows)
-    for i, ax in enumerate(axes.flat):
-        ax.set_visible(i < n)
-    for i, (ax, ratio) in enumerate(zip(axes.flat, relate_to_best(medians), strict=False)):
+def draw_heat_maps(ratios: xr.DataArray) -> Figure:
+    """Ratios (dataset, acceptance, reduction), one panel per dataset; matched pairs are framed."""
+    n_rows = -(-len(ratios) // PANELS_IN_ROW)
+    figure, axes = page(n_rows, PANELS_IN_ROW, 0.9 + 1.65 * n_rows, sharex=True, sharey=True)
+    for ax in axes.flat[len(ratios) :]:
+        ax.set_visible(False)
+    for ax, ratio in zip(axes.flat, ratios, strict=False):
         values = np.clip(ratio.values, 1.0, MOST)
         image = ax.imshow(values, norm="log", vmin=1.0, vmax=MOST, cmap="YlOrBr", aspect="auto")
         ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
-        if not np.isfinite(ratio.values).any():
-            ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", va="center")
         for (y, x), value in np.ndenumerate(ratio.values):
-            color = "white" if value > DARK else "black"
+            color = "white" if value > 0.55 * MOST else "black"
             ax.text(x, y, significant(float(value)), ha="center", va="center", fontsize=5.5, color=color)
-        for y, x in np.argwhere(IS_MATCHED.values):
-            ax.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor="0.15", linewidth=0.7))
-        is_left, is_bottom = i % PANELS_IN_ROW == 0, i + PANELS_IN_ROW >= n
-        ax.set(title=str(ratio["dataset"].item()))
-        ax.set_yticks(range(len(SHORT)), SHORT if is_left else [""] * len(SHORT))
-        ax.set_xticks(range(len(CRITERIA)), SHORT[1:] if is_bottom else [""] * len(CRITERIA), rotation=90)
+            if CLASSES.get(ACCEPTANCES[y]) == CLASSES[ACCEPTANCES[x + 1]]:
+                ax.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor="0.15", linewidth=0.7))
+        ax.set(title=str(ratio["dataset"].item()), yticks=range(len(SHORT)), yticklabels=SHORT)
+        ax.set_xticks(range(len(CRITERIA)), SHORT[1:], rotation=90)
         ax.tick_params(length=0)
-        ax.set(ylabel="Acceptance" if is_left else "", xlabel="Reduction" if is_bottom else "")
+    for left, below in product(axes[:, 0], axes[-1]):
+        left.set_ylabel("Acceptance")
+        below.set_xlabel("Reduction")
     bar = figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.5, aspect=45, extend="max")
-    bar.set_ticks(TICKS, labels=[f"{tick:g}" for tick in TICKS], minor=False)
-    bar.ax.minorticks_off()
+    bar.set_ticks((1.0, 1.5, 2.0, 3.0, MOST), labels=("1", "1.5", "2", "3", "4"), minor=False)
     bar.set_label("Median SMSE over that of the best pair of the dataset [1]")
     return figure
 
@@ -191,11 +316,6 @@ def draw_heat_maps(medians: xr.DataArray) -> Figure:
 
 SHOWN = ("smse", "mean_variance", "n_revised")
 QUICK_STEP = 5  # every so many thresholds of a quick run
-TITLES = {
-    "none": "Without acceptance",
-    "leave_one_out": "Acceptance, leave-one-out",
-    "in_sample": "Acceptance, in-sample",
-}
 VAN_DER_POL = tuple(np.round(0.0005 * np.arange(1, 31), 4).tolist())  # m
 BUILDING = tuple(np.round(0.025 * np.arange(2, 11), 3).tolist())  # K
 
@@ -205,44 +325,32 @@ class ThresholdSweep(Study):
 
     template, quantities = "threshold", QUANTITIES[:-1]
     sweeps: ClassVar[Mapping[Setting, tuple[tuple[float, ...], tuple[str, ...]]]]  # thresholds, variants of a setting
-    printed: ClassVar[tuple[float, ...]]  # thresholds of the Markdown table
-    model: ClassVar[str]  # name in the baselines
-    model_title: ClassVar[str]
-    model_published: ClassVar[float]  # SMSE
-    is_smse_logarithmic: ClassVar[bool]  # its axis, as the paper has it
-
-    def thresholds(self, plan: Plan) -> list[float]:
-        """Error thresholds, in the unit of the target."""
-        return list(self.sweeps[Setting.trained][0][:: QUICK_STEP if plan.quick else 1])
+    model: ClassVar[tuple[str, str, float]]  # name in the baselines, title, published SMSE
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Outcomes of every setting at its thresholds and variants."""
-        streams, rows = streams_of(unit.task, unit.seed, plan), []
+        rows = []
         for setting, (thresholds, variants) in self.sweeps.items():
-            chosen = sorted({*thresholds} & {*self.thresholds(plan)})
+            chosen = [threshold for threshold in self.axes(plan)["threshold"] if threshold in thresholds]
             for threshold, criterion in product(chosen, paper.CRITERIA):
-                offered = streams.offer_variants(setting, criterion, "error", threshold, variants)
-                for variant, (run, outcome) in offered.items():
-                    rows.append({"criterion": criterion, "variant": variant, **run._asdict(), **outcome})
+                rows += stream.offer_variants(unit, plan, setting, criterion, "error", threshold, variants)
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         over: dict[str, Sequence[Any]] = {"setting": [*map(str, self.sweeps)], "criterion": paper.CRITERIA}
-        return over | {"variant": VARIANTS, "threshold": self.thresholds(plan)}
+        thresholds = self.sweeps[Setting.trained][0][:: QUICK_STEP if plan.quick else 1]
+        return over | {"variant": VARIANTS, "threshold": thresholds}
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Outcomes with their units; SMSE of the baseline, published and ours."""
-        store = super().combine(plan)
-        unit = TASKS[self.tasks[0]].unit
-        units = {"mean_variance": f"{unit}^2", "seconds": "s", "nlpd": "nat"}
-        for name in store.data_vars:
-            store[name].attrs["units"] = units.get(str(name), "1")
-        store["threshold"].attrs |= {"units": unit, "long_name": "error threshold"}
-        own = {"units": "1", "long_name": f"median SMSE of our {self.model_title}"}
-        return store.assign(
-            baseline_smse=((), read_baseline(plan, self.tasks[0], self.model), own),
-            baseline_smse_published=((), self.model_published, {"units": "1"}),
-        )
+        store, task = super().combine(plan), TASKS[self.tasks[0]]
+        store["mean_variance"].attrs["units"] = f"{task.unit}^2"
+        store["threshold"].attrs |= {"units": task.unit, "long_name": "error threshold"}
+        (name, title, published), own = self.model, float("nan")
+        for baselines in plan.read_stores(["baselines"]).values():
+            own = float(baselines["smse"].sel(dataset=task.title, model=name).median())
+        store["baseline_smse"] = (), own, {"units": "1", "long_name": f"median SMSE of our {title}"}
+        return store.assign(baseline_smse_published=((), published, {"units": "1"}))
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Median and quartiles of SMSE, variance and revised points at every threshold."""
@@ -251,18 +359,14 @@ class ThresholdSweep(Study):
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
         """SMSE / revised points per setting and variant, the lowest SMSE of a threshold bold."""
-        rows, sections, unit = self.rows(store), [], store["threshold"].attrs["units"]
-        rows = rows[np.isclose(rows["threshold"].to_numpy()[:, None], self.printed).any(axis=1)]
-        for (setting, variant), part in rows[rows["variant"].isin(TITLES)].groupby(["setting", "variant"], sort=False):
-            texts = [f"{s:.4g} / {n:.0f}" for s, n in zip(part["smse"], part["n_revised"], strict=True)]
-            part = part.assign(text=mark_least(part, texts, ["threshold"]))
-            wide = part.pivot(index="threshold", columns="criterion", values="text")[list(paper.CRITERIA)]
-            wide = wide.rename("{:g}".format).rename(columns=LABELS).reset_index(names=f"threshold [{unit}]")
-            sections.append(f"## Setting `{setting}`: {TITLES[variant].lower()}\n\n{to_markdown(wide)}")
+        rows, unit = self.rows(store), f"threshold [{store['threshold'].attrs['units']}]"
+        rows = rows[rows["threshold"].isin(self.sweeps[Setting.adaptive][0]) & rows["variant"].isin(list(TITLES))]
+        texts = [f"{smse:.4g} / {n:.0f}" for smse, n in zip(rows["smse"], rows["n_revised"], strict=True)]
+        rows = rows.assign(text=mark_least(rows, texts, ["setting", "variant", "threshold"]))
+        rows[unit] = rows["threshold"].map("{:g}".format)
         own = significant(float(store["baseline_smse"]), 4) or "not computed yet (study baselines)"
-        names = ["batch model", "SMSE, published", "SMSE, ours"]
-        baseline = pd.DataFrame([[self.model_title, f"{self.model_published:g}", own]], columns=names)
-        return {"baseline": to_markdown(baseline), "sections": "\n\n".join(sections)}
+        baseline = f"{self.model[1]}: SMSE {self.model[2]:g} published, {own} ours."
+        return {"baseline": baseline, "sections": study.pivot_by(rows, ["setting", "variant"], [unit], "criterion")}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
         """One figure per setting."""
@@ -271,69 +375,47 @@ class ThresholdSweep(Study):
 
     @rc_context(PAGE)
     def _draw(self, store: xr.Dataset, setting: str) -> Figure:
-        """Median over seeds and 95 % band, one column per variant with data; bands of a linear SMSE may leave it."""
+        """One column per variant with data; bands of a few bad seeds may leave it."""
         part = store.sel(setting=setting, variant=list(TITLES)).dropna("threshold", how="all", subset=["smse"])
         part = part.dropna("variant", how="all", subset=["smse"]).transpose("variant", "criterion", "threshold", "seed")
-        unit, thresholds, own = (
-            store["threshold"].attrs["units"],
-            part["threshold"].values,
-            store["baseline_smse"].item(),
-        )
-        figure, axes = page(3, part.sizes["variant"], 5.6, sharex=True, sharey="row")
-        for i, variant in enumerate(part["variant"].values.tolist()):
-            for (j, name), (k, criterion) in product(enumerate(SHOWN), enumerate(paper.CRITERIA)):
-                values = part[name].sel(variant=variant, criterion=criterion).values
-                draw_band(axes[j, i], thresholds, values, criterion, k / len(paper.CRITERIA))
-            axes[0, i].set_title(TITLES[variant])
-            published = f"{self.model_title} (published)"
-            axes[0, i].axhline(self.model_published, color=PUBLISHED, linestyle=":", label=published)
-            if np.isfinite(own):
-                axes[0, i].axhline(own, color=BASELINE, linestyle="--", label=f"{self.model_title} (ours)")
-            axes[-1, i].set_xlabel(f"Error threshold [{unit}]")
+        unit, own = store["threshold"].attrs["units"], store["baseline_smse"].item()
         labels = ("SMSE [1]", f"Mean variance [{unit}$^2$]", "Revised points [1]")
-        for ax, name, label in zip(axes[:, 0], SHOWN, labels, strict=True):
-            is_linear = name == "smse" and not self.is_smse_logarithmic
-            shown = quantiles(part[name].values, (0.5,) if is_linear else (0.025, 0.975)).ravel()
-            ends = [self.model_published, own] if name == "smse" else []
-            scale_axis(ax.yaxis, np.append(shown, ends), ratio=np.inf if is_linear else 1.0)
-            ax.set_ylabel(label)
-        show_from_to(axes[0, 0], thresholds)
-        figure.align_ylabels(axes[:, 0])
-        curves, names = axes[0, 0].get_legend_handles_labels()
-        n = len(paper.CRITERIA)
-        figure.legend(curves[:n], names[:n], loc="outside upper center", ncols=n)
-        figure.legend(curves[n:], names[n:], loc="outside lower center", ncols=2)
+        panels = [panel for name in SHOWN for panel in part[name]]
+        figure = draw_curves(panels, labels, f"Error threshold [{unit}]", sharey="row")
+        axes = np.array(figure.axes).reshape(len(SHOWN), -1)
+        styles = [{"color": PUBLISHED, "linestyle": ":"}, {"color": BASELINE, "linestyle": "--"}]
+        names = (f"{self.model[1]} (published)", f"{self.model[1]} (ours)")
+        for ax, variant in zip(axes[0], part["variant"].values, strict=True):
+            ax.set_title(TITLES[variant])
+            levels = zip((self.model[2], own), names, styles, strict=True)
+            handles = [ax.axhline(level, label=name, **style) for level, name, style in levels]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
+        for ax, name in zip(axes[:, 0], SHOWN, strict=True):
+            if name == "smse":
+                scale_axis(ax.yaxis, np.append(quantiles(part[name].values, (0.5,)), [self.model[2], own]))
+            else:
+                scale_axis(ax.yaxis, quantiles(part[name].values, (0.025, 0.975)), ratio=1.0)
+        show_from_to(axes[0, 0], part["threshold"].values)
         return figure
-
-
-def read_baseline(plan: Plan, task: str, model: str) -> float:
-    """Median SMSE over seeds of a model that the study of the baselines has computed; nan if it has not."""
-    units = [Unit("baselines", task, seed) for seed in TASKS[task].seeds(plan.seeds)]
-    frame = frame_of_parts({unit: read_part(unit, plan) for unit in units if plan.is_kept(unit)})
-    if frame.empty:
-        return float("nan")
-    return float(frame.loc[(frame["order"] == "given") & (frame["model"] == model), "smse"].median())
 
 
 class VanDerPolSweep(ThresholdSweep):
     """Van der Pol at 0.0005 to 0.015 m."""
 
     name, title = "figure_van_der_pol", "Van der Pol: the error threshold"
-    tasks, weight, is_smse_logarithmic = ("van_der_pol",), 11.0, True
+    tasks = ("van_der_pol",)
     sweeps: ClassVar = {
         Setting.trained: (VAN_DER_POL, DISTINCT),
         Setting.published: (VAN_DER_POL, DISTINCT),
         Setting.adaptive: (VAN_DER_POL[1::4], DISTINCT[:2]),
     }
-    printed = (0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015)
-    model, model_title, model_published = "full_gp", "Full GP", paper.FULL_GP_VAN_DER_POL
+    model = ("full_gp", "Full GP", paper.FULL_GP_VAN_DER_POL)
 
 
 class BuildingSweep(ThresholdSweep):
     """Building at 0.05 to 0.25 K; following the stream above 0.2 K takes minutes."""
 
     name, title = "figure_building", "Building: the error threshold"
-    tasks, weight, is_smse_logarithmic = ("building",), 0.7, False
+    tasks = ("building",)
     sweeps: ClassVar = {Setting.trained: (BUILDING, DISTINCT), Setting.adaptive: (BUILDING[:7:2], DISTINCT[:2])}
-    printed = BUILDING
-    model, model_title, model_published = "vfe", "VFE, 100 inducing inputs", paper.VFE_BUILDING
+    model = ("vfe", "VFE, 100 inducing inputs", paper.VFE_BUILDING)

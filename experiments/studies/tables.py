@@ -1,4 +1,4 @@
-"""Tables 2 to 4: one stream for every task, setting, criterion, variant and seed, beside the published numbers."""
+"""Tables 2 to 4: a stream for every task, setting, criterion, variant, seed; table 1; beside the published numbers."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +13,14 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from experiments.benchmarks.harness import describe, machine
+from experiments.benchmarks.scores import COMPILED, WAYS, exponent, rounds_for, score_seconds
+from experiments.benchmarks.scores import PUBLISHED as ONE_BY_ONE
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
-from experiments.studies import paper
-from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, VARIANTS, Run, Setting, Streams, streams_of
-from experiments.studies.study import Plan, Study, Unit, part_of, summarise
+from experiments.studies import paper, stream
+from experiments.studies.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
+from experiments.studies.study import Plan, Study, Unit, part_of, pivot, read_part, summarise, with_quartiles
 from experiments.studies.tasks import TASKS
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
@@ -29,10 +32,7 @@ CHOICES = ("published", "own")  # the published threshold; one of our rule, wher
 RULES = {"table_2": "always", "table_3": "variance", "table_4": "error"}
 FEWEST, MOST = 0.1, 0.99  # of the published number of revised points; of the stream: beyond, a threshold means nothing
 RAISE = 1.25  # factor between an own threshold that revises too many points and the next
-DIGITS = 4  # decimals of the printed SMSE
-REFERENCES = {"none": "without acceptance", "leave_one_out": "leave-one-out", "in_sample": "in-sample"}
-PANELS = {"none": "Without acceptance", "leave_one_out": "With acceptance, leave-one-out"}
-PERCENTAGES = "Mean difference of the percentages accepted to the published ones [points of percent]"
+PANELS = dict(list(TITLES.items())[:2])  # variants that are shown
 STEP, HEIGHT = 0.24, 0.4  # between two criteria of a dataset, in rows; inch per dataset
 HOLLOW: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": PUBLISHED, "markeredgewidth": 0.7}
 
@@ -47,26 +47,22 @@ class Table(Study):
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """Outcomes of a task and seed; of a record only the adaptive setting has seeds above 0."""
-        streams, title, rows = streams_of(unit.task, unit.seed, plan), TASKS[unit.task].title, []
+        rows, is_printed = [], self.name != "table_2"
         cells = paper.read_cells(self.name).set_index(["dataset", "criterion", "is_accepting"]).sort_index()
         settings = list(Setting) if unit.seed == 0 or TASKS[unit.task].is_random else [Setting.adaptive]
         for setting, criterion in product(settings, paper.CRITERIA):
-            threshold = 0.0 if self.name == "table_2" else float(cells["threshold"][title, criterion, False])
-            offered = streams.offer_variants(setting, criterion, RULES[self.name], threshold)
-            for variant, (run, outcome) in offered.items():
-                key, n = (
-                    {"criterion": criterion, "variant": variant},
-                    cells["n_revised"][title, criterion, variant != "none"],
-                )
-                rows.append({**key, "threshold_choice": "published", **run._asdict(), **outcome})
-                if self.name != "table_2" and is_meaningless(outcome, n):
-                    run, outcome = offer_at_own_threshold(streams, run, int(n))
-                    rows.append({**key, "threshold_choice": "own", **run._asdict(), **outcome})
+            printed = cells.loc[TASKS[unit.task].title, criterion]
+            threshold = float(printed["threshold"][False]) if is_printed else 0.0
+            for row in stream.offer_variants(unit, plan, setting, criterion, RULES[self.name], threshold):
+                rows.append({"threshold_choice": "published", **row})
+                n = int(printed["n_revised"][row["variant"] != "none"])
+                if is_printed and is_meaningless(row, n):
+                    rows.append({**row, **offer_at_own_threshold(row, unit, plan, n), "threshold_choice": "own"})
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         cells = ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES)
-        return {"dataset": plan.titles, **dict(zip(CELL, cells, strict=True))}
+        return super().axes(plan) | dict(zip(CELL, cells, strict=True))
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Outcomes; table 2 has no threshold."""
@@ -75,38 +71,25 @@ class Table(Study):
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """Medians beside the published numbers; without data nan and no seed."""
-        cells = summarise_cells(store, self.name)
-        cells["reference"] = cells["variant"].where(cells["is_accepting"], "")
-        cells["acceptance"] = np.where(cells["is_accepting"], "matched", "none")
-        return cells[COLUMNS]
+        return summarise_cells(store, self.name)[COLUMNS]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Sections of the settings, gaps, floors, references, and what following the stream brings.
+        """Ours / published per setting, initial errors, references, and what following the stream brings.
 
-        Reads the attributes ``gaps``, ``floors`` and ``missed`` (JSON, by dataset), if they are there.
+        Reads the attribute ``gaps`` (JSON, reason by dataset), if it is there.
         """
-        gaps, floors, missed = (json.loads(store.attrs.get(key, "{}")) for key in ("gaps", "floors", "missed"))
-        cells = summarise_cells(store, self.name)
-        sections = {}
-        for setting in store["setting"].values.tolist():
-            here = cells[cells["setting"] == setting]
-            parts = {
-                "": compare(here[here["threshold_choice"] == "published"]),
-                "At own thresholds:": compare(here[here["threshold_choice"] == "own"]),
-                "Datasets at or below the published SMSE:": count_datasets(here[here["n_seeds"] > 0]),
-                "Cells that stay above the published SMSE:": list_worse(here, floors),
-            }
-            texts = [f"{name}\n\n{to_markdown(part)}".strip() for name, part in parts.items() if len(part)]
-            sections[f"Setting `{setting}`"] = "\n\n".join(texts)
-        lengths = [[name, significant(ours), fixed(theirs, DIGITS)] for name, (ours, theirs) in missed.items()]
-        unreached = pd.DataFrame(lengths, columns=["dataset", "nearest", "published"])
-        references = compare_references(cells) if self.name == "table_2" else pd.DataFrame()
-        sections |= {
-            "No data": to_markdown(pd.DataFrame(gaps.items(), columns=["dataset", "reason"])),
-            "Setting `published`: initial SMSE that no length scale reaches": to_markdown(unreached),
-            PERCENTAGES: to_markdown(references),
-            "Setting `adaptive` over `trained`, seed by seed": to_markdown(compare_adaptive(store)),
-        }
+        gaps = pd.DataFrame(json.loads(store.attrs.get("gaps", "{}")).items(), columns=["dataset", "reason"])
+        cells, sections = summarise_cells(store, self.name), {"No data": to_markdown(gaps)}
+        shown = cells[cells["variant"].isin(list(PANELS))].assign(text=lambda x: x.apply(describe_cell, axis=1))
+        shown["acceptance"] = np.where(shown["is_accepting"], "with", "without")
+        for setting, here in shown.groupby("setting", sort=False):
+            groups, over = here.groupby("threshold_choice", sort=False), (["dataset", "acceptance"], "criterion")
+            parts = [pivot(part, *over) for _, part in groups]
+            sections[f"Setting `{setting}`"] = "\n\nAt own thresholds:\n\n".join(parts)
+        if self.name == "table_2":
+            name = "Mean difference of the percentages accepted to the published ones [points of percent]"
+            sections[name] = compare_references(cells)
+        sections["Setting `adaptive` over `trained`, seed by seed"] = compare_adaptive(store)
         return {"sections": "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items() if text)}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
@@ -118,13 +101,13 @@ class Table(Study):
 # --- own thresholds -------------------------------------------------------------------------------
 
 
-def is_meaningless(outcome: dict[str, float], n_published: float) -> bool:
+def is_meaningless(row: Mapping[str, Any], n_published: float) -> bool:
     """Whether none or all points pass: fewer than a tenth of the published revisions, or 99 % of the stream."""
-    return outcome["n_inserted"] < FEWEST * n_published or outcome["n_inserted"] > MOST * outcome["n_offered"]
+    return bool(row["n_inserted"] < FEWEST * n_published or row["n_inserted"] > MOST * row["n_offered"])
 
 
-def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tuple[Run, dict[str, float]]:
-    """Offer the stream at a threshold of our rule, which revises at most `n_published` points.
+def offer_at_own_threshold(row: Mapping[str, Any], unit: Unit, plan: Plan, n_published: int) -> dict[str, Any]:
+    """Offer the stream with the rules of a row at a threshold of our rule, which revises at most `n_published` points.
 
     The rule looks at the training part alone: the initial model predicts the whole stream; the threshold starts at
     the value that `n_published` points of it exceed (latent variance, or absolute error), and is raised by a quarter
@@ -135,18 +118,16 @@ def offer_at_own_threshold(streams: Streams, run: Run, n_published: int) -> tupl
     ValueError
         If the initial model leaves nothing to exceed: no factor raises a threshold of 0.
     """
-    model = streams.start(run._replace(acceptance="none", reference="")).model
+    run = Run(*(row[name] for name in Run._fields))
+    data, model = stream.data_of(unit.task, unit.seed, plan), stream.start(run, unit, plan).model
     assert model is not None
-    mean, variance = model.predict(streams.data.inputs)
-    threshold = find_exceeded(variance if run.rule == "variance" else np.abs(streams.data.targets - mean), n_published)
+    mean, variance = model.predict(data.inputs)
+    threshold = find_exceeded(variance if run.rule == "variance" else np.abs(data.targets - mean), n_published)
     if not threshold > 0:
         raise ValueError(f"own threshold: expected errors or variances above 0 in the stream, got {threshold}")
-    while True:
-        run = run._replace(threshold=threshold)
-        outcome = streams.offer(run)
-        if outcome["n_revised"] <= n_published:
-            return run, outcome
+    while (found := stream.offer(run._replace(threshold=threshold), unit, plan))["n_revised"] > n_published:
         threshold *= RAISE
+    return found
 
 
 def find_exceeded(values: np.ndarray, n: int) -> float:
@@ -163,7 +144,7 @@ def find_exceeded(values: np.ndarray, n: int) -> float:
 
 
 def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
-    """One row per cell: medians, the 95 % range, seeds at or below the published SMSE, and what the paper prints.
+    """One row per cell: medians, the 95 % range over seeds, and what the paper prints.
 
     Own thresholds are there only where more than half of the seeds with data have one.
     """
@@ -173,24 +154,13 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
     cells["low"], cells["high"] = quantiles(values, (0.025, 0.975))
     n_known = store["smse"].notnull().any("threshold_choice").sum("seed").values  # (dataset, setting, ...)
     is_common = 2 * cells["n_seeds"] > np.repeat(n_known.ravel(), len(CHOICES))
+    cells["is_accepting"], cells["smse_text"] = cells["variant"] != "none", with_quartiles(cells, "smse")
+    cells["reference"] = cells["variant"].where(cells["is_accepting"], "")
+    cells["acceptance"] = np.where(cells["is_accepting"], "matched", "none")
     keys = ["dataset", "criterion", "is_accepting"]
     printed = paper.read_cells(table).set_index(keys).add_suffix("_published").reset_index()
-    cells = cells.assign(is_accepting=cells["variant"] != "none").merge(printed, how="left", on=keys)
-    cells["n_below"] = (values <= cells["smse_published"].to_numpy()[:, None]).sum(axis=1)
-    return cells[(cells["threshold_choice"] == "published") | is_common].reset_index(drop=True)
-
-
-def compare(cells: pd.DataFrame) -> pd.DataFrame:
-    """Datasets by criteria, each dataset without and with acceptance: ours / published."""
-    shown = cells[cells["variant"].isin(list(PANELS))]
-    if shown.empty:
-        return shown
-    acceptance = shown["variant"].map({"none": "without", "leave_one_out": "with"})
-    shown = shown.assign(text=shown.apply(describe_cell, axis=1), acceptance=acceptance)
-    wide = shown.pivot(index=["dataset", "acceptance"], columns="criterion", values="text").fillna("")
-    order = [(d, a) for d in shown["dataset"].unique() for a in ("without", "with") if (d, a) in wide.index]
-    wide = wide.loc[order, [name for name in LABELS if name in wide.columns]]
-    return wide.rename(columns=LABELS).reset_index(names=["Dataset", "Acceptance"])
+    cells = cells[(cells["threshold_choice"] == "published") | is_common]
+    return cells.merge(printed, how="left", on=keys)
 
 
 def describe_cell(cell: pd.Series) -> str:
@@ -200,12 +170,11 @@ def describe_cell(cell: pd.Series) -> str:
     """
     if not cell["n_seeds"]:
         return "no data"
-    ours, theirs = significant(cell["smse"]), fixed(cell["smse_published"], DIGITS)
+    ours, _, spread = cell["smse_text"].partition(" ")
+    theirs = fixed(cell["smse_published"], 4)
     ours = f"**{ours}**" if cell["smse"] <= cell["smse_published"] else ours
     theirs = f"**{theirs}**" if cell["smse_published"] <= cell["smse"] else theirs
-    quartiles = (significant(cell[f"smse_{side}_quartile"]) for side in ("lower", "upper"))
-    spread = f" [{', '.join(quartiles)}]" if cell["n_seeds"] > 1 else ""
-    lines = [f"{ours}{spread} / {theirs}"]
+    lines = [f"{ours} {spread}".strip() + f" / {theirs}"]
     if np.isfinite(cell["threshold_published"]):
         lines.append(f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f} points")
     elif cell["is_accepting"]:
@@ -215,85 +184,33 @@ def describe_cell(cell: pd.Series) -> str:
     return "<br>".join(lines)
 
 
-def count_datasets(cells: pd.DataFrame) -> pd.DataFrame:
-    """``9 of 10`` for each criterion and variant, at the published thresholds, and at own ones where there are."""
-    choices = {"published": cells[cells["threshold_choice"] == "published"]}
-    if (cells["threshold_choice"] == "own").any():
-        own_last = cells.drop_duplicates(["dataset", "criterion", "variant"], keep="last")
-        choices["own where the published one means nothing"] = own_last
-    rows = []
-    for choice, chosen in choices.items():
-        for criterion, here in chosen.groupby("criterion", sort=False):
-            texts = {REFERENCES.get(v, "as published"): count(here[here["variant"] == v]) for v in VARIANTS}
-            rows.append({"threshold": choice, "criterion": LABELS[str(criterion)], **texts})
-    return pd.DataFrame(rows)
+def count_below(cells: pd.DataFrame) -> str:
+    """``8 to 9 of 10``: datasets at or below the published SMSE at the published thresholds, the fewest to the most."""
+    cells = cells[(cells["threshold_choice"] == "published") & (cells["n_seeds"] > 0) & cells["variant"].isin(DISTINCT)]
+    if cells.empty:
+        return "no data"
+    groups = (cells["smse"] <= cells["smse_published"]).groupby([cells["criterion"], cells["variant"]])
+    low, high = groups.sum().min(), groups.sum().max()
+    return f"{low if low == high else f'{low} to {high}'} of {groups.size().max()}"
 
 
-def count(cells: pd.DataFrame) -> str:
-    """``9 of 10``: cells at or below the published SMSE."""
-    return f"{(cells['smse'] <= cells['smse_published']).sum()} of {len(cells)}"
-
-
-def list_worse(cells: pd.DataFrame, floors: Mapping[str, float]) -> pd.DataFrame:
-    """Cells of one setting above the published SMSE at every threshold, with what may explain it."""
-    keys = ["dataset", "criterion", "variant"]
-    own = cells[cells["threshold_choice"] == "own"].set_index(keys)["smse"].to_dict()
-    known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(list(PANELS))]
-    least = known.groupby(keys)["smse"].transform("min")
-    worse = known[(least > known["smse_published"]) & (known["threshold_choice"] == "published")]
-    return pd.DataFrame(
-        {
-            "dataset": cell["dataset"],
-            "criterion": LABELS[cell["criterion"]],
-            "acceptance": "with" if cell["is_accepting"] else "without",
-            "SMSE ours / published": f"{significant(cell['smse'])} / {fixed(cell['smse_published'], DIGITS)}",
-            "seeds at or below": f"{cell['n_below']} of {cell['n_seeds']}",
-            "initial SMSE": significant(cell["smse_initial"]),
-            "points that pass": f"{cell['n_inserted']:.0f} of {cell['n_offered']:.0f}",
-            "revised ours / published": f"{cell['n_revised']:.0f} / {cell['n_revised_published']:.0f}",
-            "at an own threshold": significant(own.get(tuple(cell[key] for key in keys), float("nan"))),
-            "floor": significant(floors.get(cell["dataset"], float("nan"))),
-        }
-        for cell in worse.to_dict("records")
-    )
-
-
-def compare_references(cells: pd.DataFrame) -> pd.DataFrame:
+def compare_references(cells: pd.DataFrame) -> str:
     """Mean absolute difference of our median percentages accepted to the published ones over the datasets."""
     known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(DISTINCT[1:]) & (cells["setting"] != "adaptive")]
     known = known.assign(difference=(known["accepted_percent"] - known["accepted_percent_published"]).abs())
-    rows = []
-    for (setting, criterion), here in known.groupby(["setting", "criterion"], sort=False):
-        means = here.groupby("variant", sort=False)["difference"].mean()
-        texts = {REFERENCES[variant]: f"{value:.1f}" for variant, value in means.items()}
-        formula = REFERENCES[CRITERIA[criterion].published_reference.value]
-        texts |= {"nearer": REFERENCES[means.idxmin()], "the paper's formula": formula}
-        rows.append({"setting": setting, "criterion": LABELS[criterion], **texts})
-    return pd.DataFrame(rows)
+    means = known.groupby(["setting", "criterion", "variant"], sort=False)["difference"].mean().reset_index()
+    return pivot(means.assign(text=means["difference"].map("{:.1f}".format)), ["setting", "criterion"], "variant")
 
 
-def compare_adaptive(store: xr.Dataset) -> pd.DataFrame:
+def compare_adaptive(store: xr.Dataset) -> str:
     """SMSE and time of adaptive over those of trained at the published thresholds, over criteria, variants, seeds."""
-    store = store.sel(threshold_choice="published", variant=list(DISTINCT))
+    store = store[["smse", "seconds"]].sel(threshold_choice="published", variant=list(DISTINCT))
     trained, adaptive = (store.sel(setting=s.value) for s in (Setting.trained, Setting.adaptive))
     is_record = trained["smse"].notnull().sum("seed") == 1  # one run without following stands beside every seed of it
     trained = trained.where(~is_record, trained.isel(seed=0, drop=True))
-    ratios, medians = adaptive / trained, adaptive.median(["criterion", "variant", "seed"])
-    frame = ratios.to_dataframe().dropna(subset="smse")
-    worst = frame.loc[frame.groupby("dataset", sort=False)["smse"].idxmax()].reset_index()
-    middle = frame.groupby("dataset", sort=False)[["smse", "seconds"]].median()
-    known = medians.sel(dataset=worst["dataset"].tolist())
-    return pd.DataFrame(
-        {
-            "dataset": worst["dataset"],
-            "SMSE, median": middle["smse"].map(significant).values,
-            "SMSE, worst": worst["smse"].map(significant),
-            "at": worst["criterion"] + ", " + worst["variant"] + ", seed " + worst["seed"].astype(str),
-            "time, median": middle["seconds"].map(significant).values,
-            "time [ms]": [significant(1e3 * x) for x in known["seconds"].values],
-            "estimates": [f"{x:g}" for x in known["n_estimates"].values],
-        }
-    )
+    ratios = (adaptive / trained).to_dataframe().dropna(subset="smse").groupby("dataset", sort=False)
+    names = {"SMSE, median": ("smse", "median"), "SMSE, worst": ("smse", "max"), "time, median": ("seconds", "median")}
+    return to_markdown(ratios.agg(**names).map(significant).reset_index())
 
 
 # --- figure ---------------------------------------------------------------------------------------
@@ -319,15 +236,90 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
                 ax.plot([cell["low"], cell["high"]], [y, y], color=COLORS[name], linewidth=1.4, solid_capstyle="butt")
                 ax.plot(cell["smse"], y, MARKERS[name], color=COLORS[name], markersize=4, zorder=3, markeredgewidth=0)
         ax.set(title=title, xscale="log", xlabel="SMSE [1]")
-        for i in range(0, len(datasets), 2):
-            ax.axhspan(i - 0.5, i + 0.5, color="0.955", linewidth=0, zorder=0)
-        ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
     axes[0, 0].set_yticks(range(len(datasets)), datasets)
     axes[0, 0].set_ylim(len(datasets) - 0.5, -0.5)
     handles = [Line2D([], [], color=COLORS[c], marker=MARKERS[c], markersize=4, label=LABELS[c]) for c in criteria]
     handles.append(Line2D([], [], linestyle="none", marker="o", markersize=5.5, label="published", **HOLLOW))
-    if (cells["threshold_choice"] == "own").any():
-        handles.append(Line2D([], [], linestyle="none", marker="x", color="0.3", markersize=5, label="own threshold"))
+    handles.append(Line2D([], [], linestyle="none", marker="x", color="0.3", markersize=5, label="own threshold"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(criteria) + 2)
+    return figure
+
+
+# --- table 1: what one evaluation of a criterion costs as published, and all N scores our way ----
+
+PRINTED_SIZES = (20, 100)  # points, of the published table
+LINES: dict[str, Any] = dict(zip(WAYS, ("-", ":", "--"), strict=True))
+WAY_NAMES = ("factorised anew, as published", "cached factor, NumPy", "cached factor, compiled")  # of `WAYS`
+OPEN: dict[str, Any] = {"markersize": 4.5, "markerfacecolor": "none", "markeredgewidth": 0.8}
+
+
+class ComplexityStudy(Study):
+    """Time of the five criteria over the number of points, the published way and ours, in turns in one process."""
+
+    name, title, tasks = "table_1", "Table 1: cost of the criteria", ()
+
+    def units(self, plan: Plan) -> list[Unit]:
+        return [Unit(self.name, "")]
+
+    def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
+        """Quartiles of the seconds of one call (quartile, way, criterion, points), and the machine they are from."""
+        text, names, levels = describe(machine()), [*stream.CRITERIA], [0.25, 0.5, 0.75]
+        over = {"points": plan.table_sizes, "way": WAYS, "criterion": names, "quartile": levels}
+        measured = [score_seconds(n, rounds_for(n, plan.repetitions), unit.seed) for n in plan.table_sizes]
+        found = [[[np.quantile(each[way, name], levels) for name in names] for way in WAYS] for each in measured]
+        seconds = xr.DataArray(found, {name: list(x) for name, x in over.items()}, [*over], attrs={"units": "s"})
+        seconds = seconds.transpose("quartile", "way", "criterion", "points")
+        return xr.Dataset({"seconds": seconds}, attrs={"machine": text})
+
+    def combine(self, plan: Plan) -> xr.Dataset:
+        """The one part, with the published seconds and the exponents of growth."""
+        store = read_part(Unit(self.name, ""), plan)
+        middle = store["seconds"].sel(quartile=0.5, drop=True)
+        published = middle.isel(way=0, drop=True) * np.nan
+        for name, row in paper.read_table("table_1").iterrows():
+            for size in set(PRINTED_SIZES) & set(plan.table_sizes):
+                published.loc[name, size] = 1e-3 * row[f"median_ms_n{size}"]
+        slopes = np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
+        published.attrs["units"] = "s"
+        return store.assign(seconds_published=published, exponent=(("way", "criterion"), slopes))
+
+    def rows(self, store: xr.Dataset) -> pd.DataFrame:
+        """One row per criterion and number of points, times in milliseconds."""
+        middle = 1e3 * store["seconds"].sel(quartile=0.5, drop=True)
+        columns = {"published_ms": 1e3 * store["seconds_published"]}
+        columns |= {f"{way}_ms": middle.sel(way=way, drop=True) for way in WAYS}
+        columns["gain"] = store["points"] * middle.sel(way=ONE_BY_ONE, drop=True) / middle.sel(way=COMPILED, drop=True)
+        return xr.Dataset(columns).to_dataframe(["criterion", "points"]).reset_index()
+
+    def tables(self, store: xr.Dataset) -> dict[str, str]:
+        """Published sizes, exponents, the machine."""
+        rows = self.rows(store).replace({"criterion": LABELS}).rename(columns={"points": "N"})
+        rows = rows[rows["N"].isin(PRINTED_SIZES)].map(lambda x: significant(x) if isinstance(x, float) else x)
+        growth = store["exponent"].to_pandas().T.map("{:.2f}".format).rename(index=LABELS).reset_index()
+        return {"times": to_markdown(rows), "growth": to_markdown(growth), "machine": store.attrs["machine"]}
+
+    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
+        """Time over number of points."""
+        return {"table_1": partial(draw_costs, store)}
+
+
+@rc_context(PAGE)
+def draw_costs(store: xr.Dataset) -> Figure:
+    """Left: all N scores, medians with quartiles; right: one evaluation beside the published times (hollow)."""
+    figure, axes = page(1, 2, 3.4)
+    (left, right), sizes, seconds = axes[0], store["points"].values, 1e3 * store["seconds"]
+    for way, name in product(WAYS, stream.CRITERIA):
+        low, middle, high = seconds.sel(way=way, criterion=name).values * (sizes if way == ONE_BY_ONE else 1.0)
+        left.loglog(sizes, middle, LINES[way], color=COLORS[name])
+        left.fill_between(sizes, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
+    for name in stream.CRITERIA:
+        style = {"color": COLORS[name], "marker": MARKERS[name]}
+        here = seconds.sel(way=ONE_BY_ONE, criterion=name, quartile=0.5)
+        right.loglog(sizes, here, markersize=3, markeredgewidth=0, label=LABELS[name], **style)
+        right.plot(sizes, 1e3 * store["seconds_published"].sel(criterion=name), linestyle="none", **style, **OPEN)
+    left.set(xlabel="Points N [1]", ylabel="Time of all N scores [ms]", title="All scores")
+    right.set(xlabel="Points N [1]", ylabel="Time of one score [ms]", title="One score (hollow: published)")
+    ways = [Line2D([], [], color="0.3", linestyle=LINES[way], label=n) for way, n in zip(WAYS, WAY_NAMES, strict=True)]
+    figure.legend(handles=[*ways, *right.get_legend_handles_labels()[0]], loc="outside lower center", ncols=2)
     return figure

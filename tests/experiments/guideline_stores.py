@@ -36,16 +36,15 @@ def noisy(rng, *shape):
     return NOISE * rng.normal(size=shape)
 
 
+def without_repeated_records(store):
+    records = [task.title for task in TASKS.values() if not task.is_random]
+    return store.where(~store["dataset"].isin(records) | (store["seed"] == 0))
+
+
 def table(name, sign, rng, settings=("trained",)):
     """Cells of a table at the published thresholds; records have their first seed only."""
-    coords = {
-        "dataset": TITLES,
-        "setting": list(settings),
-        "criterion": list(CRITERIA),
-        "variant": list(VARIANTS),
-        "threshold_choice": list(CHOICES),
-        "seed": range(SEEDS),
-    }
+    coords = {"dataset": TITLES, "setting": list(settings), "criterion": list(CRITERIA), "variant": list(VARIANTS)}
+    coords |= {"threshold_choice": list(CHOICES), "seed": range(SEEDS)}
     shape = [len(values) for values in coords.values()]
     names = ("smse", "nlpd", "coverage_95", "accepted_percent", "n_offered", "n_inserted", "n_revised")
     store = xr.Dataset({key: (tuple(coords), np.full(shape, np.nan)) for key in names}, coords=coords)
@@ -55,11 +54,7 @@ def table(name, sign, rng, settings=("trained",)):
             cell = {"criterion": criterion, "variant": variant, "threshold_choice": "published"}
             for key, values in _cell(name, criterion, variant != "none", sign, common, rng).items():
                 store[key].loc[cell] = values
-    for task in TASKS.values():
-        if not task.is_random:
-            for key in names:
-                store[key].loc[{"dataset": task.title, "seed": list(range(1, SEEDS))}] = np.nan
-    return store
+    return without_repeated_records(store)
 
 
 def _cell(name, criterion, accepting, sign, common, rng):
@@ -148,7 +143,4 @@ def grid(sign, rng):
     if sign < 0:
         smse *= np.exp(np.array([0.0, 0.3, 0.0, 0.0, 0.3]))[:, None]
     store = xr.Dataset({"smse": (tuple(coords), smse)}, coords=coords)
-    for task in TASKS.values():
-        if not task.is_random:
-            store["smse"].loc[{"dataset": task.title, "seed": list(range(1, SEEDS))}] = np.nan
-    return store
+    return without_repeated_records(store)

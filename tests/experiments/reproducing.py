@@ -1,20 +1,16 @@
-"""How the tests run `sysid-reproduce`: quick sizes, in this process or in another."""
+"""How the tests run `sysid-reproduce`: quick sizes, unit by unit in this process."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from experiments.studies.report import compute_job
+from experiments.reproduction import compute_unit
 from experiments.studies.stream import QUANTITIES
 from experiments.studies.study import Plan, Unit
 from experiments.studies.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "experiments.reproduce", "output=results", "quick=true", "figures=false")
 
 
 def configure(*overrides):
@@ -39,26 +35,11 @@ def cells_of(text):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
 
 
-def prepare(plan):
-    """Keep the rows and the hyper-parameters of all tasks and seeds."""
+def prepare(plan, *studies):
+    """Keep the rows and the hyper-parameters of all tasks and seeds, and the units of studies."""
     for task in plan.tasks:
-        units = [Unit("preparation", task, seed) for seed in TASKS[task].seeds(plan.seeds)]
-        compute_job((*units, Unit("calibration", task)), plan)
+        seeds = TASKS[task].seeds(plan.seeds)
+        for name in ("preparation", "calibration", *studies):
+            for seed in seeds if name != "calibration" else (0,):
+                compute_unit(Unit(name, task, seed), plan)
     return plan
-
-
-def start(folder, *overrides, **changes):
-    """The command in a process of its own, from another working directory."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | changes
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([*COMMAND, *overrides], cwd=folder, env=environment, **streams)
-
-
-def command(folder, *overrides, **changes):
-    """Run the command to its end: exit code, and everything a person sees."""
-    process = start(folder, *overrides, **changes)
-    try:
-        text, _ = process.communicate(timeout=300)
-    finally:
-        process.kill()
-    return process.returncode, text

@@ -1,16 +1,30 @@
-"""All pairs of criteria, and error thresholds, on made-up stores with known medians and on real streams."""
+"""Pairs of criteria, error thresholds, which points stay: on stores with known medians, against plain algebra."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from reproducing import cells_of, make_plan, outcome, prepare
 
+from experiments.reproduction import STUDIES
 from experiments.studies import paper
-from experiments.studies.report import STUDIES, compute_job
-from experiments.studies.stream import QUANTITIES, VARIANTS, Run, Streams, run_of
-from experiments.studies.study import Unit, part_of, write_part
-from experiments.studies.sweeps import ACCEPTANCES, CRITERIA, IS_MATCHED, count_agreement, read_baseline
+from experiments.studies.stream import QUANTITIES, TITLES, VARIANTS, Run, hyperparameters_of, offer, run_of
+from experiments.studies.study import Unit, mark_least, part_of, write_part
+from experiments.studies.sweeps import (
+    ACCEPTANCES,
+    CRITERIA,
+    UNIFORM_SHARE,
+    average_sizes,
+    compare_distances,
+    reduce_one_by_one,
+    share_at_boundary,
+)
+from experiments.studies.tasks import FUNCTIONS, TaskData, draw_rows
+from sysid import ExceedsMinimum, Hyperparameters, OnlineGP, SquaredExponential
+from sysid import store as files
 
 GRID, VAN_DER_POL, BUILDING = (STUDIES[name] for name in ("grid", "figure_van_der_pol", "figure_building"))
+REDUCTION, MAPS = STUDIES["figure_reduction"], STUDIES["figure_rastrigin"]
 KIND = dict(zip(CRITERIA, (0, 0, 1, 2, 2), strict=True))
 #: SMSE by kind of reduction (rows) and of acceptance, the last column without
 SMSE = np.array([[4.0, 8.0, 6.0, 5.0], [3.0, 2.0, 4.0, 5.0], [1.0, 3.0, 1.5, 2.0]])
@@ -43,69 +57,55 @@ def test_rows_of_the_grid_are_medians(store):
     gap = found.loc["Building", "prior_entropy", "none"]
     assert gap["n_seeds"] == 0
     assert np.isnan(gap["smse"])
-    assert set(GRID.tables(store.sel(dataset=["Building"])).values()) == {"No data."}
 
 
-def test_matched_pairs_are_those_of_the_paper():
-    matched = {(a, r) for a in ACCEPTANCES for r in CRITERIA if bool(IS_MATCHED.sel(acceptance=a, reduction=r))}
-    kinds = {(a, r) for a in CRITERIA for r in CRITERIA if KIND[a] == KIND[r]}
-    assert matched == kinds
-    assert len(kinds) == 4 + 1 + 4
-
-
-def test_tables_of_the_grid_tell_best_pairs_means_and_what_agrees(store):
+def test_tables_of_the_grid_tell_means_and_medians(store):
     store["smse"].loc[{"dataset": "Tanks", "acceptance": "none", "reduction": "mean_relevance"}] *= 4.0
     tables = GRID.tables(store)
-    best = "Marginal log likelihood with prior entropy"
-    assert cells_of(tables["best"])[2:] == [
-        ["Rastrigin", "2.00", best, "1.500", "2.000"],
-        ["Tanks", "10.0", best, "1.500", "2.000"],
-    ]
     means = cells_of(tables["means"])
-    assert means[0][:3] == ["reduction", "none", "prior entropy"]
-    assert means[2] == ["Prior entropy", "5.000", "4.000", "4.000", "8.000", "6.000", "6.000", "2 of 2"]
-    assert (means[4][1], means[4][-1]) == (f"{np.sqrt(5.0 * 20.0):.2f}", "2 of 2")  # geometric, over datasets
-    assert means[5] == [
-        *["Marginal log likelihood", "2.000", "**1.000**", "**1.000**", "3.000", "1.500", "1.500"],
-        "0 of 2",
-    ]
-    _, rastrigin, tanks = tables["medians"].split("### ")
+    assert means[0][:3] == ["reduction", "none", "Prior entropy"]
+    assert means[2] == ["Prior entropy", "5.000", "4.000", "4.000", "8.000", "6.000", "6.000"]
+    assert means[4][1] == f"{np.sqrt(5.0 * 20.0):.2f}"  # geometric, over datasets
+    likelihood = ["2.000", "**1.000**", "**1.000**", "3.000", "1.500", "1.500"]
+    assert means[5] == ["Marginal log likelihood", *likelihood]
+    _, rastrigin, tanks = tables["medians"].split("## ")
     assert tanks.count("**") == 2 * 4
     assert ["Mean relevance", "10.0", "6.00", "6.00", "4.00", "8.00", "8.00"] in cells_of(rastrigin)
-    for role, n in (("reduction", 2 * 6 * 4), ("acceptance", 2 * 5 * 4)):  # pairs, other role, seeds with data
-        assert count_agreement(store, role) == (n, n, 0.0)
-    where = {"dataset": "Rastrigin", "acceptance": "none", "reduction": "predictive_entropy", "seed": 1}
-    store["smse"].loc[where] *= 1.25
-    other = {"dataset": "Tanks", "acceptance": "mean_relevance", "reduction": "log_predictive_density", "seed": 0}
-    store["n_revised"].loc[other] += 1
-    assert cells_of(GRID.tables(store)["agreement"])[2] == ["reduction, under every acceptance", "48", "46", "0.200"]
 
 
 def test_the_figure_of_the_grid_shows_ratios_and_frames_matched_pairs(store):
     figure = GRID.figures(store)["grid"]()
     panels = {ax.get_title(): ax for ax in figure.axes if ax.get_title()}
-    assert list(panels) == ["Rastrigin", "Tanks", "Building"]
+    assert list(panels) == ["Rastrigin", "Tanks"]
     ax = panels["Tanks"]
     image = ax.images[0].get_array()
     assert (image.shape, image[0, 2]) == ((6, 5), 4.0)  # without acceptance, mean relevance: 5, colours end at 4
     texts = {text.get_position(): text.get_text() for text in ax.texts}
     assert (texts[2, 0], texts[0, 3]) == ("5.00", "8.00")
-    assert len(ax.patches) == 4 + 1 + 4
-    assert {text.get_text() for text in panels["Building"].texts} == {"no data", ""}
+    framed = {(round(box.get_x() + 0.46), round(box.get_y() + 0.46)) for box in ax.patches}
+    kinds = [*KIND.values()]
+    assert framed == {(x, y + 1) for x in range(5) for y in range(5) if kinds[x] == kinds[y]}
 
 
 def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
-    plan = prepare(make_plan(tmp_path, "rastrigin", budget=15, most_rows=60, seeds=1))
-    compute_job((Unit("grid", "rastrigin"),), plan)
+    plan = prepare(make_plan(tmp_path, "rastrigin", budget=15, most_rows=60, seeds=1), "grid")
     real = GRID.combine(plan)
     assert np.isfinite(real["smse"].values).all()
     assert (real["n_inserted"] == 60).all()
     assert (real.sel(acceptance="none")["n_revised"] == 60).all()
-    for role, n in (("reduction", 12), ("acceptance", 10)):
-        assert count_agreement(real, role)[:2] == (n, n)
+    for one, other in (("prior_entropy", "predictive_entropy"), ("marginal_log_likelihood", "log_predictive_density")):
+        for role in ("reduction", "acceptance"):
+            a, b = (real.sel({role: name}, drop=True) for name in (one, other))
+            np.testing.assert_allclose(a["smse"], b["smse"], rtol=1e-6)
+            assert (a["n_revised"] == b["n_revised"]).all()
     run = Run("trained", "mean_relevance", "log_predictive_density", "leave_one_out")
     cell = real.sel(dataset="Rastrigin", reduction="mean_relevance", acceptance="log_predictive_density", seed=0)
-    assert float(cell["smse"]) == Streams("rastrigin", 0, plan).offer(run)["smse"]
+    assert float(cell["smse"]) == offer(run, Unit("", "rastrigin"), plan)["smse"]
+
+
+def test_only_what_is_equal_to_rounding_shares_the_mark():
+    rows = pd.DataFrame({"dataset": list("aaab"), "smse": [1.0, 1.0 + 1e-9, 1.001, 5.0]})
+    assert mark_least(rows, list("wxyz"), ["dataset"]) == ["**w**", "**x**", "y", "**z**"]
 
 
 # --- thresholds -----------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """Van der Pol in quick size: plan and store."""
-    plan = prepare(make_plan(tmp_path_factory.mktemp("sweep"), "van_der_pol", seeds=1, most_rows=60))
-    compute_job((Unit("figure_van_der_pol", "van_der_pol"),), plan)
+    plan = make_plan(tmp_path_factory.mktemp("sweep"), "van_der_pol", seeds=1, most_rows=60)
+    prepare(plan, "figure_van_der_pol")
     return plan, VAN_DER_POL.combine(plan).isel(seed=0)
 
 
@@ -125,7 +125,7 @@ def test_every_number_of_a_sweep_is_that_of_a_single_stream(real, setting):
     for variant, criterion in zip(VARIANTS, (*paper.CRITERIA, paper.CRITERIA[0]), strict=True):
         for threshold in store["threshold"].values[[0, -1]]:
             run = run_of(setting, criterion, variant, "error", float(threshold))
-            alone = Streams("van_der_pol", 0, plan).offer(run)
+            alone = offer(run, Unit("", "van_der_pol"), plan)
             cell = store.sel(setting=setting, criterion=criterion, variant=variant, threshold=threshold)
             for name in {*QUANTITIES} - {"seconds", "accepted_percent"}:
                 assert float(cell[name]) == alone[name]
@@ -161,7 +161,7 @@ def made_up(tmp_path_factory):
     return BUILDING.combine(plan)
 
 
-def test_the_store_of_a_sweep_keeps_names_units_and_the_published_baseline(made_up):
+def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
     assert made_up["smse"].dims == ("setting", "criterion", "variant", "threshold", "seed")
     assert {*QUANTITIES} - {"accepted_percent"} < set(made_up.data_vars)
     np.testing.assert_allclose(made_up["threshold"], 0.025 * np.arange(2, 11))
@@ -170,9 +170,6 @@ def test_the_store_of_a_sweep_keeps_names_units_and_the_published_baseline(made_
     np.testing.assert_allclose(cell["smse"], np.array([1, 2, 3]) * 2 * 0.1)
     assert float(made_up["baseline_smse_published"]) == 0.3397
     assert np.isnan(made_up["baseline_smse"])
-
-
-def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
     rows = BUILDING.rows(made_up)
     assert len(rows) == 3 * 4 * (9 + 4)
     quartiles = (
@@ -188,19 +185,17 @@ def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     tables = BUILDING.tables(made_up)
     assert ["0.1", "0.6 / 1000", "**0.2 / 1000**", "0.4 / 1000"] in cells_of(tables["sections"])
-    assert "## Setting `trained`: acceptance, in-sample" in tables["sections"]
+    assert "## adaptive, leave_one_out" in tables["sections"]
     assert "not computed yet" in tables["baseline"]
 
 
 def test_the_baseline_is_read_where_it_was_computed(tmp_path):
     plan = make_plan(tmp_path, "van_der_pol", seeds=3)
-    assert np.isnan(read_baseline(plan, "van_der_pol", "full_gp"))
-    for seed, smse in enumerate([1e-4, 5e-4, 2e-4]):
-        rows = [{"order": "given", "model": "full_gp", "smse": smse}, {"order": "given", "model": "vfe", "smse": 9.0}]
-        rows.append({"order": "shuffled", "model": "full_gp", "smse": 7.0})
-        write_part(part_of(rows), Unit("baselines", "van_der_pol", seed), plan)
-    assert np.isnan(read_baseline(plan, "van_der_pol", "ridge"))
+    smse = (("dataset", "model", "seed"), [[[1e-4, 5e-4, 2e-4], [9.0, 9.0, 9.0]]])
+    store = xr.Dataset({"smse": smse}, {"dataset": ["Van der Pol"], "model": ["full_gp", "vfe"]})
+    files.write(store, tmp_path / "baselines.nc", kind="study", attributes={"fingerprint": plan.fingerprint})
     assert float(VAN_DER_POL.combine(plan)["baseline_smse"]) == 2e-4
+    assert np.isnan(VAN_DER_POL.combine(make_plan(tmp_path, "van_der_pol", seeds=2))["baseline_smse"])
 
 
 def test_figures_of_a_sweep_have_a_column_per_variant_and_the_baselines(made_up):
@@ -209,12 +204,194 @@ def test_figures_of_a_sweep_have_a_column_per_variant_and_the_baselines(made_up)
     figures = BUILDING.figures(store)
     assert list(figures) == ["figure_building", "figure_building_adaptive"]
     axes = np.reshape(figures["figure_building"]().axes, (3, 3))
-    titles = ["Without acceptance", "Acceptance, leave-one-out", "Acceptance, in-sample"]
-    assert [ax.get_title() for ax in axes[0]] == titles
+    assert [ax.get_title() for ax in axes[0]] == [*TITLES.values()]
     smse, _, revised = axes[:, 1]
     np.testing.assert_allclose(smse.lines[1].get_ydata(), 2 * store["threshold"])
     assert [line.get_ydata()[0] for line in smse.lines[3:]] == [0.3397, 0.3]
     np.testing.assert_allclose(revised.lines[0].get_ydata(), 100 / store["threshold"])
     highest = max(np.max(line.get_ydata()) for line in smse.lines)
     assert highest < smse.get_ylim()[1] <= 1.25 * highest
-    assert (smse.get_yscale(), revised.get_yscale()) == ("linear", "log")
+    assert (smse.get_yscale(), revised.get_yscale()) == ("log", "log")
+
+
+# --- which points stay ------------------------------------------------------------------------------
+
+NOISE, N, SEEDS = 1e-2, 9, 3
+START = Hyperparameters(SquaredExponential(2.0, [0.7, 1.1]), NOISE, 0.0)
+BOX = ((-1.0, -3.0), (1.0, 5.0))
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    x, test = rng.uniform(-2, 2, (N, 2)), rng.uniform(-2, 2, (30, 2))
+    y, truth = (np.sin(2 * z[:, 0]) * z[:, 1] for z in (x, test))
+    return TaskData(x, y, x[:0], y[:0], test, truth)
+
+
+def predict(x, y, at):
+    """Mean by an explicit inverse."""
+    return START.kernel(at, x) @ np.linalg.inv(START.kernel(x, x) + NOISE * np.eye(len(x))) @ y
+
+
+def score(criterion, x, y, i):
+    """f_red of section 3.2 for point i, every term as the paper writes it."""
+    keep = np.arange(len(x)) != i
+    ky, n = START.kernel(x[keep], x[keep]) + NOISE * np.eye(keep.sum()), keep.sum()
+    half_log_det = 0.5 * np.linalg.slogdet(ky)[1]
+    if criterion == "prior_entropy":
+        return -0.5 * n * (1 + np.log(2 * np.pi)) - half_log_det
+    if criterion == "mean_relevance":
+        return float((predict(x, y, x[i : i + 1]) - predict(x[keep], y[keep], x[i : i + 1]))[0] ** 2)
+    return -0.5 * y[keep] @ np.linalg.solve(ky, y[keep]) - half_log_det - 0.5 * n * np.log(2 * np.pi)
+
+
+def reduce_naively(criterion, data):
+    x, y, curve = data.initial_inputs, data.initial_targets, []
+    while True:
+        mean = predict(x, y, data.test_inputs)
+        curve.append(np.mean((data.test_targets - mean) ** 2) / np.var(data.test_targets))
+        if len(x) == 1:
+            return curve
+        worst = int(np.argmin([score(criterion, x, y, i) for i in range(len(x))]))
+        x, y = np.delete(x, worst, axis=0), np.delete(y, worst)
+
+
+def test_the_curves_are_those_of_naive_removal_and_differ(data):
+    curves = [reduce_one_by_one(data, START, CRITERIA[name]) for name in paper.CRITERIA]
+    np.testing.assert_allclose(curves, [reduce_naively(name, data) for name in paper.CRITERIA], rtol=1e-8)
+    assert len({round(float(curve[3:7].sum()), 9) for curve in curves}) == 3
+
+
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory):
+    """SMSE: 1 for prior entropy, half and twice for the others; all times the size, and 1, 2, 3 over the seeds."""
+    plan = make_plan(tmp_path_factory.mktemp("reduction"), *FUNCTIONS, seeds=SEEDS, n_initial=12)
+    for task in list(FUNCTIONS)[:3]:
+        for seed in range(SEEDS):
+            factors = zip(paper.CRITERIA, (1.0, 0.5, 2.0 if task == "rastrigin" else 0.8), strict=True)
+            rows = [
+                {"setting": setting, "criterion": name, "n_points": n, "smse": n * factor * scale * (seed + 1)}
+                for name, factor in factors
+                for setting, scale in (("trained", 1.0), ("published", 10.0))
+                for n in range(12, 0, -1)
+            ]
+            write_part(part_of(rows), Unit("figure_reduction", task, seed), plan)
+    return REDUCTION.combine(plan)
+
+
+def test_the_ratio_is_a_geometric_mean_without_the_first_size(reduction):
+    smse = reduction["smse"].copy(deep=True)
+    smse.loc[{"criterion": "mean_relevance", "n_points": 12}] *= 100.0
+    smse.loc[{"criterion": "mean_relevance", "n_points": 7}] *= np.exp(11.0)  # one of eleven
+    level = average_sizes(smse.to_dataset(name="smse")).sel(dataset="Rastrigin", setting="trained")
+    ratio = level.sel(criterion="mean_relevance") - level.sel(criterion="prior_entropy")
+    np.testing.assert_allclose(ratio, [np.log(0.5) + 1.0] * SEEDS)
+
+
+def test_table_and_figures_of_the_reduction_mark_the_lowest(reduction):
+    rows = REDUCTION.rows(reduction)
+    row = rows.query("dataset == 'Rastrigin' and criterion == 'marginal_log_likelihood' and n_points == 10").iloc[0]
+    assert row.tolist() == ["Rastrigin", "trained", "marginal_log_likelihood", 10, 40, 30, 50, 3]
+    assert len(rows) == 3 * 2 * 3 * 12
+    text = REDUCTION.tables(reduction)["sections"]
+    assert ["Rastrigin", "Mean relevance", "**10.0**", "0.500 [0.500, 0.500]"] in cells_of(text)
+    assert ["Rosenbrock", "Marginal log likelihood", "16.0", "0.800 [0.800, 0.800]"] in cells_of(text)
+    figures = REDUCTION.figures(reduction)
+    assert list(figures) == ["figure_reduction", "figure_reduction_published"]
+    axes = figures["figure_reduction_published"]().axes
+    assert [len(ax.lines) for ax in axes] == [3, 3, 3]
+    np.testing.assert_allclose(axes[0].lines[1].get_ydata()[0], 12 * 0.5 * 2 * 10)
+    assert (axes[0].get_yscale(), axes[0].get_xlim()) == ("log", (12, 1))
+
+
+@pytest.mark.parametrize(
+    ("points", "share"),
+    [
+        ([[0.0, 0.0], [0.94, 0.0], [-0.94, 0.0], [0.0, 4.79], [0.0, -2.79]], 0.0),
+        ([[0.96, 0.0], [-0.96, 0.0], [0.0, 4.81], [0.0, -2.81]], 1.0),
+        ([[1.0, 5.0], [0.0, 1.0], [0.5, 1.0], [-0.5, 2.0]], 0.25),
+    ],
+    ids=["inside", "outside", "corner"],
+)
+def test_the_boundary_is_a_strip_of_a_twentieth_of_the_half_width(points, share):
+    assert share_at_boundary(np.array(points), *BOX) == share
+
+
+def test_patterns_of_uniform_points_and_of_clusters():
+    rng = np.random.default_rng(0)
+    assert share_at_boundary(rng.uniform(*BOX, (200_000, 2)), *BOX) == pytest.approx(UNIFORM_SHARE, abs=2e-3)
+    assert pytest.approx(1 - 0.95**2) == UNIFORM_SHARE
+    for n in (30, 100):
+        found = [compare_distances(rng.uniform(*BOX, (n, 2)), *BOX) for _ in range(300)]
+        assert np.mean(found) == pytest.approx(1.0, abs=0.015)
+    axis, square = np.linspace(-0.95, 0.95, 10), ((-1.0, -1.0), (1.0, 1.0))
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    expected = 0.5 * np.sqrt(4.0 / 100) + (0.0514 + 0.0041) * 8.0 / 100
+    assert compare_distances(grid, *square) == pytest.approx((axis[1] - axis[0]) / expected)
+    pairs = np.vstack([grid[:50], grid[:50] + np.array([0.0, 0.01])])
+    assert compare_distances(pairs, *square) == pytest.approx(0.01 / expected)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    plan = make_plan(tmp_path_factory.mktemp("rastrigin"), "rastrigin")
+    return prepare(plan, "figure_rastrigin", "figure_reduction")
+
+
+@pytest.fixture(scope="module")
+def maps(plan):
+    return MAPS.combine(plan)
+
+
+@pytest.mark.parametrize(("setting", "criterion"), [("trained", "prior_entropy"), ("published", "mean_relevance")])
+def test_maps_and_points_are_those_of_the_stream(plan, maps, setting, criterion):
+    """The same stream offered by hand, in the units of the domain."""
+    seed, chosen, n = 1, CRITERIA[criterion], plan.n_initial
+    training, test = draw_rows("rastrigin", seed)
+    x, y = training.inputs[: n + plan.most_rows], training.targets[: n + plan.most_rows]
+    mean, std = x.mean(axis=0), x.std(axis=0)
+    start = hyperparameters_of("rastrigin", seed, setting, plan)
+    accept = ExceedsMinimum(chosen, reference="leave_one_out")
+    gp = OnlineGP(
+        start.kernel, noise_variance=start.noise_variance, budget=plan.budget, acceptance=accept, reduction=chosen
+    )
+    gp.fit((x[:n] - mean) / std, y[:n] - y.mean())
+    for row, target in zip(x[n:], y[n:] - y.mean(), strict=True):
+        gp.update((row - mean) / std, float(target))
+    prediction, variance = gp.predict((test.inputs - mean) / std)
+    error = np.abs(test.targets - y.mean() - prediction)
+    cell = maps.sel(setting=setting, criterion=criterion, variant="leave_one_out", seed=seed)
+    for name, expected in {"absolute_error": error, "standard_deviation": np.sqrt(variance)}.items():
+        found = [float(cell[name].sel(x1=a, x2=b, method="nearest")) for a, b in test.inputs[::97]]
+        np.testing.assert_allclose(found, expected[::97], rtol=1e-5, atol=1e-7)
+    points = gp.inputs * std + mean
+    np.testing.assert_allclose(np.sort(cell["point"].values, axis=0), np.sort(points, axis=0), atol=1e-9)
+    assert float(cell["mean_abs_error"]) == pytest.approx(error.mean(), rel=1e-5)
+    assert float(cell["mean_std"]) == pytest.approx(np.sqrt(variance).mean(), rel=1e-5)
+    assert float(cell["boundary_share"]) == share_at_boundary(points, (-1, -1), (1, 1))
+    grid = test.targets.reshape(41, 41)
+    assert grid[5, 30] == FUNCTIONS["rastrigin"](
+        [-1 + 5 * 0.05, -1 + 30 * 0.05]
+    )  # the first input along the first axis
+
+
+def test_statistics_of_the_maps_are_medians_beside_uniform_points(maps):
+    row = MAPS.rows(maps).iloc[-1]
+    cell = maps.sel({name: row[name] for name in ("setting", "criterion", "variant")})
+    assert row["mean_abs_error"] == pytest.approx(float(cell["mean_abs_error"].median()))
+    assert row["uniform_boundary_share"] == pytest.approx(0.0975)
+    assert f"{row['nearest_distance_ratio']:.2f} [" in MAPS.tables(maps)["statistics"]
+
+
+def test_figures_draw_the_maps_of_seed_0(maps):
+    figures = MAPS.figures(maps)
+    endings = ("", "_acceptance", "_published", "_published_acceptance")
+    assert list(figures) == [f"figure_rastrigin{ending}" for ending in endings]
+    figure = figures["figure_rastrigin_published_acceptance"]()
+    cell = maps.sel(setting="published", variant="leave_one_out", criterion="mean_relevance", seed=0)
+    error, std = figure.axes[1], figure.axes[4]
+    np.testing.assert_array_equal(error.images[0].get_array(), cell["absolute_error"].values.T)
+    np.testing.assert_array_equal(std.images[0].get_array(), cell["standard_deviation"].values.T)
+    np.testing.assert_array_equal(np.transpose(error.lines[0].get_data()), cell["point"].values)
+    assert error.get_title() == "Mean relevance"

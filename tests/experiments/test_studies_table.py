@@ -1,37 +1,50 @@
 """Tables 2 to 4 on made-up stores with known medians, and real streams from end to end."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from reproducing import cells_of, make_plan, outcome, prepare
+from reproducing import cells_of, configure, make_plan, outcome, prepare
 
+from experiments.benchmarks.scores import (
+    COMPILED,
+    CRITERIA,
+    PUBLISHED,
+    PUBLISHED_SCORES,
+    WAYS,
+    exponent,
+    rounds_for,
+    scored,
+)
 from experiments.plots.style import LABELS
-from experiments.studies import paper, tables
-from experiments.studies.report import STUDIES, compute_job, to_short_csv, write_study
+from experiments.reproduction import STUDIES, compute_unit, to_short_csv, write_study
+from experiments.studies import paper, stream, tables
 from experiments.studies.stream import (
     QUANTITIES,
     VARIANTS,
     Run,
     Setting,
-    Streams,
     data_of,
     hyperparameters_of,
+    offer,
+    offer_variants,
     predict_initially,
     run_of,
 )
-from experiments.studies.study import Plan, Unit, read_part, spread_out
+from experiments.studies.study import Plan, Unit, spread_out
 from experiments.studies.tables import (
     CELL,
     CHOICES,
+    count_below,
     describe_cell,
     find_exceeded,
     is_meaningless,
     offer_at_own_threshold,
     summarise_cells,
 )
-from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP, store
+from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP
 
 SEEDS = 4
 TITLES = ("Rastrigin", "Concrete", "Building")  # Concrete is not random; Building has no data here
@@ -74,8 +87,8 @@ def make_store(table, own=()):
                         rows.append(key | values | chosen | {"n_revised": 7})
     coordinates = {"dataset": [*TITLES], "setting": [*map(str, Setting)], "criterion": [*TIMES], "variant": [*VARIANTS]}
     coordinates |= {"threshold_choice": [*CHOICES], "seed": [*range(SEEDS)]}
-    attributes = {"gaps": json.dumps({"Building": "no folder 'weather'"}), "floors": json.dumps({"Concrete": 0.05})}
-    return spread_out(pd.DataFrame(rows), coordinates, NAMES).assign_attrs(attributes)
+    gaps = json.dumps({"Building": "no folder 'weather'"})
+    return spread_out(pd.DataFrame(rows), coordinates, NAMES).assign_attrs(gaps=gaps)
 
 
 def find_row(frame, **names):
@@ -87,11 +100,6 @@ def split_line(text, start):
     """Cells of the only line of a Markdown table that begins with these cells."""
     (line,) = [line for line in cells_of(text) if line[: len(start)] == list(start)]
     return line
-
-
-def section_of(table, store, setting):
-    text = STUDIES[table].tables(store)["sections"]
-    return text.partition(f"## Setting `{setting}`")[2].partition("\n## ")[0]
 
 
 def test_rows_are_medians_beside_the_published_numbers():
@@ -115,15 +123,6 @@ def test_rows_are_medians_beside_the_published_numbers():
     assert np.isnan(row["threshold"])
 
 
-def test_a_task_without_data_has_empty_numbers_and_no_seeds():
-    rows = STUDIES["table_4"].rows(make_store("table_4")).query("dataset == 'Building'")
-    assert len(rows) == 36
-    assert (rows["n_seeds"] == 0).all()
-    assert rows[["smse", "threshold", "n_revised"]].isna().all(axis=None)
-    assert (rows["smse_published"] > 0).all()
-    assert to_short_csv(pd.DataFrame({"a": [1], "b": [np.nan], "c": [0.123456789]})) == "a,b,c\n1,,0.123457\n"
-
-
 @pytest.mark.parametrize(("seeds", "is_there"), [((0, 1, 3), True), ((0, 1), False)], ids=["most", "half"])
 def test_an_own_threshold_is_shown_where_more_than_half_of_the_seeds_have_one(seeds, is_there):
     rows = STUDIES["table_3"].rows(make_store("table_3", own=seeds))
@@ -132,13 +131,11 @@ def test_an_own_threshold_is_shown_where_more_than_half_of_the_seeds_have_one(se
     assert set(own[["threshold", "smse", "n_seeds"]].itertuples(index=False, name=None)) <= {(1.25, 0.002, 3)}
 
 
-def test_counts_are_of_cells_at_or_below_and_own_thresholds_have_a_count_of_their_own():
-    section = section_of("table_4", make_store("table_4"), "trained")
-    found = [split_line(section, ["published", LABELS[criterion]])[2] for criterion in TIMES]
-    assert found == ["2 of 2", "2 of 2", "0 of 2"]  # equal counts; the Building has no data
-    section = section_of("table_3", make_store("table_3", own=(0, 1, 2, 3)).assign_attrs(gaps="{}"), "trained")
-    assert split_line(section, ["published", "Marginal log likelihood"])[2:] == ["0 of 2"] * 4
-    assert split_line(section, ["own where the published one means nothing", "Mean relevance"])[2:] == ["2 of 2"] * 4
+def test_counts_are_of_datasets_at_or_below_the_published_error():
+    cells = summarise_cells(make_store("table_4", own=(0, 1, 2, 3)), "table_4")
+    assert count_below(cells[cells["setting"] == "trained"]) == "0 to 2 of 2"  # equal counts; the Building has no data
+    assert count_below(cells[cells["setting"] == "adaptive"]) == "2 of 2"
+    assert count_below(cells[cells["dataset"] == "Building"]) == "no data"
 
 
 def test_cells_show_the_better_number_bold_quartiles_and_own_thresholds():
@@ -158,23 +155,21 @@ def test_cells_show_the_better_number_bold_quartiles_and_own_thresholds():
     assert rastrigin["mean_relevance", "own"].endswith("<br>7 / 210 points<br>at 1.75 instead of 0.5")
 
 
-def test_sections_tell_settings_gaps_worse_cells_references_and_what_adaptive_brings():
-    text = STUDIES["table_2"].tables(make_store("table_2"))["sections"]
+def test_sections_tell_settings_gaps_references_and_what_adaptive_brings():
+    store = make_store("table_2")
+    cell = {"setting": "adaptive", "criterion": "mean_relevance", "variant": "none", "threshold_choice": "published"}
+    store["smse"].loc[cell | {"dataset": "Rastrigin", "seed": 2}] *= 3.0
+    text = STUDIES["table_2"].tables(store)["sections"]
     settings = [line for line in text.splitlines() if line.startswith("## Setting `")][:3]
     assert settings == [f"## Setting `{setting}`" for setting in Setting]
     assert text.count("no folder 'weather'") == 1
     # over 4 seeds the shifts of Rastrigin cancel; Concrete is shifted by 2 and by 4
-    line = split_line(text, ["trained", "Marginal log likelihood"])
-    assert line[2:] == ["1.0", "2.0", "leave-one-out", "leave-one-out"]
-    line = split_line(text.partition("over `trained`")[2], ["Rastrigin"])
-    assert line[1:3] == ["0.500", "0.500"]
-    assert line[4:] == ["4.00", "2000", "3"]
-    section = section_of("table_3", make_store("table_3"), "trained")
-    line = split_line(section, ["Concrete", "Marginal log likelihood", "without"])
-    worse = ["0.684 / 0.3420", "0 of 1", "0.800", "500 of 500", "10 / 282", ""]
-    assert line[3:] == [*worse, "0.0500"]
-    assert "| Prior entropy" not in section.partition("stay above")[2]
-    assert "stay above" not in section_of("table_3", make_store("table_3"), "adaptive")  # half of twice the published
+    assert split_line(text, ["trained", "Marginal log likelihood"])[2:] == ["1.0", "2.0"]
+    assert split_line(text.partition("over `trained`")[2], ["Rastrigin"])[1:] == ["0.500", "1.50", "4.00"]
+    text = STUDIES["table_3"].tables(make_store("table_3", own=(0, 1, 2)))["sections"]
+    own = text.partition("At own thresholds:")[2].partition("##")[0]
+    assert split_line(own, ["Rastrigin", "with"])[2].startswith("**0.00200**")
+    assert "Mean difference" not in text
 
 
 def test_a_figure_draws_medians_ranges_and_gaps_only_as_published():
@@ -213,35 +208,39 @@ def test_a_threshold_means_nothing_where_none_or_all_points_pass(n_inserted, is_
 def plan(tmp_path_factory):
     """Rastrigin, two seeds, 60 rows of the stream: prepared, and tables 2 and 3 computed."""
     plan = make_plan(tmp_path_factory.mktemp("tables"), "rastrigin", budget=15, most_rows=60)
-    prepare(plan)
-    for seed in range(2):
-        compute_job((Unit("table_2", "rastrigin", seed), Unit("table_3", "rastrigin", seed)), plan)
-    return plan
+    return prepare(plan, "table_2", "table_3")
 
 
 @pytest.mark.parametrize(("rule", "n_published"), [("error", 1), ("error", 25), ("variance", 5)])
 def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n_published):
-    streams = Streams("rastrigin", 1, plan)
-    first = run_of("trained", "mean_relevance", "leave_one_out", rule, 1.0)
-    run, found = offer_at_own_threshold(streams, first, n_published)
-    assert (run.rule, run.acceptance, run.reference) == (rule, "mean_relevance", "leave_one_out")
+    unit, first = Unit("", "rastrigin", 1), run_of("trained", "mean_relevance", "leave_one_out", rule, 1.0)
+    found = offer_at_own_threshold(first._asdict(), unit, plan, n_published)
+    assert (found["rule"], found["acceptance"], found["reference"]) == (rule, "mean_relevance", "leave_one_out")
     assert found["n_revised"] <= n_published
-    mean, variance = make_gp(plan, "trained", "none").predict(streams.data.inputs)
-    surprise = variance if rule == "variance" else np.abs(streams.data.targets - mean)
-    raised = np.log(run.threshold / find_exceeded(surprise, n_published)) / np.log(1.25)
+    data = data_of("rastrigin", 1, plan)
+    mean, variance = make_gp(plan, "trained", "none").predict(data.inputs)
+    surprise = variance if rule == "variance" else np.abs(data.targets - mean)
+    raised = np.log(found["threshold"] / find_exceeded(surprise, n_published)) / np.log(1.25)
     assert raised == pytest.approx(round(raised), abs=1e-6)
     if raised > 0.5:  # no larger than needed
-        assert streams.offer(run._replace(threshold=run.threshold / 1.25))["n_revised"] > n_published
+        lower = first._replace(threshold=found["threshold"] / 1.25)
+        assert offer(lower, unit, plan)["n_revised"] > n_published
+
+
+def test_an_own_threshold_may_revise_as_many_points_as_published(plan, monkeypatch):
+    counts, run = iter([7, 5, 3]), run_of("trained", "mean_relevance", "none", "error", 1.0)
+    monkeypatch.setattr(stream, "offer", lambda run, unit, plan: {"n_revised": next(counts)})
+    assert offer_at_own_threshold(run._asdict(), Unit("", "rastrigin", 1), plan, 5) == {"n_revised": 5}
 
 
 def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeypatch):
     asked = {}
 
-    def note(streams, run, n_published):
-        asked[run.reduction, run.acceptance != "none"] = n_published
-        return run, outcome()
+    def note(row, unit, plan, n_published):
+        asked[row["reduction"], row["acceptance"] != "none"] = n_published
+        return row
 
-    monkeypatch.setattr(tables, "is_meaningless", lambda outcome, n_published: True)
+    monkeypatch.setattr(tables, "is_meaningless", lambda row, n_published: True)
     monkeypatch.setattr(tables, "offer_at_own_threshold", note)
     STUDIES["table_3"].compute(Unit("table_3", "rastrigin", 0), plan)
     cells = paper.read_cells("table_3").query("dataset == 'Rastrigin'").set_index(["criterion", "is_accepting"])
@@ -262,7 +261,7 @@ def make_gp(plan, setting, variant, **rules):
 )
 def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, variant):
     rules = {} if table == "table_2" else {"insertion": ErrorThreshold(2.5)}
-    gp, data = make_gp(plan, setting, variant, **rules), Streams("rastrigin", 1, plan).data
+    gp, data = make_gp(plan, setting, variant, **rules), data_of("rastrigin", 1, plan)
     reports = [gp.update(x, y) for x, y in zip(data.inputs, data.targets, strict=True)]
     mean, variance = gp.predict(data.test_inputs)
     if table == "table_2":
@@ -272,7 +271,7 @@ def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, va
         assert float(cell["accepted_percent"]) == pytest.approx(100 * found["n_revised"] / 60)
     else:
         run = run_of(setting, "mean_relevance", variant, "error", 2.5)
-        found = Streams("rastrigin", 1, plan).offer(run)
+        found = offer(run, Unit("", "rastrigin", 1), plan)
     assert found["smse_initial"] == predict_initially(data, hyperparameters_of("rastrigin", 1, setting, plan))
     assert found["n_revised"] == sum(report.accepted for report in reports)
     assert found["n_inserted"] == sum(report.inserted for report in reports)
@@ -306,23 +305,17 @@ def test_a_real_store_keeps_every_seed_and_own_thresholds_where_the_published_on
     assert (shown["threshold"] == 0.5).all()
 
 
-def test_a_run_is_computed_once_and_shared(plan, monkeypatch):
-    """The grid asks for runs that table 2 has kept; all variants agree where nothing is turned down."""
-    offered = []
-    start = Streams.start
-    monkeypatch.setattr(Streams, "start", lambda self, run: offered.append(run) or start(self, run))
-    compute_job((Unit("grid", "rastrigin", 1),), plan)
-    assert len(offered) == len(set(offered)) == 30 - 6
-    assert run_of("trained", "mean_relevance", "none") not in offered
-    part = read_part(Unit("grid", "rastrigin", 1), plan).to_dataframe()
-    kept = part[(part["reduction"] == "mean_relevance") & (part["acceptance"] == "none")]
-    cell = STUDIES["table_2"].combine(plan)["smse"].sel(setting="trained", criterion="mean_relevance", variant="none")
-    assert float(kept["smse"].iloc[0]) == float(cell.sel(threshold_choice="published", seed=1).item())
-    offered.clear()
-    found = Streams("rastrigin", 0, plan).offer_variants("trained", "mean_relevance", "error", 1e9)
-    assert list(found) == list(VARIANTS)
+def test_variants_that_must_agree_are_computed_once(plan, monkeypatch):
+    offered, start = [], stream.start
+    monkeypatch.setattr(stream, "start", lambda run, *rest: offered.append(run) or start(run, *rest))
+    found = offer_variants(Unit("", "rastrigin"), plan, "trained", "mean_relevance", "error", 1e9)
+    assert [row["variant"] for row in found] == list(VARIANTS)
     assert offered == [Run("trained", "mean_relevance", "mean_relevance", "leave_one_out", "error", 1e9)]
-    assert {each["n_revised"] for _, each in found.values()} == {0}
+    assert {row["n_revised"] for row in found} == {0}
+    assert [row["reference"] for row in found] == ["", "leave_one_out", "in_sample", "in_sample"]
+    offered.clear()
+    found = offer_variants(Unit("", "rastrigin"), plan, "trained", "mean_relevance", "always", 0.0, VARIANTS[:2])
+    assert len(offered) == len(found) == 2
 
 
 @pytest.mark.slow
@@ -331,7 +324,7 @@ def test_following_the_stream_is_at_or_below_every_published_error(table, shared
     monkeypatch.setenv("SYSID_DATA", str(shared_data))
     plan = prepare(Plan(tmp_path, ("concrete", "tanks"), seeds=3, code="some"))
     for unit in STUDIES[table].units(plan):
-        compute_job((unit,), plan)
+        compute_unit(unit, plan)
     cells = summarise_cells(STUDIES[table].combine(plan), table)
     cells = cells[(cells["threshold_choice"] == "published") & (cells["n_seeds"] > 0)]
     adaptive = cells[cells["setting"] == "adaptive"]
@@ -341,18 +334,110 @@ def test_following_the_stream_is_at_or_below_every_published_error(table, shared
         assert (cells["smse"] <= cells["smse_published"])[cells["setting"] == "trained"].all()
 
 
-def test_files_of_a_table_know_the_floors_of_the_baselines_in_their_folder(plan):
-    from test_studies_baselines import make_floors
-
-    own = {"fingerprint": plan.fingerprint}
-    store.write(make_floors(), plan.folder / "baselines.nc", kind="study", attributes=own)
-    write_study(STUDIES["table_2"], plan, {}, {}, figures=True)
-    written = store.read(plan.folder / "table_2.nc", kind="study")
-    assert json.loads(written.attrs["floors"]) == {"Boston": 0.6, "Building": 0.21}
+def test_files_of_a_table_have_no_open_places(plan):
+    write_study(STUDIES["table_2"], plan, {}, configure())
     assert set(plan.read_stores(["table_2", "table_3"])) == {"table_2"}
     text = (plan.folder / "table_2.md").read_text()
     assert "$" not in text
+    assert to_short_csv(pd.DataFrame({"a": [1], "b": [np.nan], "c": [0.123456789]})) == "a,b,c\n1,,0.123457\n"
     assert "\n\n\n" not in text
     for setting in Setting:
         assert f"![table 2 {setting}](table_2_{setting}.png)" in text
         assert all((plan.folder / f"table_2_{setting}.{form}").stat().st_size > 1000 for form in ("pdf", "png"))
+
+
+# --- table 1 ----------------------------------------------------------------------------------------
+
+TABLE_1, N_POINTS = STUDIES["table_1"], 12
+LOG_2PI = math.log(2 * math.pi)
+
+
+def dense_set(case):
+    """``Ky`` and targets of the stored points and the candidate."""
+    x = np.vstack([case.points.inputs, case.candidate.inputs])
+    y = np.concatenate([case.points.targets, case.candidate.targets])
+    return case.gp.kernel(x, x) + case.gp.noise_variance * np.eye(len(y)), y
+
+
+def by_inverses(name, case, i):
+    """Score of a point by explicit inverses and determinants."""
+    ky, y = dense_set(case)
+    noise, keep = case.gp.noise_variance, np.arange(len(y)) != i
+    inverse, row = np.linalg.inv(ky[keep][:, keep]), ky[i, keep]
+    log_determinant, n = np.linalg.slogdet(ky[keep][:, keep])[1], len(y) - 1
+    mean, latent = row @ inverse @ y[keep], ky[i, i] - noise - row @ inverse @ row
+    whole = (ky - noise * np.eye(len(y)))[i] @ np.linalg.inv(ky) @ y
+    return {
+        "prior_entropy": -0.5 * n * (1 + LOG_2PI) - 0.5 * log_determinant,
+        "predictive_entropy": 0.5 * (1 + LOG_2PI + math.log(latent)),
+        "mean_relevance": (whole - mean) ** 2,
+        "log_predictive_density": 0.5 * (LOG_2PI + math.log(latent + noise) + (y[i] - mean) ** 2 / (latent + noise)),
+        "marginal_log_likelihood": -0.5 * (y[keep] @ inverse @ y[keep] + log_determinant + n * LOG_2PI),
+    }[name]
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_both_ways_give_the_numbers_of_explicit_inverses_up_to_what_all_points_share(name):
+    case = scored(N_POINTS, 3)
+    published = np.array([PUBLISHED_SCORES[name](case.published(i)) for i in range(N_POINTS)])
+    np.testing.assert_allclose(published, [by_inverses(name, case, i) for i in range(N_POINTS)], rtol=1e-8, atol=1e-10)
+    ours, again = case.compiled_scores(CRITERIA[name], 2)()
+    np.testing.assert_array_equal(ours, again)
+    ky, y = dense_set(case)
+    half_log_determinant = 0.5 * np.linalg.slogdet(ky)[1]
+    shared = {
+        "predictive_entropy": 0.5 * (1 + LOG_2PI),
+        "prior_entropy": -0.5 * N_POINTS * (1 + LOG_2PI) - half_log_determinant,
+        "marginal_log_likelihood": -0.5 * (y @ np.linalg.solve(ky, y) + len(y) * LOG_2PI) - half_log_determinant,
+    }
+    np.testing.assert_allclose(ours + shared.get(name, 0.0), published, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(case.numpy_scores(CRITERIA[name])(), ours, rtol=1e-10, atol=1e-12)
+
+
+def test_exponent_looks_at_large_sizes_and_rounds_become_fewer():
+    assert [rounds_for(n, 1000) for n in (20, 100, 200, 1000, 2000)] == [1000, 1000, 250, 10, 5]
+    sizes = np.array([20, 100, 200, 400, 800])
+    seconds = 1e-9 * sizes**3.0
+    seconds[:2] += 1.0
+    assert exponent(sizes, seconds) == pytest.approx(3.0)
+    assert exponent(sizes[:2], sizes[:2] ** 2.0) == pytest.approx(2.0)
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory):
+    plan = make_plan(tmp_path_factory.mktemp("table_1"), "rastrigin", table_sizes=(20, 30), repetitions=3)
+    compute_unit(*TABLE_1.units(plan), plan)
+    return TABLE_1.combine(plan)
+
+
+def test_store_keeps_quartiles_beside_the_published_times(costs):
+    seconds, published = costs["seconds"], costs["seconds_published"]
+    assert dict(seconds.sizes) == {"quartile": 3, "way": len(WAYS), "criterion": 5, "points": 2}
+    assert (seconds > 0).all()
+    assert (seconds.diff("quartile") >= 0).all()
+    assert set(PUBLISHED_SCORES) == set(CRITERIA) == set(paper.read_table("table_1").index)
+    assert float(published.sel(criterion="mean_relevance", points=20)) == pytest.approx(0.076e-3)
+    assert np.isnan(published.sel(points=30)).all()
+    middle = seconds.sel(quartile=0.5, way=PUBLISHED, criterion="prior_entropy").values
+    slope = math.log(middle[1] / middle[0]) / math.log(1.5)
+    assert float(costs["exponent"].sel(way=PUBLISHED, criterion="prior_entropy")) == pytest.approx(slope)
+
+
+def test_rows_tables_and_figure_are_milliseconds_and_their_ratio(costs):
+    rows = TABLE_1.rows(costs)
+    names = "criterion,points,published_ms,published_one_ms,numpy_all_ms,compiled_all_ms,gain"
+    assert (",".join(rows), len(rows)) == (names, 10)
+    for row in rows.to_dict("records"):
+        cell = costs["seconds"].sel(quartile=0.5, criterion=row["criterion"], points=row["points"])
+        assert row["published_one_ms"] == pytest.approx(1e3 * float(cell.sel(way=PUBLISHED)))
+        assert row["gain"] == pytest.approx(row["points"] * float(cell.sel(way=PUBLISHED) / cell.sel(way=COMPILED)))
+    lines = cells_of(TABLE_1.tables(costs)["times"])
+    assert [line[:2] for line in lines[2:]] == [[label, "20"] for label in LABELS.values()]
+    assert ["Mean relevance", "20", "0.0760"] in [line[:3] for line in lines]
+    (draw,) = TABLE_1.figures(costs).values()
+    all_scores, one_score = draw().axes
+    middle = 1e3 * costs["points"] * costs["seconds"].sel(quartile=0.5, way=PUBLISHED, criterion="prior_entropy")
+    assert len(all_scores.lines) == len(CRITERIA) * len(WAYS)
+    np.testing.assert_allclose(all_scores.lines[0].get_ydata(), middle)
+    hollow = [line for line in one_score.lines if line.get_linestyle() == "None"]
+    np.testing.assert_allclose(sorted(line.get_ydata()[0] for line in hollow), [0.054, 0.068, 0.076, 0.083, 0.096])
