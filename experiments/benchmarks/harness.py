@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -101,16 +102,7 @@ def time_once(run: Callable[..., object], *arguments: Any, **options: Any) -> fl
     return time.perf_counter() - start
 
 
-def row(
-    case: str,
-    value: float,
-    unit: str,
-    *,
-    median: float | None = None,
-    at_most: float | None = None,
-    at_least: float | None = None,
-    **details: float,
-) -> Row:
+def row(case: str, value: float, unit: str, median: float | None = None, target: str = "", **details: float) -> Row:
     """One measured number as it stands in ``benchmark.json``.
 
     Parameters
@@ -122,20 +114,19 @@ def row(
     unit : str
     median : float, optional
         Median over the rounds.
-    at_most, at_least : float, optional
-        Target: one bound that the number should keep.
+    target : str, optional
+        Bound that the number should keep, such as ``<= 8``.
     **details : float
         What the number is made of.
     """
-    bound = at_most if at_least is None else at_least
-    met = None if bound is None else bool(value <= bound if at_least is None else value >= bound)
+    sign, _, bound = target.partition(" ")
     return {
         "case": case,
         "value": float(value),
         "unit": unit,
         "median": None if median is None else float(median),
-        "target": None if bound is None else f"{'<=' if at_least is None else '>='} {bound:g}",
-        "met": met,
+        "target": target or None,
+        "met": bool(value <= float(bound) if sign == "<=" else value >= float(bound)) if target else None,
         "details": {name: float(number) for name, number in details.items()},
     }
 
@@ -155,8 +146,7 @@ def ratio(case: str, seconds: Mapping[str, np.ndarray], over: tuple[str, str], u
 def to_frame(rows: list[Row]) -> pd.DataFrame:
     """Rows of ``benchmark.json`` as texts for a table: numbers to three digits, all details in one cell."""
     frame = pd.DataFrame(rows).rename(columns={"value": "measured"})
-    for name in ("measured", "median"):
-        frame[name] = frame[name].astype(float).map(significant)
+    frame[["measured", "median"]] = frame[["measured", "median"]].astype(float).map(significant)
     frame["met"] = frame["met"].map({True: "yes", False: "NO"})
     frame["details"] = [", ".join(f"{name} {significant(x)}" for name, x in of.items()) for of in frame["details"]]
     return frame.fillna("")
@@ -169,8 +159,13 @@ def machine() -> dict[str, Any]:
     """
     made = provenance()
     information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M) if information.is_file() else []
+    matrix = np.ones((1000, 1000))
+    matrix @ matrix
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(5):
+        matrix @ matrix
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -178,20 +173,11 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "versions": json.loads(made["package_versions"]),
         "blas_threads": {name: os.environ.get(name, "not set") for name in THREAD_VARIABLES},
-        "blas_cpu_per_wall": _cpu_per_wall(),
+        "blas_cpu_per_wall": cpu / wall,
         "extended_precision_bits": int(np.finfo(np.longdouble).nmant) + 1,
         "source_commit": made.get("source_commit"),
         "time": made["creation_time"],
     }
-
-
-def _cpu_per_wall() -> float:
-    matrix = np.ones((1000, 1000))
-    matrix @ matrix
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(5):
-        matrix @ matrix
-    return (time.process_time() - cpu) / (time.perf_counter() - wall)
 
 
 def describe(facts: dict[str, Any]) -> str:

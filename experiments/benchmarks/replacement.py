@@ -110,17 +110,17 @@ def replacement(plan: Plan) -> Iterator[Row]:
             rewind()
             fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
             details = {"samples": len(chosen.targets), "accepted": fraction}
-            yield ratio(f"N={size} {name}", seconds, ("ours", UNIT), UNIT, at_most=8.0, **details)
+            yield ratio(f"N={size} {name}", seconds, ("ours", UNIT), UNIT, target="<= 8", **details)
 
 
 def not_inserted(plan: Plan) -> Iterator[Row]:
     """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``; the same, learned."""
     for size in plan.sizes:
         samples = narx_samples(size + _block(size), seed=plan.seed)
-        for learning, name, most in (("stored", f"N={size}", 2.0), ("every_sample", f"N={size} learned", 8.0)):
+        for learning, name, most in (("stored", f"N={size}", 2), ("every_sample", f"N={size} learned", 8)):
             gp = online_gp(size, insertion=NEVER, learning=learning, scale=False).fit(*samples.part(0, size))
             seconds = _against_product(gp, lambda: None, samples.part(size), plan)
-            yield ratio(name, seconds, ("ours", UNIT), UNIT, at_most=most)
+            yield ratio(name, seconds, ("ours", UNIT), UNIT, target=f"<= {most}")
 
 
 def _against_product(
@@ -168,7 +168,7 @@ def update(plan: Plan) -> Iterator[Row]:
 
     jobs = {"replaced": job(online_gp(plan.budget)), "not inserted": job(online_gp(plan.budget, insertion=NEVER))}
     for name, seconds in interleave(jobs, plan.rounds(plan.budget)).items():
-        yield timed(f"N={plan.budget} {name}", 1e6 * seconds, "us", at_most=20.0)
+        yield timed(f"N={plan.budget} {name}", 1e6 * seconds, "us", target="<= 20")
 
 
 def memory(plan: Plan) -> Iterator[Row]:
@@ -180,7 +180,7 @@ def memory(plan: Plan) -> Iterator[Row]:
     _held_bytes(min(plan.sizes), samples)  # compiles and fills caches
     held = {size: _held_bytes(size, samples) for size in plan.sizes}
     for size, (bytes_held, on_top) in held.items():
-        details = {"MB": bytes_held / 1e6, "peak of learning kB": on_top / 1e3}
+        details: dict[str, Any] = {"MB": bytes_held / 1e6, "peak of learning kB": on_top / 1e3}
         yield row(f"N={size}", bytes_held / (8 * size**2), "N^2 x 8 bytes", **details)
     slope = np.polyfit(np.log(list(held)), np.log([entry[0] for entry in held.values()]), 1)[0]
     yield row("growth with N", slope, "exponent")
@@ -241,7 +241,7 @@ def accuracy(plan: Plan) -> Iterator[Row]:
             counts = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
             counts["condition"] = np.linalg.cond(covariance)
             for quantity, error in ours.items():
-                details = {"Cholesky": cholesky[quantity], "fresh fit": refit[quantity]} | counts
+                details: dict[str, Any] = {"Cholesky": cholesky[quantity], "fresh fit": refit[quantity]} | counts
                 yield row(f"noise {noise_variance:g}, {name}: {quantity}", error, "relative error", **details)
 
 
