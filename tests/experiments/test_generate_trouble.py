@@ -31,12 +31,12 @@ def test_a_divergence_names_record_time_and_state_and_leaves_nothing(tmp_path):
 FOREIGN = ["builtins.print", "sysid.store.write_bytes", "sysid.export_python", "experiments.generation.baselines.log"]
 
 
-@pytest.mark.parametrize("target", [*FOREIGN, "experiments.launch.sys.exit", "simulators.np.save"])
-def test_a_configuration_of_others_calls_nothing_but_classes_of_the_toolbox(target, tmp_path):
-    with pytest.raises(ValueError, match=r"noise: .* trust it with \+trusted=\["):
-        generate(tmp_path / "bw", *BOUC_WEN, noise={"_target_": target})
-    with pytest.raises(ValueError, match=r"excitation\.schedule\.0: "):
-        generate(tmp_path / "bw", *BOUC_WEN, trusted=["mine"], excitation={"schedule": [{"_target_": target}]})
+def test_a_configuration_of_others_calls_nothing_but_classes_of_the_toolbox(tmp_path):
+    for target in (*FOREIGN, "experiments.launch.sys.exit", "simulators.np.save"):
+        with pytest.raises(ValueError, match=r"noise: .* trust it with \+trusted=\["):
+            generate(tmp_path / "bw", *BOUC_WEN, noise={"_target_": target})
+        with pytest.raises(ValueError, match=r"excitation\.schedule\.0: "):
+            generate(tmp_path / "bw", *BOUC_WEN, trusted=["mine"], excitation={"schedule": [{"_target_": target}]})
     assert left(tmp_path) == []
 
 
@@ -55,31 +55,26 @@ def test_what_is_there_is_not_touched_and_named_before_anything_is_simulated(mon
     assert (left(folder), left(tmp_path)) == (["notes.txt"], ["bw"])
 
 
-@pytest.mark.parametrize("error", [StoreError("disk full"), KeyboardInterrupt(), RuntimeError("bug")], ids=repr)
-def test_whatever_happens_while_writing_nothing_is_left(error, monkeypatch, tmp_path):
-    def fail(*arguments, **options):
-        raise error
+def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_is_kept(monkeypatch, tmp_path):
+    original, failing = module.fill_card, [StoreError("disk full"), KeyboardInterrupt(), RuntimeError("bug")]
 
-    monkeypatch.setattr(module, "fill_card", fail)
-    with pytest.raises(type(error)):
-        generate(tmp_path / "a" / "bw", *BOUC_WEN, "baseline=[mean]")
-    assert left(tmp_path) == []
-
-
-def test_a_folder_that_appears_meanwhile_is_not_replaced_unless_it_is_empty(monkeypatch, tmp_path):
-    original = module.fill_card
-
-    def meanwhile(*arguments, **options):
+    def fill_card(*arguments, **options):
+        if failing:
+            raise failing.pop(0)
         (tmp_path / "bw" / "theirs").write_text("theirs")
         return original(*arguments, **options)
 
+    monkeypatch.setattr(module, "fill_card", fill_card)
+    for error in tuple(map(type, failing)):
+        with pytest.raises(error):
+            generate(tmp_path / "a" / "bw", *BOUC_WEN, "baseline=[mean]")
+        assert left(tmp_path) == []
     (tmp_path / "bw").mkdir()
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "fill_card", meanwhile)
-        with pytest.raises(StoreError, match="folder with files in it"):
-            generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]")
+    with pytest.raises(StoreError, match="folder with files in it"):
+        generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]")
     assert (left(tmp_path), left(tmp_path / "bw")) == (["bw"], ["theirs"])
     (tmp_path / "bw" / "theirs").unlink()
+    monkeypatch.setattr(module, "fill_card", original)
     assert (generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]") / "CARD.md").is_file()
 
 
