@@ -10,9 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from experiments.benchmarks.command import loop, startup, sweep, thresholds
+from experiments.benchmarks.dictionary import accuracy, criterion, memory, not_inserted, replacement, textbook, update
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
-from experiments.benchmarks.replacement import accuracy, memory, not_inserted, replacement, update
-from experiments.benchmarks.scores import criterion, textbook
 from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
 from experiments.plots.frames import to_markdown, to_text
 from sysid.store import write_bytes

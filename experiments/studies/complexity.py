@@ -12,8 +12,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.benchmarks.harness import describe, machine
-from experiments.benchmarks.scores import (
+from experiments.benchmarks.dictionary import (
     COMPILED,
     CRITERIA,
     NUMPY,
@@ -23,6 +22,7 @@ from experiments.benchmarks.scores import (
     rounds_for,
     score_seconds,
 )
+from experiments.benchmarks.harness import describe, machine
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, page
 from experiments.studies import paper

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reproducing import cells_of, make_plan
 
-from experiments.benchmarks.scores import (
+from experiments.benchmarks.dictionary import (
     COMPILED,
     CRITERIA,
     PUBLISHED,
