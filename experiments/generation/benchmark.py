@@ -160,34 +160,27 @@ class SimulatedRecord:
         )
 
 
-def simulate_records(
-    plans: list[Plan], plant: Plant, ranges: Ranges, *, transient: int, window: int
-) -> list[SimulatedRecord]:
-    """Simulate every record.
+def simulate_record(plan: Plan, plant: Plant, ranges: Ranges, *, transient: int, window: int) -> SimulatedRecord:
+    """Simulate a record, from a random initial state within the ranges.
 
     Parameters
     ----------
-    ranges
-        Of the initial states.
     transient
-        Samples simulated before each record.
+        Samples simulated before the record.
     window
-        Samples at the start of validation and test records that are not judged.
+        Samples at the start of a validation or test record that are not judged.
 
     Raises
     ------
     ValueError, ArithmeticError
         What the simulation raises, with the name of the record.
     """
-    records = []
-    for name, role, n_samples, seed in plans:
-        start = draw_initial_state(plant.system, ranges, seed)
-        try:
-            trajectory = plant.trajectory(n_samples, seed, transient=transient, initial_state=start)
-        except (ValueError, ArithmeticError) as error:
-            raise type(error)(f"record {name}: {error}") from error
-        records.append(SimulatedRecord(name, role, trajectory, transient, 0 if role == "estimation" else window))
-    return records
+    start, window = draw_initial_state(plant.system, ranges, plan.seed), 0 if plan.role == "estimation" else window
+    try:
+        trajectory = plant.trajectory(plan.n_samples, plan.seed, transient=transient, initial_state=start)
+    except (ValueError, ArithmeticError) as error:
+        raise type(error)(f"record {plan.name}: {error}") from error
+    return SimulatedRecord(plan.name, plan.role, trajectory, transient, window)
 
 
 def noises_of(system: System) -> tuple[Signal, ...]:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build_all, check_trusted, targets_of, trusted_names
 from experiments.generation.baselines import choose_lags, label_baselines, note_scores, score_models
-from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_records
+from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_record
 from experiments.generation.card import fill_card, table
 from experiments.launch import CONF
 from experiments.options import flag, whole
@@ -111,7 +111,7 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     lags, notes = choose_lags(config, plant, plans[0].n_samples, plans[0].seed)
     shortest = min(plan.n_samples for plan in plans if plan.role != "estimation")
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
-    records = simulate_records(plans, plant, ranges, transient=config.transient, window=window)
+    records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
     scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
     notes += note_scores(scores, baselines, is_open_loop=plant.is_open_loop)
     return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)

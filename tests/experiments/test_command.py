@@ -172,12 +172,14 @@ def test_installed_commands_are_the_modules():
 
 
 def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_path):
-    """Folders that are called as packages of ours; a module and a configuration of the user's own."""
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "__init__.py").write_text("raise RuntimeError('the wrong package')\n")
-    (tmp_path / "conf" / "system").mkdir(parents=True)
-    (tmp_path / "conf" / "system" / "own.yaml").write_text("_target_: own_system.Own\n")
-    (tmp_path / "own_system.py").write_text("from simulators import VanDerPol as Own\n")
+    """A folder that is called as a package of ours; a module and a configuration of the user's own."""
+    for name, text in (
+        ("experiments/__init__.py", "raise RuntimeError('the wrong package')\n"),
+        ("conf/system/own.yaml", "_target_: own_system.Own\n"),
+        ("own_system.py", "from simulators import VanDerPol as Own\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     given = ["--config-dir", "conf", "system=own", "narx=van_der_pol", "duration=300samples", "figures=false"]
     script = f"import sys; sys.argv[1:] = {given!r}; from experiments.identify import main; main()"
     process(["-P", "-c", script], tmp_path, PYTHONPATH=str(ROOT))
@@ -186,11 +188,8 @@ def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_pat
 def test_progress_bar_on_a_terminal(monkeypatch):
     """Rate, size of the dictionary and running SMSE."""
 
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen, original = Terminal(), progress.tqdm
+    screen, original = io.StringIO(), progress.tqdm
+    screen.isatty = lambda: True
     monkeypatch.setattr(progress, "tqdm", lambda **options: original(file=screen, ncols=120, **options))
     with progress.Progress(2 * progress.EVERY) as bar:
         for k in range(2 * progress.EVERY):
@@ -201,26 +200,23 @@ def test_progress_bar_on_a_terminal(monkeypatch):
         assert words in screen.getvalue()
 
 
-def test_a_refusal_is_a_mistake_and_a_failed_operation_is_none():
-    unknown = {"_target_": "sysid.ErrorThreshold", "threshold": 1}
-    for call, mistake in (
-        (lambda: Narx({"y": 0}), True),
-        (lambda: build_one(unknown, "insertion"), True),
-        (lambda: Path("/no/such/file").read_text(), True),
-        (lambda: np.zeros(2) + np.zeros(3), False),
-    ):
-        with pytest.raises((ValueError, OSError)) as caught:
+def test_a_refusal_is_a_mistake_and_a_failed_operation_or_a_bug_of_ours_is_none(monkeypatch):
+    def build():
+        return build_one({"_target_": "sysid.ErrorThreshold", "error_threshold": 1}, "insertion")
+
+    def failure(call):
+        with pytest.raises((ValueError, OSError, TypeError)) as caught:
             call()
-        assert is_mistake(caught.value) == mistake
+        return caught.value
 
-
-def test_a_bug_in_a_constructor_of_ours_is_no_mistake(monkeypatch):
+    unknown = {"_target_": "sysid.ErrorThreshold", "threshold": 1}
+    mistakes = (lambda: Narx({"y": 0}), lambda: build_one(unknown, "insertion"), Path("/no/such/file").read_text)
+    assert all(is_mistake(failure(call)) for call in mistakes)
+    assert not is_mistake(failure(lambda: np.zeros(2) + np.zeros(3)))
     bug = eval("lambda self: None + 1", {"__name__": "sysid.gp.rules"})
     monkeypatch.setattr(ErrorThreshold, "__post_init__", bug)
-    with pytest.raises(TypeError) as caught:
-        build_one({"_target_": "sysid.ErrorThreshold", "error_threshold": 1}, "insertion")
-    assert is_bug_of_ours(caught.value)
-    assert not is_mistake(caught.value)
+    assert is_bug_of_ours(failure(build))
+    assert not is_mistake(failure(build))
 
 
 X = np.random.default_rng(0).normal(size=(8, 3))

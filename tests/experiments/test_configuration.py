@@ -11,7 +11,6 @@ from itertools import zip_longest
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra.errors import ConfigCompositionException
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 from running import CONF, configured
@@ -20,7 +19,6 @@ import simulators
 import sysid
 from experiments.automatic import AutomaticNarx
 from experiments.build import build_one
-from experiments.launch import check_keys
 from sysid.model.description import name_of
 
 ROLES = {
@@ -158,12 +156,6 @@ def test_defaults_are_the_documented_ones():
     assert (config.acceptance.reference, config.acceptance.criterion) == ("leave_one_out", config.reduction)
 
 
-def test_matched_acceptance_and_criteria():
-    config = configured("reduction=mean_relevance")
-    assert instantiate(config.acceptance).criterion == instantiate(config.reduction)
-    assert set(options("acceptance")) - {"none", "matched"} == set(options("reduction"))
-
-
 def test_excitations_follow_the_operating_point():
     values = configured("operating_point=bouc_wen", "excitation=multisine").operating_point
     assert 0 < values.rms < values.amplitude == values.high == -values.low
@@ -192,15 +184,3 @@ def test_targets_of_earlier_configurations_are_answered_with_the_public_name():
     for description in ({"_target_": target}, {"_target_": "sysid.Sum", "parts": [{"_target_": target}]}):
         with pytest.raises(ValueError, match=rf"^kernel: _target_ must be {name}, .* got {target}$"):
             build_one(OmegaConf.create(description), "kernel")
-
-
-def test_unknown_keys_and_options_are_refused():
-    for override in ("nonsense=1", "insertion.error_treshold=1", "reduction=foo", "nogroup=foo"):
-        with pytest.raises(ConfigCompositionException, match=r"nonsense|error_treshold|mean_relevance|nogroup"):
-            configured(override)
-    check_keys(configured(), "identify")
-    with pytest.raises(ValueError, match=r"unknown configuration key 'budgett'.*did you mean 'budget'"):
-        check_keys(configured("+budgett=50"), "identify")
-    with pytest.raises(ValueError, match="unknown configuration key 'xyz'") as error:
-        check_keys(configured("+xyz=1"), "identify")
-    assert "did you mean" not in str(error.value)

@@ -67,19 +67,18 @@ def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges(loop)
     dynamics, time, y, u = loop
     offsets, controller = np.array([0.0, 0.05, -0.02, 1e6]), Feedback(0.5)
     settings = {"controller": controller, "time": time, "outputs": y, "inputs": u}
-    paths = close_loop(
-        dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings, window=WINDOW, n_paths=4
-    )
+    settings |= {"window": WINDOW, "n_paths": 4}
+    y_paths, u_paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings)
     for path, offset in enumerate(offsets[:3]):
         outputs, inputs = naive_loop(dynamics.models[0], controller, time, y[:, 0], u[:, 0], WINDOW, offset)
-        np.testing.assert_allclose(paths.outputs[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(paths.inputs[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
-    assert paths.outputs[3, WINDOW, 0] > 1e5
-    assert np.isnan(paths.outputs[3, WINDOW + 1 :]).all()
-    assert np.isnan(paths.inputs[3, WINDOW:]).all()
+        np.testing.assert_allclose(y_paths[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(u_paths[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
+    assert y_paths[3, WINDOW, 0] > 1e5
+    assert np.isnan(y_paths[3, WINDOW + 1 :]).all()
+    assert np.isnan(u_paths[3, WINDOW:]).all()
     for window in (1, N):
         with pytest.raises(ValueError, match="window from 2"):
-            close_loop(dynamics, lambda x: dynamics.targets(x).mean, **settings, window=window)
+            close_loop(dynamics, lambda x: dynamics.targets(x).mean, **(settings | {"window": window}))
 
 
 def test_bands_of_loops_hold_so_many_of_them():
