@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from running import BUDGET, COMMAND, CONF, DATA, FIGURES, ROOT, SHORT, bits, data_of, said, summary_of
+from running import BUDGET, COMMAND, DATA, FIGURES, ROOT, SHORT, bits, configured, data_of, said, summary_of
 
 from experiments import export, progress
 from experiments.build import build_one
@@ -230,27 +229,24 @@ def model(target="y", outputs=("y",)):
     return found
 
 
-def composed(command, *overrides):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(command, overrides=list(overrides))
-
-
 def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path):
     path = f"model={tmp_path}/tank.nc"
     model().save(tmp_path / "tank.nc")
-    export.run(composed("export", path), tmp_path)
+    export.run(configured(path, command="export"), tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0], model().predict(X).mean)
     JointModel(tuple(model(name, ("a", "b")) for name in ("a", "b"))).save(tmp_path / "joint.nc")
-    export.run(composed("export", f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py"), tmp_path / "nowhere")
+    export.run(
+        configured(f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py", command="export"), tmp_path / "nowhere"
+    )
     assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("a", "b")
     before = (tmp_path / "mine.py").read_text()
     with pytest.raises(ValueError, match="model: expected the file of a model"):
-        export.run(composed("export"), tmp_path)
+        export.run(configured(command="export"), tmp_path)
     with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
-        export.run(composed("export", path, f"output={tmp_path}/mine.py"), tmp_path)
+        export.run(configured(path, f"output={tmp_path}/mine.py", command="export"), tmp_path)
     assert (tmp_path / "mine.py").read_text() == before
     model("a", ("a", "b")).save(tmp_path / "tank.nc")  # one of two outputs: it predicts, and cannot simulate
-    export.run(composed("export", path, f"output={tmp_path}/mine.py", "overwrite=true"), tmp_path)
+    export.run(configured(path, f"output={tmp_path}/mine.py", "overwrite=true", command="export"), tmp_path)
     file = runpy.run_path(str(tmp_path / "mine.py"))
     assert file["TARGETS"] == ("a",)
     assert "simulate" not in file
@@ -270,4 +266,4 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
     ):
         sys.modules.pop("own_room", None)
         with pytest.raises((ValueError, StoreError), match=words):
-            call(composed(command, f"model={tmp_path}/model.nc", *more), tmp_path)
+            call(configured(f"model={tmp_path}/model.nc", *more, command=command), tmp_path)

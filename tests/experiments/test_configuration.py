@@ -10,7 +10,6 @@ from itertools import zip_longest
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 from running import CONF, configured
@@ -63,14 +62,9 @@ def options(group):
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def composed(command, *overrides):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose(command, overrides=list(overrides))
-
-
 @pytest.mark.parametrize("command", [path.stem for path in sorted(CONF.glob("*.yaml"))])
 def test_every_command_composes_and_resolves(command):
-    assert OmegaConf.to_container(composed(command), resolve=True, throw_on_missing=True)
+    assert OmegaConf.to_container(configured(command=command), resolve=True, throw_on_missing=True)
 
 
 #: groups that no other depends on take their options side by side; a system or data set brings options of others
@@ -172,7 +166,9 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
     params = written.pop("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
     values = {key: str(value).split(",") for key, value in params.items() if "range" not in str(value)}
     for end in (0, -1):
-        config = composed(command, f"experiment={path.stem}", *(f"{key}={each[end]}" for key, each in values.items()))
+        config = configured(
+            f"experiment={path.stem}", *(f"{key}={each[end]}" for key, each in values.items()), command=command
+        )
         assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         written.pop("defaults", None)
         assert OmegaConf.merge(config, OmegaConf.create(written)) == config
