@@ -247,9 +247,9 @@ def accuracy(plan: Plan) -> Iterator[Row]:
             covariance = gp.kernel(inputs, inputs) + noise_variance * np.eye(len(targets))
             problem = (covariance, targets, gp.kernel(tests, inputs), gp.kernel.diagonal(tests))
 
-            exact = posterior(*problem)
+            exact = extended_posterior(*problem)
             ours = _errors(Posterior(gp.state()["precision"], *gp.predict(tests)), exact, noise_variance)
-            cholesky = _errors(posterior(*problem, np.float64), exact, noise_variance)
+            cholesky = _errors(double_posterior(*problem), exact, noise_variance)
             refit = _errors(Posterior(fresh.state()["precision"], *fresh.predict(tests)), exact, noise_variance)
             counts = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
             counts["condition"] = np.linalg.cond(covariance)
@@ -267,10 +267,8 @@ def _errors(found: Posterior, exact: Posterior, noise_variance: float) -> dict[s
     }
 
 
-def posterior(
-    covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray, precision: Any = np.longdouble
-) -> Posterior:
-    """Posterior from a Cholesky factor in some precision, extended or double.
+def extended_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray) -> Posterior:
+    """Posterior from a Cholesky factor in `numpy.longdouble`.
 
     Parameters
     ----------
@@ -281,18 +279,25 @@ def posterior(
         Covariances of the test points with the points.
     prior : (m,)
         Prior variances of the test points.
-    precision
-        Type of the numbers.
     """
-    matrix = covariance.astype(precision)
-    factor, inverse = np.zeros_like(matrix), np.eye(len(matrix), dtype=precision)
+    matrix = covariance.astype(np.longdouble)
+    factor, inverse = np.zeros_like(matrix), np.eye(len(matrix), dtype=matrix.dtype)
     for j in range(len(matrix)):  # column j of L, then row j of L^-1
         factor[j, j] = np.sqrt(matrix[j, j] - factor[j, :j] @ factor[j, :j])
         factor[j + 1 :, j] = (matrix[j + 1 :, j] - factor[j + 1 :, :j] @ factor[j, :j]) / factor[j, j]
         inverse[j] = (inverse[j] - factor[j, :j] @ inverse[:j]) / factor[j, j]
-    projected = cross.astype(precision) @ inverse.T
-    mean = projected @ (inverse @ targets.astype(precision))
+    projected = cross.astype(np.longdouble) @ inverse.T
+    mean = projected @ (inverse @ targets.astype(np.longdouble))
     return Posterior((inverse**2).sum(axis=0), mean, prior - (projected**2).sum(axis=1))
+
+
+def double_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.ndarray, prior: np.ndarray) -> Posterior:
+    """Posterior from a Cholesky factor in double precision, from scratch by LAPACK; see `extended_posterior`."""
+    factor, _ = lapack.dpotrf(covariance, lower=1, clean=1)
+    projected, _ = lapack.dtrtrs(factor, cross.T, lower=1)
+    whitened, _ = lapack.dtrtrs(factor, targets, lower=1)
+    inverse, _ = lapack.dpotri(factor, lower=1)
+    return Posterior(np.diag(inverse), projected.T @ whitened, prior - (projected**2).sum(axis=0))
 
 
 # --- scores of the points, the published way and ours ---------------------------------------------

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
 #: settings that are whole numbers
 NUMBERS = ("budget", "repetitions", "replacements", "stretch", "trajectories", "sweep_seeds", "seed")
+LEAST = {"budget": 2, "seed": 0}  # others: 1
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
     **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
@@ -59,10 +60,10 @@ class Plan:
         if len(set(sizes)) < 2:
             raise ValueError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
         seconds(config.duration)
-        least = {name: whole(name, config[name], {"budget": 2, "seed": 0}.get(name, 1)) for name in NUMBERS}
-        thresholds, cold = tuple(map(float, config.sweep_thresholds)), not flag("quick", config.quick)
-        plan = cls(sizes, duration=str(config.duration), sweep_thresholds=thresholds, cold=cold, **least)
-        return replace(plan, **QUICK) if config.quick else plan
+        given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in NUMBERS}
+        given |= {"sizes": sizes, "duration": str(config.duration), "cold": not flag("quick", config.quick)}
+        given["sweep_thresholds"] = tuple(map(float, config.sweep_thresholds))
+        return cls(**(given | (QUICK if config.quick else {})))
 
     def rounds(self, size: int) -> int:
         """Rounds for a dictionary of this size: more for short ones, whose times a busy machine spoils."""

@@ -36,13 +36,12 @@ def run(config: DictConfig, folder: Path) -> None:
     """
     names, plan, facts = names_of(config), Plan.of(config), machine()
     rows, seconds = [], {}
-    with tqdm(names, disable=None, unit="benchmark") as bar:
-        for name in bar:
-            start = time.perf_counter()
-            for row in BENCHMARKS[name](plan):
-                rows.append({"benchmark": name} | row)
-                bar.set_postfix_str(f"{name}: {row['case']}")
-            seconds[name] = time.perf_counter() - start
+    for name in (bar := tqdm(names, disable=None, unit="benchmark")):
+        start = time.perf_counter()
+        for row in BENCHMARKS[name](plan):
+            rows.append({"benchmark": name} | row)
+            bar.set_postfix_str(f"{name}: {row['case']}")
+        seconds[name] = time.perf_counter() - start
     table = to_frame(rows)
     if config.quick:
         log.info("quick=true: sizes too small and rounds too few for the times to mean anything")

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,16 +184,13 @@ def writers(
             groups[f"residual_tests_{kind}"] = found.to_dataset()
     if assessment.loop is not None:
         groups["closed_loop"] = label_loop(assessment, assessment.loop)
-    pages: dict[str, bytes] = {}
+    nc = partial(store.write_groups, groups, folder / "validation.nc", kind="validation", attributes=attributes)
+    files = {"validation.json": text.encode()}
     if figures:
         from experiments.validation.figures import draw_pages  # imports matplotlib
 
-        pages = draw_pages(assessment, report.residuals)
-    return [
-        lambda: store.write_bytes(text.encode(), folder / "validation.json"),
-        lambda: store.write_groups(groups, folder / "validation.nc", kind="validation", attributes=attributes),
-        *(lambda name=name, page=page: store.write_bytes(page, folder / f"{name}.png") for name, page in pages.items()),
-    ]
+        files |= {f"{name}.png": page for name, page in draw_pages(assessment, report.residuals).items()}
+    return [nc, *(partial(store.write_bytes, content, folder / name) for name, content in files.items())]
 
 
 def tabulate_scores(assessment: Assessment, output: str) -> str:
@@ -246,9 +244,8 @@ def tell(report: Report, folder: Path) -> None:
 
 def tell_free_run(found: Mapping[str, Any]) -> None:
     """Log the measures of a free run in a line; None stands for what does not exist."""
-    if found["rmse"] is None:
-        told = "diverges"
-    else:
+    told = "diverges"
+    if found["rmse"] is not None:
         fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
         covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
         told = f"RMSE {_number(found['rmse'], found['unit'])}, fit {fit}, 95 % band covers {covered}"

@@ -13,7 +13,13 @@ from running import PLAIN
 
 from experiments import benchmark
 from experiments.benchmarks import command, harness, session, simulation
-from experiments.benchmarks.dictionary import narx_samples, online_gp, posterior, replace_by_textbook
+from experiments.benchmarks.dictionary import (
+    double_posterior,
+    extended_posterior,
+    narx_samples,
+    online_gp,
+    replace_by_textbook,
+)
 from experiments.benchmarks.harness import Job, interleave, ratio
 from experiments.benchmarks.simulation import calibration
 from experiments.launch import CONF
@@ -177,15 +183,15 @@ def test_extended_reference_solves_the_equations():
     cross = gp.kernel(samples.inputs[:5] + 0.1, samples.inputs)
     covariance = gp.kernel(samples.inputs, samples.inputs) + 0.01 * np.eye(30)
     inverse = np.linalg.inv(covariance)
-    for precision in (np.longdouble, np.float64):
-        found = posterior(covariance, samples.targets, cross, np.ones(5), precision)
+    for compute in (extended_posterior, double_posterior):
+        found = compute(covariance, samples.targets, cross, np.ones(5))
         np.testing.assert_allclose(found.precision.astype(float), np.diag(inverse), rtol=1e-8)
         np.testing.assert_allclose(found.mean.astype(float), cross @ inverse @ samples.targets, rtol=1e-7)
         variance = 1 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
         np.testing.assert_allclose(found.variance.astype(float), variance, rtol=1e-6, atol=1e-10)
     if np.finfo(np.longdouble).nmant > 60:  # Ky^-1 of Ky itself gives the targets back
         problem = (covariance, samples.targets, covariance, covariance.diagonal())
-        extended, double = posterior(*problem), posterior(*problem, np.float64)
+        extended, double = extended_posterior(*problem), double_posterior(*problem)
         assert np.abs(extended.mean - samples.targets).max() < 0.01 * np.abs(double.mean - samples.targets).max()
 
 

@@ -299,6 +299,7 @@ def test_the_card_says_what_is_needed(oscillator):
     for words in (
         "```text\nm y'' + c y' + k y + z = u + w\nz' = alpha y' - beta (gamma |y'| |z|^(nu-1) z + delta",
         "| `mass` | 2.0 | m, kg |",
+        "| `displacement` | output, measured | m | measured position of the mass | `benchmark.nc`, `csv/` |",
         "derivative[0] = v",
         "snr_db: 40",
         hashlib.sha256((oscillator / "benchmark.nc").read_bytes()).hexdigest(),

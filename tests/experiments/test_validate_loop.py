@@ -119,7 +119,8 @@ def test_the_controller_closes_its_loop_around_the_model(tanks):
     folder, _, content = tanks
     group = stored(folder / "validated")["closed_loop"]
     one = Model.load(folder / "identified" / "model.nc")
-    assert one.narx.feature_names[0] == "level[k-1]"
+    measured = stored(folder / "validated")["free_run_window_5"]["measured"]
+    np.testing.assert_array_equal(group["measured"], measured)
     found = content["closed_loop"]
     assert found.keys() == {"n_paths", "outputs", "inputs"}
     assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})

@@ -10,7 +10,7 @@ from experiments.launch import remove_unused
 from experiments.validation import assessment, report
 from experiments.validation.assessment import plan_cases
 from experiments.validation.report import find_outside
-from sysid import ConstantMean, Divergence, OnlineGP, SquaredExponential, forecast
+from sysid import ConstantMean, Divergence, OnlineGP, SquaredExponential, Validation, forecast
 from sysid.store import read, write
 
 
@@ -134,6 +134,8 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
     assert "1 step" in words
     assert "free run" in words
     assert "process_noise" not in words  # mean_only has none
+    covered = report.cover(Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2))
+    assert covered == {50: 25.0, 90: 50.0, 95: 75.0}
     told = validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
     assert any("do not cover" in words and "propagation.process_noise=true" in words for words in told)
     for number, (shares, expected) in enumerate(
@@ -150,9 +152,9 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
 
 
 def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
-    content = validate(tmp_path / "run", *case[2], "windows=[1]")
+    content = validate(tmp_path / "run", *case[2], "windows=[1,2]")
     assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
-    assert content["free_run"]["n_filled"] == 1
+    assert [entry["n_filled"] for entry in content["horizons"]] == [1, 1, 0, 0]
 
 
 def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
