@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
-from experiments.generation.baselines import label_baselines
+from experiments.generation.baselines import TASKS, label_baselines
 from experiments.generation.benchmark import Benchmark, noises_of
 from experiments.plots.frames import to_markdown
 from simulators import Interpolation, System, noise_free, signal_to_noise
@@ -101,14 +101,8 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
 
     labels, scores, expected = label_baselines(benchmark.baselines), [], []
     for name, unit, _ in system.outputs:
-        rows = {label: [label] for label in labels.values()}
-        for task in ("one_step", "free_run"):
-            for key, label in labels.items():
-                score = benchmark.scores[task][key].get(name, {})
-                rows[label].append(
-                    "diverges" if score.get("rmse", 0) is None else f"{score['rmse']:.4g}" if score else "-"
-                )
-        scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows.values()))
+        rows = [(label, *(_show(benchmark.scores[t][key].get(name)) for t in TASKS)) for key, label in labels.items()]
+        scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
         floor = benchmark.scores["free_run"]["noise_floor"][name]
         if "expected_rmse" in floor and floor["rmse"] is not None:
             expected.append(
@@ -154,6 +148,13 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "closed_loop": not plant.is_open_loop,
         "lags": "\n".join(lags),
     }
+
+
+def _show(score: Mapping[str, Any] | None) -> str:
+    """RMSE of a model, or why there is none."""
+    if score is None:
+        return "-"
+    return "diverges" if score["rmse"] is None else f"{score['rmse']:.4g}"
 
 
 # --- what the source text of a class says ---------------------------------------------------------
