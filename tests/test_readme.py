@@ -40,7 +40,7 @@ def parts(line):
     return words[0].rpartition("-")[2], own, [word for word in words[1:] if word not in ("--config-dir", own)]
 
 
-PROGRAMS = [(parts(line)[0], "--config-dir" in line) for line in COMMANDS]
+PROGRAMS = [(parts(line)[0], line.startswith(".venv/bin/sysid-identify --config-dir")) for line in COMMANDS]
 FIRST = [line for k, line in enumerate(COMMANDS) if PROGRAMS.index(PROGRAMS[k]) == k]
 RUNS = [pytest.param(line, marks=() if line in FIRST else pytest.mark.slow) for line in COMMANDS]
 
@@ -85,14 +85,8 @@ def test_command_composes(line, tmp_path):
 
 def call(arguments, cwd):
     """Run Python without the current folder on its path: a command finds modules there by itself."""
-    return subprocess.run(
-        [sys.executable, "-P", *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run([sys.executable, "-P", *arguments], cwd=cwd, **options)
 
 
 def run(program, overrides, cwd):
@@ -173,22 +167,22 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
         overrides = [*added(overrides, GENERATED), "figures=false", f"output={folder}/made", *hydra]
     elif program == "reproduce":
         kept = [o for o in overrides if o.startswith(("study=", "tasks="))]
-        kept = kept if len(kept) == 2 and line not in FIRST else ["study=table_4", "tasks=[rastrigin]"]
+        kept = kept if len(kept) == 2 and line not in FIRST else ["study=table_1"]
         overrides = [*kept, "quick=true", "figures=false", f"output={folder}"]
     elif program == "collect":
         folder = tmp_path / overrides[0]
         folder.parent.mkdir()
         run("identify", ["-m", "budget=15,20", *SHORT[:2], "figures=false", f"hydra.sweep.dir={folder}"], tmp_path)
+        overrides = [*overrides, "figures=false"]
     elif program in ("validate", "export"):
         shutil.copy(model_of(overrides), tmp_path / "model.nc")
-        quick = ["propagation=taylor", "figures=false", "duration=2d"] if program == "validate" else []
+        rule = "taylor" if any(o.startswith("propagation.") for o in overrides) else "mean_only"
+        quick = [f"propagation={rule}", "figures=false", "duration=2d"] if program == "validate" else []
         overrides = [*added(overrides, quick), *hydra]
     else:
         simulated = any(o.endswith(("=free_run", "_simulation")) for o in overrides)
-        overrides = [
-            *added(fewer(overrides) if "-m" in overrides else overrides, SIMULATED if simulated else SHORT),
-            *hydra,
-        ]
+        few = fewer(overrides) if "-m" in overrides else overrides
+        overrides = [*added(few, SIMULATED if simulated else SHORT), *hydra]
     run(program, ["--config-dir", own, *overrides] if own else overrides, tmp_path)
     if program == "export":
         assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0

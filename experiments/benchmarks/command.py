@@ -17,7 +17,6 @@ import numpy as np
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
-from omegaconf import DictConfig
 
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, row, time_once, timed
 from experiments.identification import prepare, run, source_of, stream
@@ -38,6 +37,12 @@ def loop(plan: Plan) -> Iterator[Row]:
     """
     config = compose("identify", overrides=[f"duration={plan.duration}", f"seed={plan.seed}"])
     rounds = []
+
+    def simulate() -> None:
+        alone = source_of(config)
+        for samples in (*alone.segments(), alone.finish()):
+            deque(samples, maxlen=0)
+
     for _ in range(min(ROUNDS, plan.repetitions)):
         source = source_of(config)
         identification = prepare(config, source)
@@ -54,26 +59,16 @@ def loop(plan: Plan) -> Iterator[Row]:
         online = slice(identification.settings.training.n_initial, len(record))
         regressors = rows["regressor"].values[online]
         data = model.scaling.transform(regressors), rows["target"].values[online] - model.mean(regressors)
-        simulation = time_once(_draw_all, config)
-        rounds.append((whole, simulation, time_once(model.gp.update_many, *data)))
+        rounds.append((whole, time_once(simulate), time_once(model.gp.update_many, *data)))
 
     n_samples, n_online = source.n_seen, int(np.isfinite(record["mean"]).sum())
     best, seconds = np.min(rounds, axis=0), np.array(rounds).T
     details = {"samples": n_samples, "identified": n_online, "entered": (record["slot"] >= 0).sum()}
     rate = {"samples/s": n_samples / best[0]}
-    yield timed("simulation and identification", seconds[0], "s", at_most=3.0, **details, **rate)
-    parts = {"simulation alone": n_samples, "identification alone (update_many)": n_online}
-    for i, (case, n) in enumerate(parts.items(), start=1):
+    yield timed("simulation and identification", seconds[0], "s", target="<= 3", **details, **rate)
+    for i, case, n in ((1, "simulation alone", n_samples), (2, "identification alone (update_many)", n_online)):
         rates = {"samples/s": n / best[i], "fraction of the loop": best[i] / best[0]}
         yield timed(case, seconds[i], "s", samples=n, **rates)
-
-
-def _draw_all(config: DictConfig) -> None:
-    """Draw all samples of the closed loop without identification."""
-    source = source_of(config)
-    for samples in source.segments():
-        deque(samples, maxlen=0)
-    deque(source.finish(), maxlen=0)
 
 
 def startup(plan: Plan) -> Iterator[Row]:
@@ -85,11 +80,11 @@ def startup(plan: Plan) -> Iterator[Row]:
         whole = [f"duration={plan.duration}", f"seed={plan.seed}", f"hydra.run.dir={folder}/run"]
         jobs = {"--help": Job(lambda: identify("--help")), f"{plan.duration}, warm": Job(lambda: identify(*whole))}
         rounds = interleave(jobs, min(ROUNDS, plan.repetitions))
-        for (case, seconds), most in zip(rounds.items(), (2.0, 10.0), strict=True):
-            yield timed(f"identify {case}", seconds, "s", at_most=most)
+        for (case, seconds), most in zip(rounds.items(), (2, 10), strict=True):
+            yield timed(f"identify {case}", seconds, "s", target=f"<= {most}")
         if plan.cold:
             cold = time_once(identify, *whole, NUMBA_CACHE_DIR=f"{folder}/cache")
-            yield row(f"identify {plan.duration}, cold", cold, "s", median=cold, at_most=30.0)
+            yield row(f"identify {plan.duration}, cold", cold, "s", median=cold, target="<= 30")
 
 
 def identify(*arguments: str, **environment: str) -> None:
@@ -118,9 +113,8 @@ def sweep(plan: Plan) -> Iterator[Row]:
         folder = Path(name)
         seconds = interleave(_direct_and_swept(plan, folder), min(ROUNDS, plan.repetitions))
         direct, swept = seconds["direct"].min(), seconds["swept"].min()
-        case, extra = "overhead per job, in process", np.median(seconds["swept"] - seconds["direct"])
-        details = {"direct s": direct, "swept s": swept}
-        yield row(case, swept - direct, "s", median=extra, at_most=0.15, **details)
+        extra, details = np.median(seconds["swept"] - seconds["direct"]), {"direct s": direct, "swept s": swept}
+        yield row("overhead per job, in process", swept - direct, "s", extra, "<= 0.15", **details)
 
         short = ["duration=2d", "training.n_initial=20", "cache=null"]
         lines = [[*short, f"seed={plan.seed + number}"] for number in range(4 * plan.sweep_seeds)]
@@ -134,16 +128,11 @@ def sweep(plan: Plan) -> Iterator[Row]:
         one, two = (time_once(identify, *line, *_on_processes(folder / f"joblib-{n}", n)) for n in (1, 2))
     n_jobs = len(plan.sweep_thresholds) * plan.sweep_seeds
     case, details = f"{n_jobs} jobs, two processes against one", {"1 s": one, "2 s": two}
-    yield row(case, one / two, "times", at_least=1.7, **details)
+    yield row(case, one / two, "times", target=">= 1.7", **details)
     start = max(one - n_jobs * swept, 0.0)  # of a worker
     for workers in (4, 16, 64):
-        gain = estimate_gain(workers, start=start, per_job=swept, conducting=conducting)
+        gain = (start + N_ESTIMATED * swept) / (start + N_ESTIMATED * max(swept / workers, conducting))
         yield row(f"{N_ESTIMATED} jobs, {workers} processes (estimate)", gain, "times")
-
-
-def estimate_gain(workers: int, *, start: float, per_job: float, conducting: float) -> float:
-    """Ratio of the times of one worker and of many, from seconds per job and those until a worker has started."""
-    return (start + N_ESTIMATED * per_job) / (start + N_ESTIMATED * max(per_job / workers, conducting))
 
 
 def _direct_and_swept(plan: Plan, folder: Path) -> dict[str, Job]:
@@ -193,4 +182,4 @@ def thresholds(plan: Plan) -> Iterator[Row]:
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
         arguments = ["-m", "experiment=building_thresholds", *_on_processes(Path(name), 2)]
         seconds = time_once(identify, *arguments, *([] if plan.cold else fewer))
-    yield row("building, two processes", seconds, "s", at_most=360.0)
+    yield row("building, two processes", seconds, "s", target="<= 360")

@@ -3,9 +3,10 @@
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
 #: settings that are whole numbers
 NUMBERS = ("budget", "repetitions", "replacements", "stretch", "trajectories", "sweep_seeds", "seed")
+LEAST = {"budget": 2, "seed": 0}  # others: 1
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
     **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
@@ -58,10 +60,10 @@ class Plan:
         if len(set(sizes)) < 2:
             raise ValueError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
         seconds(config.duration)
-        least = {name: whole(name, config[name], {"budget": 2, "seed": 0}.get(name, 1)) for name in NUMBERS}
-        thresholds, cold = tuple(map(float, config.sweep_thresholds)), not flag("quick", config.quick)
-        plan = cls(sizes, duration=str(config.duration), sweep_thresholds=thresholds, cold=cold, **least)
-        return replace(plan, **QUICK) if config.quick else plan
+        given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in NUMBERS}
+        given |= {"sizes": sizes, "duration": str(config.duration), "cold": not flag("quick", config.quick)}
+        given["sweep_thresholds"] = tuple(map(float, config.sweep_thresholds))
+        return cls(**(given | (QUICK if config.quick else {})))
 
     def rounds(self, size: int) -> int:
         """Rounds for a dictionary of this size: more for short ones, whose times a busy machine spoils."""
@@ -101,16 +103,7 @@ def time_once(run: Callable[..., object], *arguments: Any, **options: Any) -> fl
     return time.perf_counter() - start
 
 
-def row(
-    case: str,
-    value: float,
-    unit: str,
-    *,
-    median: float | None = None,
-    at_most: float | None = None,
-    at_least: float | None = None,
-    **details: float,
-) -> Row:
+def row(case: str, value: float, unit: str, median: float | None = None, target: str = "", **details: float) -> Row:
     """One measured number as it stands in ``benchmark.json``.
 
     Parameters
@@ -122,20 +115,19 @@ def row(
     unit : str
     median : float, optional
         Median over the rounds.
-    at_most, at_least : float, optional
-        Target: one bound that the number should keep.
+    target : str, optional
+        Bound that the number should keep, such as ``<= 8``.
     **details : float
         What the number is made of.
     """
-    bound = at_most if at_least is None else at_least
-    met = None if bound is None else bool(value <= bound if at_least is None else value >= bound)
+    sign, _, bound = target.partition(" ")
     return {
         "case": case,
         "value": float(value),
         "unit": unit,
         "median": None if median is None else float(median),
-        "target": None if bound is None else f"{'<=' if at_least is None else '>='} {bound:g}",
-        "met": met,
+        "target": target or None,
+        "met": bool(value <= float(bound) if sign == "<=" else value >= float(bound)) if target else None,
         "details": {name: float(number) for name, number in details.items()},
     }
 
@@ -155,8 +147,7 @@ def ratio(case: str, seconds: Mapping[str, np.ndarray], over: tuple[str, str], u
 def to_frame(rows: list[Row]) -> pd.DataFrame:
     """Rows of ``benchmark.json`` as texts for a table: numbers to three digits, all details in one cell."""
     frame = pd.DataFrame(rows).rename(columns={"value": "measured"})
-    for name in ("measured", "median"):
-        frame[name] = frame[name].astype(float).map(significant)
+    frame[["measured", "median"]] = frame[["measured", "median"]].astype(float).map(significant)
     frame["met"] = frame["met"].map({True: "yes", False: "NO"})
     frame["details"] = [", ".join(f"{name} {significant(x)}" for name, x in of.items()) for of in frame["details"]]
     return frame.fillna("")
@@ -169,8 +160,13 @@ def machine() -> dict[str, Any]:
     """
     made = provenance()
     information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M) if information.is_file() else []
+    matrix = np.ones((1000, 1000))
+    matrix @ matrix
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(5):
+        matrix @ matrix
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
@@ -178,20 +174,11 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "versions": json.loads(made["package_versions"]),
         "blas_threads": {name: os.environ.get(name, "not set") for name in THREAD_VARIABLES},
-        "blas_cpu_per_wall": _cpu_per_wall(),
+        "blas_cpu_per_wall": cpu / wall,
         "extended_precision_bits": int(np.finfo(np.longdouble).nmant) + 1,
         "source_commit": made.get("source_commit"),
         "time": made["creation_time"],
     }
-
-
-def _cpu_per_wall() -> float:
-    matrix = np.ones((1000, 1000))
-    matrix @ matrix
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(5):
-        matrix @ matrix
-    return (time.process_time() - cpu) / (time.perf_counter() - wall)
 
 
 def describe(facts: dict[str, Any]) -> str:

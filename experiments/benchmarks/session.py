@@ -10,9 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from experiments.benchmarks.command import loop, startup, sweep, thresholds
+from experiments.benchmarks.dictionary import accuracy, criterion, memory, not_inserted, replacement, textbook, update
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
-from experiments.benchmarks.replacement import accuracy, memory, not_inserted, replacement, update
-from experiments.benchmarks.scores import criterion, textbook
 from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
 from experiments.plots.frames import to_markdown, to_text
 from sysid.store import write_bytes
@@ -37,13 +36,12 @@ def run(config: DictConfig, folder: Path) -> None:
     """
     names, plan, facts = names_of(config), Plan.of(config), machine()
     rows, seconds = [], {}
-    with tqdm(names, disable=None, unit="benchmark") as bar:
-        for name in bar:
-            start = time.perf_counter()
-            for row in BENCHMARKS[name](plan):
-                rows.append({"benchmark": name} | row)
-                bar.set_postfix_str(f"{name}: {row['case']}")
-            seconds[name] = time.perf_counter() - start
+    for name in (bar := tqdm(names, disable=None, unit="benchmark")):
+        start = time.perf_counter()
+        for row in BENCHMARKS[name](plan):
+            rows.append({"benchmark": name} | row)
+            bar.set_postfix_str(f"{name}: {row['case']}")
+        seconds[name] = time.perf_counter() - start
     table = to_frame(rows)
     if config.quick:
         log.info("quick=true: sizes too small and rounds too few for the times to mean anything")

@@ -18,9 +18,8 @@ from experiments.build import build
 from experiments.generation.benchmark import SimulatedRecord
 from experiments.generation.floor import find_floor
 from experiments.plant import Plant
-from sysid import Identification, Model, Narx, Orders, Settings
+from sysid import Model, Narx, Orders, Settings
 from sysid.arrays import Array
-from sysid.narx.lags import consecutive
 from sysid.simulation import baselines
 from sysid.simulation.baselines import Baseline
 
@@ -119,16 +118,9 @@ class OnlineGp(BaselineSettings):
     selection: sysid.Selection = field(default_factory=sysid.Backward)
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
-        rows, needed = narx.dataset(records), self.training.n_initial or 0
-        if (n := rows.sizes["sample"]) < needed:
-            few = f"training.n_initial={needed} needs as many rows, the estimation records give {n}"
-            advice = "lengthen estimation, lower training.n_initial or leave this baseline out"
-            raise ValueError(f"baseline.online_gp: {few}; {advice}")
-        identification = Identification(narx, Settings(**vars(self), seed=seed))
-        identification.observe_many(rows["regressor"].values, rows["target"].values, follows=consecutive(rows))
-        identification.finish()
-        assert identification.model is not None
-        return IdentifiedBaseline(narx, identification.model)
+        model = sysid.identify(records, narx, Settings(**vars(self), seed=seed)).model
+        assert model is not None
+        return IdentifiedBaseline(narx, model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +136,10 @@ class IdentifiedBaseline(Baseline):
 
 def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
     """Names for people, by key in the scores; with the key in brackets where two baselines share a label."""
-    labels = {"measurement_noise": "measurement noise", "noise_floor": "noise floor"}
     given = [baseline.label for baseline in settings.values()]
-    for key, baseline in settings.items():
-        plain = key.replace("_", " ")
-        labels[key] = f"{baseline.label} ({plain})" if given.count(baseline.label) > 1 else baseline.label or plain
+    labels = {key: key.replace("_", " ") for key in ("measurement_noise", "noise_floor", *settings)}
+    for key, label in zip(settings, given, strict=True):
+        labels[key] = f"{label} ({labels[key]})" if given.count(label) > 1 else label or labels[key]
     return labels
 
 
@@ -166,21 +157,23 @@ def choose_lags(config: DictConfig, plant: Plant, n_samples: int, seed: int) -> 
     if isinstance(given, Orders):
         given = given.narx(plant.outputs, plant.inputs)
 
-    def narx_of(output: str) -> Narx:
-        if isinstance(given, AutomaticNarx):
-            narx, report = replace(given, target=output).of_plant(plant, n_samples, seed)
-            log.info("Lags chosen: %s", report)
-            return narx
-        if output not in given.output_names:
-            raise ValueError("narx names no lags of it (narx=auto finds lags for every output)")
-        return replace(given, target=output)
-
-    first = narx_of(given.target)
-    lags, notes = {first.target: first}, []
-    for output in plant.outputs:
+    lags: dict[str, Narx] = {}
+    notes = []
+    for output in (given.target, *plant.outputs):  # the target may be None: the first output
         try:
-            lags[output] = lags[output] if output in lags else narx_of(output)
+            if output in lags:
+                continue
+            if isinstance(given, AutomaticNarx):
+                narx, report = replace(given, target=output).of_plant(plant, n_samples, seed)
+                log.info("Lags chosen: %s", report)
+            elif output in given.output_names:
+                narx = replace(given, target=output)
+            else:
+                raise ValueError("narx names no lags of it (narx=auto finds lags for every output)")
+            lags[narx.target] = narx
         except ValueError as error:
+            if not lags:
+                raise
             notes.append(f"Not computed: baselines of `{output}`; {error}")
     for output, narx in lags.items():
         if others := ", ".join(f"`{name}`" for name in narx.output_names if name != output):
@@ -208,12 +201,7 @@ def score_models(
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
     units, window = {name: unit for name, unit, _ in plant.system.outputs}, test[0].window
-    models = {
-        (key, name): baseline.fit(lags[name], estimation, seed)
-        for name in units
-        for key, baseline in settings.items()
-        if name in lags
-    }
+    models = {(key, o): one.fit(lags[o], estimation, seed) for o in units if o in lags for key, one in settings.items()}
     errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output, fact: of every record
     for record in test:
         trajectory, first = record.trajectory, record.transient + window
@@ -229,32 +217,20 @@ def score_models(
                 uncertain = np.sqrt(floor.error_variance)
                 errors["free_run", "noise_floor", name, "standard_error"].append(uncertain[first:, i])
         for (key, name), model in models.items():
-            for task, error in _predict(model, record).items():
-                errors[task, key, name, "rmse"].append(error)
-    scores: dict[str, Any] = {
-        task: {key: {} for key in ("measurement_noise", "noise_floor", *settings)} for task in TASKS
-    }
+            narx, measured = model.narx, record.measured[[*model.narx.signals]]
+            rows = narx.dataset(measured)
+            error = rows["target"].values - model.one_step(rows)
+            errors["one_step", key, name, "rmse"].append(error[window - narx.max_lag :])
+            if len(narx.output_names) == 1:
+                error = model.free_run(dict(measured), n_initial=window) - measured[name].values
+                errors["free_run", key, name, "rmse"].append(error[window:])
+    keys = ("measurement_noise", "noise_floor", *settings)
+    scores: dict[str, Any] = {task: {key: {} for key in keys} for task in TASKS}
     for (task, key, name, fact), found in errors.items():
-        scores[task][key].setdefault(name, {"unit": units[name]})[fact] = _rms(np.concatenate(found))
+        with np.errstate(over="ignore"):
+            rms = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
+        scores[task][key].setdefault(name, {"unit": units[name]})[fact] = rms if isfinite(rms) else None
     return {"initialisation_window": window, **scores}
-
-
-def _predict(model: Baseline, record: SimulatedRecord) -> dict[str, Array]:
-    """Errors of a fitted model after the window, by task; no free run of a model that needs other outputs."""
-    narx, measured = model.narx, record.measured[[*model.narx.signals]]
-    rows = narx.dataset(measured)
-    errors = {"one_step": (rows["target"].values - model.one_step(rows))[record.window - narx.max_lag :]}
-    if len(narx.output_names) == 1:
-        run = model.free_run(dict(measured), n_initial=record.window) - measured[narx.target].values
-        errors["free_run"] = run[record.window :]
-    return errors
-
-
-def _rms(errors: Array) -> float | None:
-    """Root mean square; None if it is not finite."""
-    with np.errstate(over="ignore"):
-        value = float(np.sqrt(np.mean(errors**2)))
-    return value if isfinite(value) else None
 
 
 def note_scores(

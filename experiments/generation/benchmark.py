@@ -1,13 +1,13 @@
 """A simulated benchmark: the records it plans, where they start, what is simulated, and all that is known of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from experiments.options import samples_of, whole
 from experiments.plant import Plant
@@ -79,7 +79,7 @@ def read_ranges(given: Any, system: System) -> Ranges:
         No mapping of names to pairs of numbers; a state that does not exist; a range that descends, or one beyond the
         limits of its state.
     """
-    limits = dict(zip((signal.name for signal in system.states), zip(*system.state_limits(), strict=True), strict=True))
+    limits = {s.name: (s.unit, *pair) for s, *pair in zip(system.states, *system.state_limits(), strict=True)}
     if not isinstance(given, Mapping | None):
         example = ", ".join(f"{name}: [-1, 1]" for name in limits)
         raise ValueError(f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}")
@@ -87,15 +87,15 @@ def read_ranges(given: Any, system: System) -> Ranges:
     for name, pair in (given or {}).items():
         if name not in limits:
             raise ValueError(f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}")
-        numbers = list(pair) if isinstance(pair, list | tuple | ListConfig) else []
-        if len(numbers) != 2 or not all(type(value) in (int, float) and isfinite(value) for value in numbers):
-            raise ValueError(f"initial_states.{name} must be two numbers [lowest, highest], got {pair!r}; change it")
-        (lower, upper), (low, high) = limits[name], numbers
-        if not lower <= low <= high <= upper:
-            unit = next(signal.unit for signal in system.states if signal.name == name)
-            must = f"lowest and highest value, within the limits {lower:g} to {upper:g} {unit} of the state"
-            raise ValueError(f"initial_states.{name}=[{low:g}, {high:g}] must be {must}; change it")
-        ranges[str(name)] = (float(low), float(high))
+        unit, lower, upper = limits[name]
+        values = pair if isinstance(pair, Sequence) else ()
+        numbers = [float(value) for value in values if type(value) in (int, float) and isfinite(value)]
+        if not len(numbers) == len(values) == 2 or not lower <= numbers[0] <= numbers[1] <= upper:
+            must = (
+                f"two numbers, lowest and highest value, within the limits {lower:g} to {upper:g} {unit} of the state"
+            )
+            raise ValueError(f"initial_states.{name}={pair} must be {must}; change it")
+        ranges[str(name)] = (numbers[0], numbers[1])
     return ranges
 
 
@@ -124,6 +124,11 @@ class SimulatedRecord:
     trajectory: Trajectory  # from its start on
     transient: int  # samples of the trajectory that come before the record
     window: int  # samples at the start of the record that are not judged
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of the record."""
+        return len(self.trajectory.time) - self.transient
 
     @property
     def measured(self) -> xr.Dataset:
@@ -155,34 +160,27 @@ class SimulatedRecord:
         )
 
 
-def simulate_records(
-    plans: list[Plan], plant: Plant, ranges: Ranges, *, transient: int, window: int
-) -> list[SimulatedRecord]:
-    """Simulate every record.
+def simulate_record(plan: Plan, plant: Plant, ranges: Ranges, *, transient: int, window: int) -> SimulatedRecord:
+    """Simulate a record, from a random initial state within the ranges.
 
     Parameters
     ----------
-    ranges
-        Of the initial states.
     transient
-        Samples simulated before each record.
+        Samples simulated before the record.
     window
-        Samples at the start of validation and test records that are not judged.
+        Samples at the start of a validation or test record that are not judged.
 
     Raises
     ------
     ValueError, ArithmeticError
         What the simulation raises, with the name of the record.
     """
-    records = []
-    for name, role, n_samples, seed in plans:
-        start = draw_initial_state(plant.system, ranges, seed)
-        try:
-            trajectory = plant.trajectory(n_samples, seed, transient=transient, initial_state=start)
-        except (ValueError, ArithmeticError) as error:
-            raise type(error)(f"record {name}: {error}") from error
-        records.append(SimulatedRecord(name, role, trajectory, transient, 0 if role == "estimation" else window))
-    return records
+    start, window = draw_initial_state(plant.system, ranges, plan.seed), 0 if plan.role == "estimation" else window
+    try:
+        trajectory = plant.trajectory(plan.n_samples, plan.seed, transient=transient, initial_state=start)
+    except (ValueError, ArithmeticError) as error:
+        raise type(error)(f"record {plan.name}: {error}") from error
+    return SimulatedRecord(plan.name, plan.role, trajectory, transient, window)
 
 
 def noises_of(system: System) -> tuple[Signal, ...]:
@@ -204,11 +202,6 @@ class Benchmark:
     scores: Mapping[str, Any]  # of noise floor and baselines
     notes: list[str]  # on the scores
 
-    @property
-    def system(self) -> System:
-        """The system that was simulated."""
-        return self.plant.system
-
     def select(self, role: str) -> list[SimulatedRecord]:
         """Records for estimation, validation or test."""
         return [record for record in self.records if record.role == role]
@@ -216,4 +209,4 @@ class Benchmark:
     def count(self) -> str:
         """How many records of how many samples."""
         parts = {role: self.select(role) for role in ROLES}
-        return ", ".join(f"{len(part)} x {part[0].measured.sizes['time']} {role}" for role, part in parts.items())
+        return ", ".join(f"{len(part)} x {part[0].n_samples} {role}" for role, part in parts.items())

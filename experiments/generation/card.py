@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
-from experiments.generation.baselines import label_baselines
+from experiments.generation.baselines import TASKS, label_baselines
 from experiments.generation.benchmark import Benchmark, noises_of
 from experiments.plots.frames import to_markdown
 from simulators import Interpolation, System, noise_free, signal_to_noise
@@ -24,8 +24,8 @@ TEMPLATE = Path(__file__).with_name("card.md")
 def fill_card(benchmark: Benchmark, origin: Mapping[str, str], checksums: Mapping[str, str], *, figures: bool) -> str:
     """Fill the template of the card.
 
-    A paragraph of the template that begins with ``[fact]`` stands in the card only where that fact is not empty; so
-    does every paragraph that turns out empty.
+    A paragraph of the template that begins with ``[fact]`` stands in the card only where that fact is not empty, one
+    with ``[!fact]`` only where it is; a paragraph that turns out empty never.
 
     Parameters
     ----------
@@ -36,34 +36,24 @@ def fill_card(benchmark: Benchmark, origin: Mapping[str, str], checksums: Mappin
     figures
         Whether there are any.
     """
-    facts = {**_system_facts(benchmark.system), **_input_facts(benchmark), **_noise_facts(benchmark)}
-    facts |= {**_record_facts(benchmark), **_score_facts(benchmark), **origin}
-    facts |= {
-        "name": benchmark.name,
-        "licence": benchmark.settings["licence"],
-        "figures": figures,
-        "checksums": table(("data", "SHA-256"), [(f"`{name}`", f"`{digest}`") for name, digest in checksums.items()]),
-    }
+    sums = [(f"`{name}`", f"`{digest}`") for name, digest in checksums.items()]
+    facts = collect_facts(benchmark) | {**origin, "figures": figures, "checksums": table(("data", "SHA-256"), sums)}
     paragraphs = []
     for paragraph in TEMPLATE.read_text(encoding="utf-8").strip().split("\n\n"):
-        flag, text = re.findall(r"\A(?:\[(\w+)\] )?(.*)\Z", paragraph, re.DOTALL)[0]
-        paragraphs.append(Template(text).substitute(facts).rstrip() if not flag or facts[flag] else "")
+        absent, fact, text = re.findall(r"\A(?:\[(!?)(\w+)\] )?(.*)\Z", paragraph, re.DOTALL)[0]
+        if not fact or bool(facts[fact]) != bool(absent):
+            paragraphs.append(Template(text).substitute(facts).rstrip())
     return "\n\n".join(text for text in paragraphs if text) + "\n"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Markdown table; empty without rows."""
-    return to_markdown(pd.DataFrame([[str(cell) for cell in row] for row in rows], columns=list(header)))
+    return to_markdown(pd.DataFrame([list(map(str, row)) for row in rows], columns=list(header)))
 
 
-def _yaml(settings: dict[str, Any]) -> str:
-    return OmegaConf.to_yaml(OmegaConf.create(settings)) if settings else ""
-
-
-# --- facts ----------------------------------------------------------------------------------------
-
-
-def _system_facts(system: System) -> dict[str, Any]:
+def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
+    """Settings and facts of a benchmark by their names in the template; an empty one is a fact that is not so."""
+    plant, system, given, test = benchmark.plant, benchmark.plant.system, benchmark.settings, benchmark.select("test")
     data, answer = "`benchmark.nc`, `csv/`", "`truth.nc`"
     groups = (
         (system.inputs, "input", data),
@@ -74,9 +64,59 @@ def _system_facts(system: System) -> dict[str, Any]:
         (system.noises, "process noise", answer),
     )
     signals = [(f"`{s.name}`", role, s.unit, s.description, place) for group, role, place in groups for s in group]
-    comments, names = read_comments(system), [field.name for field in dataclasses.fields(system)]
-    parameters = [(f"`{name}`", getattr(system, name), comments.get(name, "")) for name in names]
-    return {
+    comments = read_comments(system)
+    parameters = [
+        (f"`{f.name}`", getattr(system, f.name), comments.get(f.name, "")) for f in dataclasses.fields(system)
+    ]
+    stds = system.noise_std().tolist()
+    process = [(f"`{s.name}`", std, s.unit, s.description) for s, std in zip(system.noises, stds, strict=True)]
+
+    sources = dict.fromkeys(plant.inputs, "nothing: it is 0")
+    sources |= {name: f"excitation `{type(source).__name__}`" for name, source in plant.excitations.items()}
+    sources |= {name: f"weather `{type(source).__name__}`" for name, source in plant.weather.items()}
+    sources |= dict.fromkeys(plant.controller.inputs_driven, f"controller `{type(plant.controller).__name__}`")
+    acting = {name: given[name] for name in ("controller", "weather") if given.get(name)}
+    if plant.excitations:
+        own = given.get("excitations") or {}
+        acting["excitations"] = {name: own.get(name, given["excitation"]) for name in plant.excitations}
+
+    inputs, noises = [], []  # what came out, by record
+    for record in benchmark.records:
+        for name, unit, _ in system.inputs:
+            u = record.measured[name].values
+            mean, rms = u.mean(), u.std()
+            numbers = (mean if abs(mean) > 1e-12 * rms else 0.0, rms, u.min(), u.max())
+            crest = f"{np.abs(u - mean).max() / rms:.4g}" if rms > 0 else "constant"
+            inputs.append((record.name, f"`{name}` [{unit}]", *(f"{x:.4g}" for x in numbers), crest))
+        y0, y = (of[record.transient :] for of in (record.trajectory.noise_free_output, record.trajectory.output))
+        for name, ratio, error in zip(plant.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True):
+            decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
+            noises.append((record.name, f"`{name}`", f"{np.sqrt(np.mean(error**2)):.4g}", decibels))
+
+    units = {signal.name: signal.unit for signal in system.states}
+    drawn = [f"`{name}` from {low:g} to {high:g} {units[name]}" for name, (low, high) in benchmark.ranges.items()]
+    others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
+    starts = f"a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
+    splits = [(r.name, r.role, r.n_samples, r.transient, r.window) for r in benchmark.records]
+
+    labels, scores, expected = label_baselines(benchmark.baselines), [], []
+    for name, unit, _ in system.outputs:
+        rows = [(label, *(_show(benchmark.scores[t][key].get(name)) for t in TASKS)) for key, label in labels.items()]
+        scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
+        floor = benchmark.scores["free_run"]["noise_floor"][name]
+        if "expected_rmse" in floor and floor["rmse"] is not None:
+            expected.append(
+                f"  Free run of `{name}`: its expected RMSE is {floor['expected_rmse']:.4g} {unit}, over all noise; on "
+                f"these records it reaches {floor['rmse']:.4g} {unit}. The finite number of paths leaves the mean "
+                f"uncertain by {floor['standard_error']:.4g} {unit} (rms standard error)."
+            )
+    lags = [
+        f"Lags of the models of `{narx.target}`{'' if number else ' and of `narx.nc`'}: "
+        f"{', '.join(f'`{name}`' for name in narx.feature_names)}."
+        for number, narx in enumerate(benchmark.lags.values())
+    ]
+    return given | {
+        "name": benchmark.name,
         "system": type(system).__name__,
         "dt": f"{system.dt:.10g}",
         "substeps": system.substeps,
@@ -85,97 +125,27 @@ def _system_facts(system: System) -> dict[str, Any]:
         "code": read_code(system),
         "parameters": table(("name", "value", "symbol, meaning, unit"), parameters),
         "signals": table(("name", "role", "unit", "meaning", "in"), signals),
-    }
-
-
-def _input_facts(benchmark: Benchmark) -> dict[str, Any]:
-    """What drives each input, with the settings of the sources in use, and what came out."""
-    plant, given = benchmark.plant, benchmark.settings
-    sources = dict.fromkeys(plant.inputs, "nothing: it is 0")
-    sources |= {name: f"excitation `{type(source).__name__}`" for name, source in plant.excitations.items()}
-    sources |= {name: f"weather `{type(source).__name__}`" for name, source in plant.weather.items()}
-    sources |= dict.fromkeys(plant.controller.inputs_driven, f"controller `{type(plant.controller).__name__}`")
-    settings = {name: given[name] for name in ("controller", "weather") if given.get(name)}
-    if plant.excitations:
-        own = given.get("excitations") or {}
-        settings["excitations"] = {name: own.get(name, given["excitation"]) for name in plant.excitations}
-    reached = []
-    for record in benchmark.records:
-        for name, unit, _ in benchmark.system.inputs:
-            u = record.measured[name].values
-            mean, rms = np.mean(u), np.std(u)
-            numbers = (mean if abs(mean) > 1e-12 * rms else 0.0, rms, np.min(u), np.max(u))
-            crest = f"{np.max(np.abs(u - mean)) / rms:.4g}" if rms > 0 else "constant"
-            reached.append((record.name, f"`{name}` [{unit}]", *(f"{x:.4g}" for x in numbers), crest))
-    header = ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor")
-    return {
-        "no_inputs": not plant.inputs,
-        **{member.name: bool(plant.inputs) and plant.interpolation is member for member in Interpolation},
+        "inputs": plant.inputs,
+        **{member.name: plant.inputs and plant.interpolation is member for member in Interpolation},
         "sources": table(("input", "driven by"), [(f"`{name}`", source) for name, source in sources.items()]),
-        "excitation_settings": _yaml(settings) if plant.inputs else "",
-        "excitation_reached": table(header, reached),
-    }
-
-
-def _noise_facts(benchmark: Benchmark) -> dict[str, Any]:
-    system, stds, reached = benchmark.system, benchmark.system.noise_std(), []
-    for record in benchmark.records:
-        shown = slice(record.transient, None)
-        y0, y = record.trajectory.noise_free_output[shown], record.trajectory.output[shown]
-        for signal, ratio, error in zip(system.outputs, signal_to_noise(y0, y), (y - y0).T, strict=True):
-            decibels = "no noise" if np.isinf(ratio) else f"{ratio:.2f}"
-            reached.append((record.name, f"`{signal.name}`", f"{np.sqrt(np.mean(error**2)):.4g}", decibels))
-    process = [(f"`{s.name}`", std, s.unit, s.description) for s, std in zip(system.noises, stds.tolist(), strict=True)]
-    return {
-        "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), reached),
-        "noise_settings": _yaml({"noise": benchmark.settings["noise"]}),
+        "excitation_settings": OmegaConf.to_yaml(acting) if plant.inputs and acting else "",
+        "excitation_reached": table(
+            ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor"), inputs
+        ),
+        "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), noises),
+        "noise_settings": OmegaConf.to_yaml({"noise": given["noise"]}),
         "process_noise": table(("channel", "standard deviation", "unit", "meaning"), process),
-        "no_process_noise": not process,
-        "noisy": bool(stds.any()),
-        "silent": not stds.any(),
-        "noise_paths": benchmark.settings["noise_paths"],
-    }
-
-
-def _record_facts(benchmark: Benchmark) -> dict[str, Any]:
-    units, test = {signal.name: signal.unit for signal in benchmark.system.states}, benchmark.select("test")
-    drawn = [f"`{name}` from {low:g} to {high:g} {units[name]}" for name, (low, high) in benchmark.ranges.items()]
-    others = ", the other states as in the parameters" if len(drawn) < len(units) else ""
-    starts = f"random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
-    splits = [(r.name, r.role, r.measured.sizes["time"], r.transient, r.window) for r in benchmark.records]
-    return {
+        "noisy": any(stds),
         "counts": benchmark.count(),
-        "starts": f"from a {starts}" if drawn else "from the initial state of the parameters",
+        "starts": f"from {starts}" if drawn else "from the initial state of the parameters",
         "splits": table(("record", "split", "samples", "discarded before", "initialisation window"), splits),
         "window": test[0].window,
         "prediction_files": "predictions_0.csv predictions_1.csv ..." if len(test) > 1 else "predictions.csv",
-    }
-
-
-def _score_facts(benchmark: Benchmark) -> dict[str, Any]:
-    one_step, free_run = benchmark.scores["one_step"], benchmark.scores["free_run"]
-    labels, tables, expected = label_baselines(benchmark.baselines), [], []
-    for name, unit, _ in benchmark.system.outputs:
-        rows = [(labels[key], *(_show(task[key].get(name)) for task in (one_step, free_run))) for key in one_step]
-        tables.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
-        floor = free_run["noise_floor"][name]
-        if "expected_rmse" in floor and floor["rmse"] is not None:
-            expected.append(
-                f"  Free run of `{name}`: its expected RMSE is {floor['expected_rmse']:.4g} {unit}, over all noise; on "
-                f"these records it reaches {floor['rmse']:.4g} {unit}. The finite number of paths leaves the mean "
-                f"uncertain by {floor['standard_error']:.4g} {unit} (rms standard error)."
-            )
-    lags: list[str] = []
-    for narx in benchmark.lags.values():
-        features = ", ".join(f"`{name}`" for name in narx.feature_names)
-        lags.append(f"Lags of the models of `{narx.target}`{'' if lags else ' and of `narx.nc`'}: {features}.")
-    meanings = {labels[key]: read_summary(baseline) for key, baseline in benchmark.baselines.items()}
-    return {
-        "scores": "\n\n".join(tables),
+        "scores": "\n\n".join(scores),
         "notes": "\n".join(f"- {note}." for note in benchmark.notes),
         "expected_floor": "\n".join(expected),
-        "baselines": "\n".join(f"- *{label}*: {text}" for label, text in meanings.items()),
-        "closed_loop": not benchmark.plant.is_open_loop,
+        "baselines": "\n".join(f"- *{labels[key]}*: {read_summary(one)}" for key, one in benchmark.baselines.items()),
+        "closed_loop": not plant.is_open_loop,
         "lags": "\n".join(lags),
     }
 

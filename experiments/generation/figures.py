@@ -1,6 +1,7 @@
 """Figures of a benchmark: its signals over time, their spectra, and the region that they cover."""
 
 from collections.abc import Mapping
+from itertools import combinations
 from textwrap import fill
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.signal import welch
 
 from experiments.generation.benchmark import Benchmark, SimulatedRecord
 from experiments.plots.clock import with_clock
-from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to, unit_of
 from sysid import Narx
 from sysid.data.source import ROLES
 
@@ -25,11 +26,8 @@ SPECTRAL_LINES = 2**11  # longest segment of a spectrum is twice that
 def draw(benchmark: Benchmark) -> dict[str, bytes]:
     """Figures as PNG by name, of the first record of each role."""
     first = {role: benchmark.select(role)[0] for role in ROLES}
-    figures = {
-        "time_series": draw_time_series(first),
-        "spectra": draw_spectra(first),
-        "coverage": draw_coverage(first, next(iter(benchmark.lags.values()))),
-    }
+    coverage = draw_coverage(first, next(iter(benchmark.lags.values())))
+    figures = {"time_series": draw_time_series(first), "spectra": draw_spectra(first), "coverage": coverage}
     return {name: png(figure) for name, figure in figures.items()}
 
 
@@ -48,27 +46,26 @@ def draw_time_series(records: Mapping[str, SimulatedRecord]) -> Figure:
         axes[0, column].set_title(f"{records[role].name}: {len(x)} samples")
         axes[-1, column].set_xlabel(record["shown"].attrs["label"])
     for ax, name in zip(axes[:, 0], names, strict=True):
-        ax.set_ylabel(_label(measured["test"], name, width=22))
+        ax.set_ylabel(_label(measured["test"][name], name, 22))
     return figure
 
 
 def draw_spectra(records: Mapping[str, SimulatedRecord]) -> Figure:
     """Power spectral density of every input and output, and of the measurement noise beside the outputs."""
     system = records["test"].trajectory.system
-    signals = [*system.inputs, *system.outputs]
+    signals, measured = [*system.inputs, *system.outputs], {role: record.measured for role, record in records.items()}
+    noises = records["test"].truth
     figure, axes = screen(len(signals), 0.6 + 2.4 * len(signals), sharex=True)
     for ax, signal in zip(axes, signals, strict=True):
-        for role, record in records.items():
-            u = record.measured[signal.name].values
+        for role, record in measured.items():
+            u = record[signal.name].values
             segment = min(2 * SPECTRAL_LINES, max(len(u) // 4, min(len(u), 64)))
             frequency, density = welch(u, fs=1 / system.dt, nperseg=segment, window="hann")
             density = np.maximum(density[1:], 1e-300)
             ax.semilogy(frequency[1:], density, color=COLORS[role], linewidth=0.9, label=role)
-        if signal in system.outputs:
-            noise = records["test"].truth[f"{signal.name}_noise"].values
-            if np.any(noise):
-                level = 2 * system.dt * float(np.mean(noise**2))
-                ax.axhline(level, color="black", linestyle="--", linewidth=0.9, label="measurement noise, test")
+        if signal in system.outputs and noises[f"{signal.name}_noise"].any():
+            level = 2 * system.dt * float((noises[f"{signal.name}_noise"] ** 2).mean())
+            ax.axhline(level, color="black", linestyle="--", linewidth=0.9, label="measurement noise, test")
         squared = f"{signal.unit}²" if signal.unit.isalpha() else f"({signal.unit})²"
         ax.set_ylabel(fill(f"PSD of {signal.name} [{squared}/Hz]", 26))
         ax.set_xlim(0, 0.5 / system.dt)
@@ -80,38 +77,37 @@ def draw_spectra(records: Mapping[str, SimulatedRecord]) -> Figure:
 
 
 def draw_coverage(records: Mapping[str, SimulatedRecord], narx: Narx) -> Figure:
-    """Pairs of lagged signals: the estimation record, with the test record over it."""
-    measured = {role: records[role].measured for role in ("estimation", "test")}
-    pairs = _pairs(narx)
+    """Pairs of features: the estimation record, with the test record over it.
+
+    They are the first two lags of every output, and the first lags of all signals pairwise.
+    """
+    first = {name: f"{name}[k-{lags[0]}]" for name, lags in narx.lags.items()}
+    pairs = [(f"{name}[k-{narx.lags[name][1]}]", first[name]) for name in narx.output_names if len(narx.lags[name]) > 1]
+    pairs += [(across, up) for up, across in combinations(first.values(), 2)]
+    pairs = pairs[:MOST_PAIRS] or [(next(iter(first.values())), narx.target)]
     columns = min(len(pairs), MOST_COLUMNS)
     rows = -(-len(pairs) // columns)
     figure, axes = screen(rows, 0.4 + 2.9 * rows, ncols=columns, squeeze=False)
     figure.set_figwidth(max(2.9 * columns, 4.5))
     for ax in axes.flat[len(pairs) :]:
         ax.set_visible(False)
-    for ax, ((across, lag_across), (up, lag_up)) in zip(axes.flat, pairs, strict=False):
-        for role, record in measured.items():
-            end, last = record.sizes["time"], max(lag_across, lag_up)
-            chosen = np.arange(last, end)[:: max((end - last) // SHOWN_POINTS, 1)]
-            x, y = record[across].values[chosen - lag_across], record[up].values[chosen - lag_up]
+    for role in ("estimation", "test"):
+        record = records[role].measured
+        data = narx.dataset(record)
+        values = dict(zip(narx.feature_names, data["regressor"].values.T, strict=True))
+        values[narx.target] = record[narx.target].values[narx.max_lag :]
+        step = max(data.sizes["sample"] // SHOWN_POINTS, 1)
+        for ax, pair in zip(axes.flat, pairs, strict=False):
+            x, y = (values[name][::step] for name in pair)
             ax.plot(x, y, ".", color=COLORS[role], markersize=3, alpha=0.5, markeredgewidth=0, label=role)
-        ax.xaxis.set_major_locator(MaxNLocator(5))
-        ax.set_xlabel(_label(measured["test"], across, lag_across))
-        ax.set_ylabel(_label(measured["test"], up, lag_up))
+            ax.xaxis.set_major_locator(MaxNLocator(5))
+            across, up = (_label(record[name.partition("[")[0]], name, 30) for name in pair)
+            ax.set(xlabel=across, ylabel=up)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, markerscale=4)
     return figure
 
 
-def _pairs(narx: Narx) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-    """First two lags of every output against each other, and first lags of all signals pairwise."""
-    pairs = [((name, lags[1]), (name, lags[0])) for name in narx.output_names if len(lags := narx.lags[name]) > 1]
-    firsts = [(name, lags[0]) for name, lags in narx.lags.items()]
-    pairs += [(across, up) for i, up in enumerate(firsts) for across in firsts[i + 1 :]]
-    return pairs[:MOST_PAIRS] or [(firsts[0], (firsts[0][0], 0))]
-
-
-def _label(record: xr.Dataset, name: str, lag: int = 0, width: int = 30) -> str:
-    """Name, lag and unit, in lines that fit."""
-    unit = record[name].attrs.get("units", "1")
-    return fill(f"{name}{f'[k-{lag}]' if lag else ''} [{unit}]", width, break_long_words=False)
+def _label(signal: xr.DataArray, name: str, width: int) -> str:
+    """Name and unit, in lines that fit."""
+    return fill(f"{name} [{unit_of(signal)}]", width, break_long_words=False)

@@ -3,18 +3,15 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simulators import DivergenceError, Trajectory
 from simulators.interpolation import Piece
 from simulators.noise import held_noise
-from simulators.runge_kutta import WORK_ROWS, Problem, follow, problem_of, stepper
-
-Array = NDArray[np.float64]
+from simulators.runge_kutta import WORK_ROWS, follow, problem_of, stepper
+from sysid.arrays import Array
 
 BATCH = 16  # pairs of noise paths that exist at a time
 
@@ -53,15 +50,16 @@ def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_path
     n_paths : int
         Simulated noise paths, at least 4; an odd number is rounded up.
     """
-    mean, variance, error_variance = _free_run(trajectory, driven, start, n_paths)
-    return Floor(_one_step(trajectory, driven), mean, variance, error_variance)
+    return Floor(_one_step(trajectory, driven), *_free_run(trajectory, driven, start, n_paths))
 
 
 def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
     """Mean of every output (n, n_y), given the state one sample earlier."""
     system, state = trajectory.system, trajectory.state
     advance, dt = stepper(system), trajectory.system.dt
-    points, weights = _cubature(system.noise_std())
+    channels = np.diag(system.noise_std())[system.noise_std() > 0]
+    points = np.concatenate([np.zeros((1, len(system.noises))), np.sqrt(3) * channels, -np.sqrt(3) * channels])
+    weights = np.array([1 - len(channels) / 3] + 2 * len(channels) * [1 / 6])
     reached = np.repeat(state[np.newaxis], len(points), axis=0)
     for k, inputs in enumerate(_inputs_between(trajectory, driven)):
         for i, noise in enumerate(points):
@@ -73,27 +71,35 @@ def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
     return np.tensordot(weights, np.array(system.output(reached)), axes=1)
 
 
-def _cubature(std: Array) -> tuple[Array, Array]:
-    """Values of the noise (m, n_w) and their weights (m,); one, of zero, without noise."""
-    channels = np.flatnonzero(std)
-    points = np.zeros((2 * len(channels) + 1, len(std)))
-    weights = np.full(len(points), 1 / 6)
-    weights[0] = 1 - len(channels) / 3
-    for number, channel in enumerate(channels):
-        points[2 * number + 1, channel] = np.sqrt(3) * std[channel]
-        points[2 * number + 2, channel] = -np.sqrt(3) * std[channel]
-    return points, weights
-
-
 def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> tuple[Array, Array, Array]:
     """Mean, variance and variance of the mean of every output (n, n_y)."""
-    run = partial(_pair, trajectory, problem_of(trajectory.system), _pieces(trajectory, driven, start), start)
-    if not trajectory.system.noise_std().any():
-        mean, _ = run(0)
-        return mean, np.zeros_like(mean), np.zeros_like(mean)
-    n_pairs = -(-n_paths // 2)
+    system, pieces = trajectory.system, _pieces(trajectory, driven, start)
+    _, address, parameters, limits, dt, substeps = problem_of(system)
+
+    def follow_path(noise: Array) -> Array:
+        """Outputs: the true ones until the first piece, then under a noise path (n, n_w); nan once they diverge."""
+        states, work = trajectory.state.copy(), np.empty((WORK_ROWS, trajectory.state.shape[1]))
+        for first, last, values, rows in pieces:
+            part, shown = states[first : last + 1], noise[first : last + 1]
+            done, _, _ = follow(address, first, dt, substeps, part, values, rows, shown, parameters, limits, work)
+            if done < last - first:
+                states[first + done + 1 :] = np.nan
+                break
+        return np.array(system.output(states))
+
+    def run(number: int) -> tuple[Array, Array]:
+        """Mean and half difference of the outputs under a noise path and under its negative."""
+        sequence = np.random.SeedSequence(trajectory.seed, spawn_key=(*b"noise floor", number))
+        noise = held_noise(np.random.default_rng(sequence), len(trajectory.time), system.noise_std())
+        one = follow_path(noise)
+        other = follow_path(-noise) if noise.any() else one
+        return (one + other) / 2, (one - other) / 2
+
     mean, half = run(0)
     about, within = np.zeros_like(mean), half**2
+    if not system.noise_std().any():
+        return mean, about, about
+    n_pairs = -(-n_paths // 2)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for first in range(1, n_pairs, BATCH):
             for number, (value, half) in enumerate(pool.map(run, range(first, min(first + BATCH, n_pairs))), first):
@@ -103,31 +109,6 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
                 within += half**2
     between = about / (n_pairs - 1)
     return mean, between + within / n_pairs, between / n_pairs
-
-
-def _pair(
-    trajectory: Trajectory, problem: Problem, pieces: Sequence[Piece], start: int, number: int
-) -> tuple[Array, Array]:
-    """Mean and half difference of the outputs (n, n_y) under a noise path and under its negative."""
-    system, n = trajectory.system, len(trajectory.time)
-    sequence = np.random.SeedSequence(trajectory.seed, spawn_key=(*b"noise floor", number))
-    noise = held_noise(np.random.default_rng(sequence), n, system.noise_std())
-    signs = (1.0, -1.0) if noise.any() else (1.0,)
-    found = [np.array(system.output(_path(trajectory, problem, pieces, sign * noise))) for sign in signs]
-    return (found[0] + found[-1]) / 2, (found[0] - found[-1]) / 2
-
-
-def _path(trajectory: Trajectory, problem: Problem, pieces: Sequence[Piece], noise: Array) -> Array:
-    """States (n, n_x): true until the first piece, then under a noise path (n, n_w); nan from a divergence on."""
-    states, work = trajectory.state.copy(), np.empty((WORK_ROWS, trajectory.state.shape[1]))
-    _, address, parameters, limits, dt, substeps = problem
-    for first, last, values, rows in pieces:
-        part, shown = states[first : last + 1], noise[first : last + 1]
-        done, _, _ = follow(address, first, dt, substeps, part, values, rows, shown, parameters, limits, work)
-        if done < last - first:
-            states[first + done + 1 :] = np.nan
-            break
-    return states
 
 
 def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[Piece, ...]:
@@ -147,11 +128,8 @@ def _inputs_between(trajectory: Trajectory, driven: Sequence[str]) -> Iterator[A
     """Yield the inputs from each sample to the next as the stepper takes them."""
     system, u = trajectory.system, trajectory.input
     columns = [index for index, signal in enumerate(system.inputs) if signal.name in driven]
-    k = 0
-    for piece in trajectory.interpolation.pieces(u, system.substeps):
-        ends = 0 if piece.rows == 1 else 1
-        for row in range(piece.last - piece.first):
-            inputs = piece.values[row * piece.rows : (row + 1) * piece.rows + ends].copy()
-            inputs[:, columns] = u[k, columns]
-            yield inputs
-            k += 1
+    between = (inputs for piece in trajectory.interpolation.pieces(u, system.substeps) for inputs in piece.split())
+    for k, inputs in enumerate(between):
+        inputs = inputs.copy()
+        inputs[:, columns] = u[k, columns]
+        yield inputs

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build_all, check_trusted, targets_of, trusted_names
 from experiments.generation.baselines import choose_lags, label_baselines, note_scores, score_models
-from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_records
+from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_record
 from experiments.generation.card import fill_card, table
 from experiments.launch import CONF
 from experiments.options import flag, whole
@@ -92,18 +92,15 @@ def check_options(config: DictConfig, name: Any) -> None:
     ValueError
         With the name of the key.
     """
-    for key, text in (("name", name), ("licence", config.licence)):
+    texts = {"name": name, "licence": config.licence} | ({} if config.output is None else {"output": config.output})
+    for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{key} must be a text that is not empty, got {text!r}; change {key}")
     if "/" in name or name.startswith("."):
         raise ValueError(f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name")
     flag("figures", config.figures)
-    if not (config.output is None or (isinstance(config.output, str) and config.output)):
-        raise ValueError(f"output must be the name of a folder, or null, got {config.output!r}")
     whole("transient", config.transient, 0)
     whole("noise_paths", config.noise_paths, 4)
-    if config.initialisation_window is not None:
-        whole("initialisation_window", config.initialisation_window, 1)
 
 
 def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[str, Any]) -> Benchmark:
@@ -114,7 +111,7 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     lags, notes = choose_lags(config, plant, plans[0].n_samples, plans[0].seed)
     shortest = min(plan.n_samples for plan in plans if plan.role != "estimation")
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
-    records = simulate_records(plans, plant, ranges, transient=config.transient, window=window)
+    records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
     scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
     notes += note_scores(scores, baselines, is_open_loop=plant.is_open_loop)
     return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)
@@ -131,21 +128,20 @@ def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
     ValueError
         A number below the largest lag, or records with nothing left to judge.
     """
-    window = max(min(WINDOW, shortest // 10), largest_lag, 1) if given is None else given
-    if window < largest_lag:
-        advice = f"at least the largest lag of narx, {largest_lag}: raise it, or choose smaller lags"
-        raise ValueError(f"initialisation_window={window} must be {advice}")
-    if window + 2 > shortest:
-        advice = f"nothing to judge of records of {shortest} samples: lower it, or lengthen validation and test"
-        raise ValueError(f"initialisation_window={window} leaves {advice}")
+    default = max(min(WINDOW, shortest // 10), largest_lag, 1)
+    window = default if given is None else whole("initialisation_window", given, 1)
+    if not largest_lag <= window <= shortest - 2:
+        bounds = f"at least the largest lag of narx, {largest_lag}, and leave 2 of {shortest} samples to judge"
+        advice = "change it, choose smaller lags, or lengthen validation and test"
+        raise ValueError(f"initialisation_window={window} must be {bounds}: {advice}")
     return window
 
 
 def tell(benchmark: Benchmark, target: Path) -> None:
     """Log what came out in a few lines."""
-    log.info("%s: %s", type(benchmark.system).__name__, benchmark.count())
+    log.info("%s: %s", type(benchmark.plant.system).__name__, benchmark.count())
     labels, free_run = label_baselines(benchmark.baselines), benchmark.scores["free_run"]
-    for name, unit, _ in benchmark.system.outputs:
+    for name, unit, _ in benchmark.plant.system.outputs:
         rmse = {labels[key]: scores[name]["rmse"] for key, scores in free_run.items() if name in scores}
         reached = [f"{label} {'diverges' if value is None else format(value, '.3g')}" for label, value in rmse.items()]
         log.info("Free-run RMSE of %s on the test [%s]: %s", name, unit, ", ".join(reached))
@@ -171,10 +167,10 @@ def new_folder(path: Path) -> Iterator[Path]:
         end, if the folder cannot get its name. In every case, and after any other error, nothing is left.
     """
     path = Path(os.path.abspath(path))
-    _check_free(path)
     made = [folder for folder in path.parents if not folder.exists()]
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
+        _check_free(path)
         temporary.mkdir(parents=True)
         yield temporary
         _check_free(path)
@@ -184,16 +180,14 @@ def new_folder(path: Path) -> Iterator[Path]:
         for folder in made:
             with suppress(OSError):
                 folder.rmdir()
-        if isinstance(error, StoreError) or not isinstance(error, OSError):
-            raise
-        advice = "choose an output that you may write to; nothing was left behind"
-        raise StoreError(f"could not make the folder {path}: {error.strerror or error}; {advice}") from error
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            advice = "choose an output that you may write to; nothing was left behind"
+            raise StoreError(f"could not make the folder {path}: {error.strerror or error}; {advice}") from error
+        raise
 
 
 def _check_free(path: Path) -> None:
-    if path.is_dir() and not any(path.iterdir()):
-        return
-    if path.exists() or path.is_symlink():
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
         what = "is a folder with files in it" if path.is_dir() else "exists"
         raise StoreError(f"output {path} {what}: nothing is overwritten; choose a new folder, or remove this one")
 
@@ -206,18 +200,10 @@ def write_benchmark(benchmark: Benchmark, place: Path, *, figures: bool) -> None
     sysid.StoreError
         If a file cannot be written.
     """
-    system, test = benchmark.system, benchmark.select("test")
-    configuration = OmegaConf.to_yaml(OmegaConf.create(benchmark.settings))
+    system, test = benchmark.plant.system, benchmark.select("test")
+    configuration = OmegaConf.to_yaml(benchmark.settings)
     _write_data(benchmark, configuration, place)
-    for folder in ("csv", "truth_csv"):
-        (place / folder).mkdir()
-    for record in benchmark.records:
-        _write_text(to_csv(record.measured.to_dataframe().reset_index()), place / "csv" / f"{record.name}.csv")
-    for record in test:
-        clean = record.truth[[f"{signal.name}_noise_free" for signal in system.outputs]]
-        _write_text(to_csv(clean.to_dataframe().reset_index()), place / "truth_csv" / f"{record.name}.csv")
     sums = compute_checksums(place)
-    files = [{"measured": f"csv/{r.name}.csv", "noise_free": f"truth_csv/{r.name}.csv"} for r in test]
     about = {
         "name": benchmark.name,
         "licence": benchmark.settings["licence"],
@@ -225,35 +211,35 @@ def write_benchmark(benchmark: Benchmark, place: Path, *, figures: bool) -> None
         "inputs": [{"name": signal.name, "unit": signal.unit} for signal in system.inputs],
         "outputs": [{"name": signal.name, "unit": signal.unit} for signal in system.outputs],
         "initialisation_window": test[0].window,
-        "test": [own | {"n_samples": r.measured.sizes["time"]} for own, r in zip(files, test, strict=True)],
+        "test": [
+            {"measured": f"csv/{one.name}.csv", "noise_free": f"truth_csv/{one.name}.csv", "n_samples": one.n_samples}
+            for one in test
+        ],
     }
     for name, content in (("benchmark", about), ("scores", benchmark.scores)):
         text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        _write_text(text, place / f"{name}.json")
-    _write_text(WARNING + configuration, place / "configuration.yaml")
-    _write_text(SCORE.read_text(encoding="utf-8"), place / "score.py")
+        write_bytes(text.encode(), place / f"{name}.json")
+    write_bytes((WARNING + configuration).encode(), place / "configuration.yaml")
+    write_bytes(SCORE.read_bytes(), place / "score.py")
     if figures:
         from experiments.generation.figures import draw  # imports matplotlib
 
         (place / "figures").mkdir()
         for name, picture in draw(benchmark).items():
             write_bytes(picture, place / "figures" / f"{name}.png")
-    _write_text(fill_card(benchmark, describe_origin(benchmark.settings), sums, figures=figures), place / "CARD.md")
-    lines = [f"{digest}  {name}\n" for name, digest in compute_checksums(place).items()]
-    _write_text("".join(lines), place / "checksums.sha256")  # as `sha256sum -c` reads it
-
-
-def _write_text(text: str, path: Path) -> None:
-    write_bytes(text.encode(), path)
+    card = fill_card(benchmark, describe_origin(benchmark.settings), sums, figures=figures)
+    write_bytes(card.encode(), place / "CARD.md")
+    lines = "".join(f"{digest}  {name}\n" for name, digest in compute_checksums(place).items())
+    write_bytes(lines.encode(), place / "checksums.sha256")  # as `sha256sum -c` reads it
 
 
 def _write_data(benchmark: Benchmark, configuration: str, place: Path) -> None:
-    """Write the NetCDF files; the same configuration and packages give the same content and attributes."""
+    """Write NetCDF and CSV files; the same configuration and packages give the same content and attributes."""
     own = {"name": benchmark.name, "licence": benchmark.settings["licence"]}
     digest = {**own, "configuration_sha256": hashlib.sha256(configuration.encode()).hexdigest()}
     measured = {role: tuple(record.measured for record in benchmark.select(role)) for role in ROLES}
-    inputs, outputs = tuple(benchmark.plant.inputs), tuple(benchmark.plant.outputs)
-    public = Recordings(benchmark.name, inputs, outputs, **measured).to_groups()
+    plant = benchmark.plant
+    public = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured).to_groups()
     truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}
     narx = next(iter(benchmark.lags.values()))
     lags = {role: narx.dataset(records) for role, records in measured.items()}
@@ -261,6 +247,12 @@ def _write_data(benchmark: Benchmark, configuration: str, place: Path) -> None:
     write(public, place / "benchmark.nc", kind="benchmark", attributes=digest)
     write(truth, place / "truth.nc", kind="truth", attributes={**digest, "configuration": configuration})
     write(lags, place / "narx.nc", kind="narx", attributes=own)
+    tables = {f"csv/{record.name}.csv": record.measured for record in benchmark.records}
+    clean = [f"{name}_noise_free" for name in plant.outputs]
+    tables |= {f"truth_csv/{record.name}.csv": record.truth[clean] for record in benchmark.select("test")}
+    for name, record in tables.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        write_bytes(to_csv(record.to_dataframe().reset_index()).encode(), place / name)
 
 
 def compute_checksums(folder: Path) -> dict[str, str]:
@@ -273,23 +265,22 @@ def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
     """Facts of the card on how a folder was made: command line without seed and folders, time, versions, commit."""
     stamp = provenance()
     versions = ", ".join(f"{name} {version}" for name, version in json.loads(stamp["package_versions"]).items())
-    commit = stamp.get("source_commit", "unknown")
-    made = [("made", stamp["creation_time"]), ("versions", versions), ("source commit", commit)]
-    facts = {"made": table(("", ""), made), "command": "", "needs": ""}
+    made = {
+        "made": stamp["creation_time"],
+        "versions": versions,
+        "source commit": stamp.get("source_commit", "unknown"),
+    }
+    facts = {"made": table(("", ""), made.items()), "command": "", "needs": ""}
     if HydraConfig.initialized():
         overrides = [item for item in HydraConfig.get().overrides.task if not item.lstrip("+~").startswith(HIDDEN)]
-        facts["command"] = shlex.join(["sysid-generate", *_name_config_dir(), *overrides])
+        for source in HydraConfig.get().runtime.config_sources:
+            if source.provider == "command-line":  # the user's own files, relative to where the command ran
+                below = Path(os.path.relpath(source.path))
+                place = f"path/to/{below.name}" if ".." in below.parts else below.as_posix()
+                overrides = ["--config-dir", place, *overrides]
+        facts["command"] = shlex.join(["sysid-generate", *overrides])
         modules = {target.rpartition(".")[0] for target in targets_of(settings).values()}
         if foreign := sorted(module for module in modules if module.partition(".")[0] not in OWN):
             names = ", ".join(f"`{module}`" for module in foreign)
             facts["needs"] = f"Run it in the folder from which {names} is imported"
     return facts
-
-
-def _name_config_dir() -> list[str]:
-    """Folder of the user's configuration files as an option, relative to where the command ran if it lies below."""
-    for source in HydraConfig.get().runtime.config_sources:
-        if source.provider == "command-line":
-            below = Path(os.path.relpath(source.path))
-            return ["--config-dir", below.as_posix() if ".." not in below.parts else f"path/to/{below.name}"]
-    return []

@@ -67,13 +67,8 @@ def score(files: list[Path], task: str) -> dict[str, Any]:
     window = int(about["initialisation_window"])
     measured = [read_columns(HERE / record["measured"], names) for record in records]
     predicted = [read_predictions(path, names, len(y)) for path, y in zip(files, measured)]  # noqa: B905 (Python 3.8)
-    result = {
-        "benchmark": about["name"],
-        "task": task,
-        "n_scored": sum(len(y) - window for y in measured),
-        "initialisation_window": window,
-        "outputs": scores(about["outputs"], measured, predicted, window),
-    }
+    result = {"benchmark": about["name"], "task": task, "n_scored": sum(len(y) - window for y in measured)}
+    result.update(initialisation_window=window, outputs=scores(about["outputs"], measured, predicted, window))
     truths = [HERE / record["noise_free"] for record in records]
     if all(path.is_file() for path in truths):
         noise_free = [read_columns(path, [f"{name}_noise_free" for name in names]) for path in truths]
@@ -87,13 +82,12 @@ def scores(
     """RMSE, NRMSE and fit of every output, over all records together."""
     y, p = (np.concatenate([values[window:] for values in parts]) for parts in (truth, predicted))
     with np.errstate(over="ignore"):
-        rmse = np.sqrt(np.mean((y - p) ** 2, axis=0))
+        rmse = np.sqrt(np.mean((y - p) ** 2, axis=0)).tolist()
     result = {}
-    for i, spread in enumerate(np.std(y, axis=0)):
-        nrmse = 100 * float(rmse[i] / spread) if spread > 0 else None
-        fit = None if nrmse is None else 100 - nrmse
-        facts = {"unit": outputs[i]["unit"], "rmse": float(rmse[i]), "nrmse_percent": nrmse, "fit_percent": fit}
-        result[outputs[i]["name"]] = facts
+    for output, error, spread in zip(outputs, rmse, np.std(y, axis=0).tolist()):  # noqa: B905 (Python 3.8)
+        nrmse, fit = (100 * error / spread, 100 - 100 * error / spread) if spread > 0 else (None, None)
+        facts = {"unit": output["unit"], "rmse": error, "nrmse_percent": nrmse, "fit_percent": fit}
+        result[output["name"]] = facts
     return result
 
 
@@ -106,10 +100,9 @@ def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
         raise Refused(f"{path} has {len(values)} samples, the test record has {n}: predict every sample of it")
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
-        (k, i), advice = bad[0], "put the measured outputs into the initialisation window"
-        raise Refused(
-            f"{path}: {names[i]} is {values[k, i]} at sample {k}, {len(bad)} value(s) are not finite; {advice}"
-        )
+        k, i = bad[0]
+        found = f"{path}: {names[i]} is {values[k, i]} at sample {k}, {len(bad)} value(s) are not finite"
+        raise Refused(f"{found}; put the measured outputs into the initialisation window")
     return values
 
 
@@ -136,18 +129,18 @@ def read_columns(path: Path, names: list[str]) -> np.ndarray:
         raise Refused(f"cannot read {path} as a CSV text file: {error}") from error
     if not rows:
         raise Refused(f"{path} is empty")
-    first, columns = [cell.strip() for cell in rows[0][1]], list(range(len(names)))
+    first, columns, wanted = [cell.strip() for cell in rows[0][1]], list(range(len(names))), ", ".join(names)
     try:
         [float(cell) for cell in first]
     except ValueError:
         if any(first.count(name) != 1 for name in names):
-            expected = f"expected one column for each of {', '.join(names)}"
-            raise Refused(f"{path}: {expected}, the header has {', '.join(first)}") from None
+            has = f"the header has {', '.join(first)}"
+            raise Refused(f"{path}: expected one column for each of {wanted}, {has}") from None
         columns, rows = [first.index(name) for name in names], rows[1:]
     else:
         if len(first) != len(names):
-            expected = f"expected {len(names)} ({', '.join(names)}); add a header line or drop the other columns"
-            raise Refused(f"{path} has {len(first)} columns and no header line, {expected}")
+            advice = f"expected {len(names)} ({wanted}); add a header line or drop the other columns"
+            raise Refused(f"{path} has {len(first)} columns and no header line, {advice}")
     values = np.empty((len(rows), len(names)))
     for k, (number, row) in enumerate(rows):
         try:
@@ -176,15 +169,12 @@ def report(result: dict[str, Any]) -> str:
             if found["nrmse_percent"] is not None:
                 line += f", NRMSE {found['nrmse_percent']:.4g} %, fit {found['fit_percent']:.4g} %"
             lines.append(line)
-    try:
-        known = read_json(HERE / "scores.json")[result["task"]]
+    if (HERE / "scores.json").is_file():
         lines.append("")
-    except (Refused, KeyError):
-        known = {}
-    for name in result["outputs"]:
-        for model, found in known.items():
-            value = found.get(name, {}).get("rmse")
-            lines.append(f"  {model:15s} RMSE {'not finite' if value is None else format(value, '.6g')} ({name})")
+        for model, found in read_json(HERE / "scores.json")[result["task"]].items():
+            for name in found:
+                value = found[name]["rmse"]
+                lines.append(f"  {model:15s} RMSE {'not finite' if value is None else format(value, '.6g')} ({name})")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 from scipy.optimize import brentq
 
 import sysid
-from experiments.benchmarks.scores import CRITERIA
+from experiments.benchmarks.dictionary import CRITERIA
 from experiments.studies import paper
 from experiments.studies.study import Plan, Unit, read_part
 from experiments.studies.tasks import TASKS, TaskData, load_task

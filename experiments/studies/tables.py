@@ -13,9 +13,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from experiments.benchmarks.dictionary import COMPILED, WAYS, exponent, rounds_for, score_seconds
+from experiments.benchmarks.dictionary import PUBLISHED as ONE_BY_ONE
 from experiments.benchmarks.harness import describe, machine
-from experiments.benchmarks.scores import COMPILED, WAYS, exponent, rounds_for, score_seconds
-from experiments.benchmarks.scores import PUBLISHED as ONE_BY_ONE
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
 from experiments.studies import paper, stream

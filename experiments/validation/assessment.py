@@ -14,17 +14,7 @@ from experiments.plant import Plant, plant_of
 from experiments.sources import SIMULATION, refuse_simulation
 from experiments.validation.loop import LoopComparison
 from simulators import Controller
-from sysid import (
-    Divergence,
-    Forecast,
-    JointModel,
-    MeanOnly,
-    Propagation,
-    RecordForecast,
-    Recordings,
-    Target,
-    Validation,
-)
+from sysid import Divergence, Forecast, JointModel, MeanOnly, Propagation, Recordings, Target, Validation
 from sysid.arrays import Array
 from sysid.data.source import ROLES
 from sysid.simulation.forecast import check_records, forecast
@@ -32,6 +22,7 @@ from sysid.simulation.propagation.propagation import variance_about
 from sysid.simulation.validation import validate
 
 FREE_RUN = "free_run"  # the horizon that has no end
+SERIES = ("measured", "mean", "variance")  # of a forecast
 #: what systems and sources of data bring for an identification
 OF_THE_MODEL = frozenset({"narx", "insertion", "on_missing"})
 
@@ -45,11 +36,6 @@ class Material:
     records: tuple[xr.Dataset, ...]
     unused: frozenset[str]  # keys of the configuration without effect
     plant: Plant | None = None
-
-    @property
-    def title(self) -> str:
-        """Name of the system or of the data set."""
-        return self.source.name
 
     @property
     def n_samples(self) -> int:
@@ -81,10 +67,10 @@ def read_material(config: DictConfig) -> Material:
     if "_target_" not in config.system:
         raise ValueError("nothing to validate on: choose records with data=..., or a plant with system=...")
     plant = plant_of(config)
-    title = type(plant.system).__name__
-    facts = {"name": title, "sampling_time": float(plant.system.dt), "initialisation_window": 0}
-    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset().assign_attrs(facts)
-    recordings = Recordings(title, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
+    name = type(plant.system).__name__
+    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset()
+    record = record.assign_attrs(name=name, sampling_time=float(plant.system.dt), initialisation_window=0)
+    recordings = Recordings(name, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
     return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part"} | plant.unused, plant)
 
 
@@ -113,17 +99,15 @@ def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]
         A model or a table without time; a signal that is missing, that the model does not know, or that is an input
         on one side and an output on the other; a name in `left_out` that is no such signal.
     """
-    title, source = material.title, material.source
+    source = material.source
     if joint.models[0].narx.max_lag == 0:
         raise ValueError("the model has no lags, it is a static function: there is nothing to simulate")
     if source.is_static:
-        raise ValueError(f"{title} is a table without time: there is nothing to simulate")
-    has = f"{title} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
+        raise ValueError(f"{source.name} is a table without time: there is nothing to simulate")
+    has = f"{source.name} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
     surplus: list[str] = []
-    for role, names, given in (
-        ("outputs", joint.output_names, source.outputs),
-        ("inputs", joint.input_names, source.inputs),
-    ):
+    roles = {"outputs": (joint.output_names, source.outputs), "inputs": (joint.input_names, source.inputs)}
+    for role, (names, given) in roles.items():
         if missing := [name for name in names if name not in given]:
             advice = "give every signal the name and the role that it has in the model"
             raise ValueError(f"the model needs the {role} {missing}, {has}: {advice}")
@@ -131,10 +115,8 @@ def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]
     if unknown := [name for name in left_out if name not in surplus]:
         raise ValueError(f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}")
     if unexpected := [name for name in surplus if name not in left_out]:
-        raise ValueError(
-            f"the model does not know the signals {unexpected} of {title}: ignore them with "
-            f"left_out=[{','.join(surplus)}], or identify a model with them"
-        )
+        advice = f"ignore them with left_out=[{','.join(surplus)}], or identify a model with them"
+        raise ValueError(f"the model does not know the signals {unexpected} of {source.name}: {advice}")
 
 
 # --- predictions ----------------------------------------------------------------------------------
@@ -183,9 +165,8 @@ def read_whole(name: str, values: Any) -> list[int]:
     given = [values] if isinstance(values, int) else values
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
     if not is_list or not all(type(value) is int and value >= 1 for value in given) or len(set(given)) < len(given):
-        raise ValueError(
-            f"{name} must be whole numbers of samples of at least 1, each once, such as [1, 10], got {values!r}"
-        )
+        must = "whole numbers of samples of at least 1, each once, such as [1, 10]"
+        raise ValueError(f"{name} must be {must}, got {values!r}")
     return list(given)
 
 
@@ -229,50 +210,24 @@ class Assessment:
     def series(self, case: Case, output: str) -> tuple[Array, Array, Array, float]:
         """Measured values, means, latent variances (n,) and noise variance of one output, all records together."""
         found, i = self.forecasts[case], self.outputs.index(output)
-        measured, mean, variance = (
-            np.concatenate([getattr(one, name)[:, i] for one in found.records])
-            for name in ("measured", "mean", "variance")
-        )
-        return measured, mean, variance, float(found.noise_variance[i])
+        y, mean, v = (np.concatenate([getattr(one, n)[:, i] for one in found.records]) for n in SERIES)
+        return y, mean, v, float(found.noise_variance[i])
 
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:
         """All measures by case and output."""
-        trivial: dict[str, Any] = {}
+        scores: dict[Case, dict[str, Validation]] = {case: {} for case in self.forecasts}
         for name, model in zip(self.outputs, self.joint.models, strict=True):
-            known = model.origin.output_mean, model.origin.output_variance
-            trivial[name] = None if None in known else known
-        return {
-            case: {
-                name: validate(*self.series(case, name), trivial=one, window=case.window)
-                for name, one in trivial.items()
-            }
-            for case in self.forecasts
-        }
+            known: Any = model.origin.output_mean, model.origin.output_variance
+            trivial = None if None in known else known
+            for case, found in scores.items():
+                found[name] = validate(*self.series(case, name), trivial=trivial, window=case.window)
+        return scores
 
     def count(self, case: Case) -> dict[str, int]:
         """Samples of the records that the measures of a case do not count, and predictions that are special."""
         found, n_scored = self.forecasts[case], self.scores[case][self.outputs[0]].n
         return {"left_out": self.material.n_samples - n_scored, "n_filled": found.n_filled, "n_diverged": found.n_lost}
-
-
-def check_lengths(cases: Sequence[Case], material: Material) -> None:
-    """Refuse records that leave nothing to predict, before anything is computed.
-
-    Raises
-    ------
-    ValueError
-        With the record and the window or horizon.
-    """
-    for record in material.records:
-        for case in cases:
-            n, longest = record.sizes["time"], max(case.window, case.horizon or 0)
-            if n <= longest:
-                limit, key = ("window", "windows") if longest == case.window else ("horizon", "horizons")
-                raise ValueError(
-                    f"record {record.attrs['name']!r} of {material.title} has {n} samples, expected more than the "
-                    f"{limit} of {longest}: take smaller {key}=[...], or longer records"
-                )
 
 
 def assess(
@@ -286,7 +241,14 @@ def assess(
         Records that do not fit the model, or are not longer than a window or horizon.
     """
     check_records(joint, material.records)
-    check_lengths(cases, material)
+    for record in material.records:
+        for case in cases:
+            n, longest = record.sizes["time"], max(case.window, case.horizon or 0)
+            if n <= longest:
+                limit = "window" if longest == case.window else "horizon"
+                short = f"record {record.attrs['name']!r} of {material.source.name} has {n} samples"
+                advice = f"take smaller {limit}s=[...], or longer records"
+                raise ValueError(f"{short}, expected more than the {limit} of {longest}: {advice}")
     forecasts: dict[Case, Forecast] = {}
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
     for case in sorted(cases, key=lambda case: case.window):
@@ -294,9 +256,13 @@ def assess(
         if case.horizon is None or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
             forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
         else:  # of a few steps ahead predictions do not depend on the window
-            records = tuple(_cut(one, case.window, joint) for one in forecasts[shorter].records)
-            forecasts[case] = replace(forecasts[shorter], window=case.window, records=records)
-            unbounded[case] = ()
+            records, unbounded[case] = [], ()
+            for one in forecasts[shorter].records:
+                kept = one.sample >= case.window
+                part = {name: getattr(one, name)[kept] for name in (*SERIES, "sample", "time", "regressors")}
+                n_filled = int((part["sample"] < joint.models[0].narx.max_lag).sum())
+                records.append(replace(one, **part, n_filled=n_filled))
+            forecasts[case] = replace(forecasts[shorter], window=case.window, records=tuple(records))
     forecasts = {case: forecasts[case] for case in cases}
     return Assessment(joint, material, propagation, forecasts, unbounded)
 
@@ -322,11 +288,3 @@ def _predict(
     lost = {where.record for where in path.diverged}
     unbounded = tuple(where for where in spread.diverged if where.record not in lost)
     return replace(path, records=records), unbounded
-
-
-def _cut(one: RecordForecast, window: int, joint: JointModel) -> RecordForecast:
-    """Predictions of a record from sample `window` on."""
-    kept = one.sample >= window
-    columns = ("sample", "time", "measured", "mean", "variance", "regressors")
-    n_filled = int((one.sample[kept] < joint.models[0].narx.max_lag).sum())
-    return replace(one, **{name: getattr(one, name)[kept] for name in columns}, n_filled=n_filled)

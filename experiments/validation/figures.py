@@ -49,7 +49,14 @@ def draw_page(assessment: Assessment, residuals: Mapping[str, ResidualReport | s
         ax.grid(alpha=0.25, linewidth=0.5)
     _draw_free_run(axes["run"], axes["error"], assessment, output)
     _draw_error_over_horizon(axes["horizon"], assessment, output)
-    _draw_calibration(axes["calibration"], assessment, output)
+    ax = axes["calibration"]  # observed against nominal coverage of central bands
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+    for kind, case in assessment.main.items():
+        nominal, observed = calibration(*assessment.series(case, output))
+        ax.plot(nominal, observed, "o-", markersize=3, color=COLORS[kind], label=NAMES[kind])
+    ax.set(xlabel="probability of the band [-]", ylabel="covered [-]", xlim=(0, 1), ylim=(0, 1.02))
+    ax.set_title("Calibration: below the line the bands are too narrow", loc="left", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
     for name in TESTS:
         _draw_correlations(axes[name], residuals, output, name)
     return figure
@@ -116,17 +123,6 @@ def _draw_error_over_horizon(ax: Axes, assessment: Assessment, output: str) -> N
     ax.legend(frameon=False, fontsize="x-small", loc="best")
 
 
-def _draw_calibration(ax: Axes, assessment: Assessment, output: str) -> None:
-    """Observed against nominal coverage of central bands."""
-    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    for kind, case in assessment.main.items():
-        curve = calibration(*assessment.series(case, output))
-        ax.plot(curve.nominal, curve.observed, "o-", markersize=3, color=COLORS[kind], label=NAMES[kind])
-    ax.set(xlabel="probability of the band [-]", ylabel="covered [-]", xlim=(0, 1), ylim=(0, 1.02))
-    ax.set_title("Calibration: below the line the bands are too narrow", loc="left", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small", loc="lower right")
-
-
 def _draw_correlations(ax: Axes, residuals: Mapping[str, ResidualReport | str], output: str, name: str) -> None:
     """One test of one step and of the free run, with the band that it keeps if the model is right.
 
@@ -169,9 +165,8 @@ def draw_loop(assessment: Assessment, loop: LoopComparison) -> Figure:
         show_from_to(ax, x)
         _keep_in_sight(ax, signal.plant, signal.model)
     controller = assessment.material.controller
-    assert controller is not None
-    aim = controller.references(loop.time).get("set_point")
-    if aim is not None and controller.outputs_read[:1] == assessment.outputs[:1]:
+    aim = None if controller is None else controller.references(loop.time).get("set_point")
+    if controller is not None and aim is not None and controller.outputs_read[:1] == assessment.outputs[:1]:
         axes[0].plot(x, aim.values, color=GREEN, linewidth=0.9, drawstyle="steps-post", label="set-point")
     axes[0].set_title(f"The same controller around the plant and the model, after {loop.window} samples", loc="left")
     axes[0].legend(frameon=False, ncols=4, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0.0))

@@ -14,13 +14,6 @@ from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.validation import Z_95
 
 
-class Paths(NamedTuple):
-    """Signals of P loops; nan from the sample on at which an output left the bounds of the dynamics."""
-
-    outputs: Array  # (P, n, m)
-    inputs: Array  # (P, n, n_u)
-
-
 def close_loop(
     dynamics: Dynamics,
     targets: Callable[[Array], Array],
@@ -31,7 +24,7 @@ def close_loop(
     *,
     window: int,
     n_paths: int = 1,
-) -> Paths:
+) -> tuple[Array, Array]:
     """Close P loops around P functions of one model.
 
     For the first `window` samples the controller reads what was measured, so that its memory is that of the plant's
@@ -56,6 +49,12 @@ def close_loop(
     window : int
         At least the largest lag.
 
+    Returns
+    -------
+    outputs : (P, n, m)
+    inputs : (P, n, n_u)
+        Both nan from the sample on at which an output left the bounds of the dynamics.
+
     Raises
     ------
     ValueError
@@ -66,25 +65,24 @@ def close_loop(
         raise ValueError(f"the loop needs a window from {least} to {n - 1} samples, got {window}: change windows")
     read = [narx.output_names.index(name) for name in controller.outputs_read]
     driven = [narx.input_names.index(name) for name in controller.inputs_driven]
-    paths = Paths(np.repeat(outputs[None], n_paths, axis=0), np.repeat(inputs[None], n_paths, axis=0))
-    paths.outputs[:, window:], paths.inputs[:, window:, driven] = np.nan, np.nan
-    memories = [controller.initial_state() for _ in range(n_paths)]
     bounds, goes_on = dynamics.bounds(outputs[None, :window]), np.ones(n_paths, dtype=bool)
+    y, u = np.repeat(outputs[None], n_paths, axis=0), np.repeat(inputs[None], n_paths, axis=0)
+    y[:, window:], u[:, window:, driven] = np.nan, np.nan
+    memories = [controller.initial_state() for _ in range(n_paths)]
     exogenous = {j: pair for j, pair in enumerate(narx.features) if pair[0] in narx.input_names}
     for k in range(n):
         if k >= window:
             x = np.zeros((n_paths, dynamics.n_features))
             for j, (name, lag) in exogenous.items():
-                x[:, j] = paths.inputs[:, k - lag, narx.input_names.index(name)]
-            last = np.where(goes_on[:, None, None], paths.outputs[:, k - dynamics.n_lags : k], 0.0)
+                x[:, j] = u[:, k - lag, narx.input_names.index(name)]
+            last = np.where(goes_on[:, None, None], y[:, k - dynamics.n_lags : k], 0.0)
             x = np.where(goes_on[:, None], dynamics.regressors(last, x), 0.0)
-            values = dynamics.to_value(targets(x), last[:, -1])
-            paths.outputs[:, k] = np.where(goes_on[:, None], values, np.nan)
-            goes_on &= bounds.contain(paths.outputs[:, k]).all(axis=1)
+            y[:, k] = np.where(goes_on[:, None], dynamics.to_value(targets(x), last[:, -1]), np.nan)
+            goes_on &= bounds.contain(y[:, k]).all(axis=1)
         for path in np.flatnonzero(goes_on):
-            shown = paths.outputs[path, k, read].tolist()
-            paths.inputs[path, k, driven], memories[path] = controller.control(float(time[k]), shown, memories[path])
-    return paths
+            shown = y[path, k, read].tolist()
+            u[path, k, driven], memories[path] = controller.control(float(time[k]), shown, memories[path])
+    return y, u
 
 
 class LoopSignal(NamedTuple):
@@ -119,9 +117,8 @@ class LoopComparison(NamedTuple):
         same plant would differ by.
         """
         scores: dict[str, Any] = {"n_paths": self.n_paths, "outputs": {}, "inputs": {}}
-        for name, is_output, plant, model, variance, noise_variance in self.signals:
-            variance = variance if is_output else None
-            score = validate(plant, model, variance, noise_variance, window=self.window)
+        for name, is_output, plant, model, variance, noise in self.signals:
+            score = validate(plant, model, variance if is_output else None, noise, window=self.window)
             scores["outputs" if is_output else "inputs"][name] = score.to_dict()
         return scores
 
@@ -151,7 +148,7 @@ def compare_loops(
         n_paths = propagation.n_samples
         drawn = loop(propagation.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
     signals = []
-    for kind, names in enumerate((joint.output_names, controller.inputs_driven)):  # as in `Paths`
+    for kind, names in enumerate((joint.output_names, controller.inputs_driven)):  # as in `close_loop`
         known, recorded = (joint.input_names, u) if kind else (joint.output_names, y)
         for i, name in ((known.index(name), name) for name in names):
             mean = path[kind][0, first:, i]
@@ -182,10 +179,8 @@ def check_controller(joint: JointModel, controller: Controller) -> None:
         or that acts on the output of the same sample.
     """
     title, advice = type(controller).__name__, "identify a model that fits, or take controller=none"
-    for verb, names, known in (
-        ("reads the output", controller.outputs_read, joint.output_names),
-        ("drives the input", controller.inputs_driven, joint.input_names),
-    ):
+    reads = ("reads the output", controller.outputs_read, joint.output_names)
+    for verb, names, known in (reads, ("drives the input", controller.inputs_driven, joint.input_names)):
         if missing := [name for name in names if name not in known]:
             raise ValueError(f"{title} {verb} {missing[0]!r}, the model has {list(known)}: {advice}")
     lags = joint.models[0].narx.lags

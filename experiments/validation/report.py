@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,9 +49,50 @@ class Report(NamedTuple):
 
 
 def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
-    """Test the residuals and put everything into numbers and words; `notes` join the warnings."""
+    """Test the residuals and put everything into numbers and words; `notes` join the warnings.
+
+    ``one_step`` and ``free_run`` hold the measures after the main window; of several outputs, by output. ``horizons``
+    lists the measures of every horizon, window and output, those two included. None stands for a measure that does not
+    exist: not defined, not finite after a divergence, or in need of what the model does not know.
+    """
+    material, loop, outputs = assessment.material, assessment.loop, assessment.outputs
     residuals = {kind: run_residual_tests(assessment, case) for kind, case in assessment.main.items()}
-    return Report(assessment, residuals, collect_numbers(assessment, residuals, [*warn(assessment), *notes]))
+    measures: dict[Case, dict[str, Any]] = {case: {} for case in assessment.forecasts}
+    for case, scores in assessment.scores.items():
+        for name, score in scores.items():
+            counts = {**assessment.count(case), "unit": assessment.error_unit(name)}
+            measures[case][name] = {"horizon": case.label, **score.to_dict(), **counts}
+    content: dict[str, Any] = {kind: measures[case] for kind, case in assessment.main.items()}
+    content["calibration"] = {
+        kind: {
+            name: {k: v.tolist() for k, v in calibration(*assessment.series(case, name))._asdict().items()}
+            for name in outputs
+        }
+        for kind, case in assessment.main.items()
+    }
+    if len(outputs) == 1:
+        for part in (content, content["calibration"]):
+            part.update({kind: part[kind][outputs[0]] for kind in assessment.main})
+    content |= {
+        "horizons": [{"output": name, **entry} for found in measures.values() for name, entry in found.items()],
+        "residuals": {k: {"skipped": [one]} if isinstance(one, str) else one.to_dict() for k, one in residuals.items()},
+        "closed_loop": None if loop is None else loop.collect_scores(),
+        "divergences": [
+            {"horizon": case.label, "window": case.window, **where._asdict()}
+            for case, found in assessment.forecasts.items()
+            for where in found.diverged
+        ],
+        "warnings": [*warn(assessment), *notes],
+        "data": {
+            "name": material.source.name,
+            "part": material.part,
+            "records": [{"name": r.attrs["name"], "n": int(r.sizes["time"])} for r in material.records],
+        },
+        "units": {name: assessment.unit(name) for name in (*outputs, *assessment.joint.input_names)},
+        "propagation": type(assessment.propagation).__name__,
+        "left_out": LEFT_OUT,
+    }
+    return Report(assessment, residuals, plain(content))
 
 
 def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | str:
@@ -75,87 +117,37 @@ def run_residual_tests(assessment: Assessment, case: Case) -> ResidualReport | s
     )
 
 
-def collect_numbers(
-    assessment: Assessment, residuals: Mapping[str, ResidualReport | str], warnings: list[str]
-) -> dict[str, Any]:
-    """Content of validation.json as plain values.
-
-    ``one_step`` and ``free_run`` hold the measures after the main window; of several outputs, by output. ``horizons``
-    lists the measures of every horizon, window and output, those two included. None stands for a measure that does not
-    exist: not defined, not finite after a divergence, or in need of what the model does not know.
-    """
-    material, loop, outputs = assessment.material, assessment.loop, assessment.outputs
-
-    def measure(case: Case, name: str) -> dict[str, Any]:
-        score, unit = assessment.scores[case][name], assessment.error_unit(name)
-        return {"horizon": case.label, **score.to_dict(), **assessment.count(case), "unit": unit}
-
-    def calibrate(case: Case, name: str) -> dict[str, Any]:
-        curve = calibration(*assessment.series(case, name))
-        return {key: values.tolist() for key, values in curve._asdict().items()}
-
-    def by_output(number: Callable[[Case, str], Any]) -> dict[str, Any]:
-        entries = {kind: {name: number(case, name) for name in outputs} for kind, case in assessment.main.items()}
-        return entries if len(outputs) > 1 else {kind: entry[outputs[0]] for kind, entry in entries.items()}
-
-    content = {
-        **by_output(measure),
-        "horizons": [{"output": name, **measure(case, name)} for case in assessment.forecasts for name in outputs],
-        "residuals": {k: {"skipped": [one]} if isinstance(one, str) else one.to_dict() for k, one in residuals.items()},
-        "calibration": by_output(calibrate),
-        "closed_loop": None if loop is None else loop.collect_scores(),
-        "divergences": [
-            {"horizon": case.label, "window": case.window, **where._asdict()}
-            for case, found in assessment.forecasts.items()
-            for where in found.diverged
-        ],
-        "warnings": warnings,
-        "data": {
-            "name": material.title,
-            "part": material.part,
-            "records": [{"name": r.attrs["name"], "n": int(r.sizes["time"])} for r in material.records],
-        },
-        "units": {name: assessment.unit(name) for name in (*outputs, *assessment.joint.input_names)},
-        "propagation": type(assessment.propagation).__name__,
-        "left_out": LEFT_OUT,
-    }
-    numbers: dict[str, Any] = plain(content)
-    return numbers
-
-
 def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
     """Predictions (sample, output) of one case as a labelled data set, all records behind each other."""
     found, outputs = assessment.forecasts[case], list(assessment.outputs)
     every = [assessment.unit(name) for name in outputs]
     unit = every[0] if len({*every}) == 1 else ""  # where they differ the coordinate has them
-    one, squared = ({"units": text} if unit else {} for text in (unit, unit if unit == "1" else f"{unit}2"))
+    squared = unit if unit in ("", "1") else f"{unit}2"
 
     def join(name: str) -> np.ndarray:
         return np.concatenate([getattr(part, name) for part in found.records])
 
-    measured, mean = join("measured"), join("mean")
+    def variable(dims: Any, values: Any, long_name: str, units: str = "") -> tuple[Any, Any, dict[str, str]]:
+        return dims, values, {"long_name": long_name} | ({"units": units} if units else {})
+
     record = np.repeat([part.record for part in found.records], [len(part.sample) for part in found.records])
-    clock = {"units": assessment.material.records[0]["time"].attrs.get("units", "s"), "long_name": "time"}
+    clock = assessment.material.records[0]["time"].attrs.get("units", "s")
     latent = "latent predictive variance; add noise_variance for a measurement"
-    dims = ("sample", "output")
+    both, residual = ("sample", "output"), join("measured") - join("mean")
     return xr.Dataset(
         {
-            "measured": (dims, measured, {"long_name": "measured output", **one}),
-            "mean": (dims, mean, {"long_name": "predicted output; nan where the prediction diverged", **one}),
-            "variance": (dims, join("variance"), {"long_name": latent, **squared}),
-            "residual": (dims, measured - mean, {"long_name": "measured minus predicted output", **one}),
-            "noise_variance": (
-                "output",
-                found.noise_variance,
-                {"long_name": "noise variance of a measurement", **squared},
-            ),
+            "measured": variable(both, join("measured"), "measured output", unit),
+            "mean": variable(both, join("mean"), "predicted output; nan where the prediction diverged", unit),
+            "variance": variable(both, join("variance"), latent, squared),
+            "residual": variable(both, residual, "measured minus predicted output", unit),
+            "noise_variance": variable("output", found.noise_variance, "noise variance of a measurement", squared),
         },
         coords={
-            "time": ("sample", join("time"), clock),
-            "record": ("sample", record, {"long_name": "number of the record"}),
-            "number": ("sample", join("sample"), {"long_name": "number of the sample in its record"}),
+            "time": variable("sample", join("time"), "time", clock),
+            "record": variable("sample", record, "number of the record"),
+            "number": variable("sample", join("sample"), "number of the sample in its record"),
             "output": outputs,
-            "unit": ("output", every, {"long_name": "unit of the output"}),
+            "unit": variable("output", every, "unit of the output"),
         },
         attrs={"horizon": str(case.label), "window": case.window, **assessment.count(case)},
     )
@@ -163,22 +155,22 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
 
 def label_loop(assessment: Assessment, loop: LoopComparison) -> xr.Dataset:
     """Signals of both loops as a labelled data set."""
-    variables: dict[str, Any] = {}
-    coordinates: dict[str, Any] = {"time": ("time", loop.time, {"units": "s", "long_name": "time"})}
+    dataset = xr.Dataset(coords={"time": ("time", loop.time, {"units": "s", "long_name": "time"})})
     for dim, names, what, variance in (
         ("output", ("measured", "mean", "variance"), "output", "latent variance"),
         ("driven", ("applied", "commanded", "commanded_variance"), "input that the controller sets", "variance"),
     ):
         signals = [signal for signal in loop.signals if signal.is_output == (dim == "output")]
+        dataset = dataset.assign_coords({dim: [signal.name for signal in signals]})
+        dataset[f"{dim}_unit"] = dim, [assessment.unit(signal.name) for signal in signals]
         loops = [f"{what} in the loop around the {which}" for which in ("plant", "model")]
         meanings = (*loops, f"{variance} over the functions of the model")
-        columns = [[s.plant for s in signals], [s.model for s in signals]]
-        columns += [[s.variance for s in signals]] if loop.n_paths else []  # type: ignore[misc]
-        for name, meaning, values in zip(names, meanings, columns, strict=False):
-            variables[name] = ("time", dim), np.array(values).T, {"long_name": meaning}
-        coordinates[dim] = [s.name for s in signals]
-        coordinates[f"{dim}_unit"] = dim, [assessment.unit(s.name) for s in signals]
-    return xr.Dataset(variables, coords=coordinates, attrs={"window": loop.window, "n_paths": loop.n_paths})
+        for name, field, meaning in zip(names, ("plant", "model", "variance"), meanings, strict=True):
+            if field != "variance" or loop.n_paths:
+                values = np.array([getattr(signal, field) for signal in signals]).T
+                dataset[name] = ("time", dim), values, {"long_name": meaning}
+    units = ["output_unit", "driven_unit"]
+    return dataset.set_coords(units).assign_attrs(window=loop.window, n_paths=loop.n_paths)
 
 
 def writers(
@@ -192,16 +184,13 @@ def writers(
             groups[f"residual_tests_{kind}"] = found.to_dataset()
     if assessment.loop is not None:
         groups["closed_loop"] = label_loop(assessment, assessment.loop)
-    pages: dict[str, bytes] = {}
+    nc = partial(store.write_groups, groups, folder / "validation.nc", kind="validation", attributes=attributes)
+    files = {"validation.json": text.encode()}
     if figures:
         from experiments.validation.figures import draw_pages  # imports matplotlib
 
-        pages = draw_pages(assessment, report.residuals)
-    return [
-        lambda: store.write_bytes(text.encode(), folder / "validation.json"),
-        lambda: store.write_groups(groups, folder / "validation.nc", kind="validation", attributes=attributes),
-        *(lambda name=name, page=page: store.write_bytes(page, folder / f"{name}.png") for name, page in pages.items()),
-    ]
+        files |= {f"{name}.png": page for name, page in draw_pages(assessment, report.residuals).items()}
+    return [nc, *(partial(store.write_bytes, content, folder / name) for name, content in files.items())]
 
 
 def tabulate_scores(assessment: Assessment, output: str) -> str:
@@ -213,38 +202,35 @@ def tabulate_scores(assessment: Assessment, output: str) -> str:
         row = {"horizon": case.words, "window": case.window, "n": s.n, "left out": assessment.count(case)["left_out"]}
         row |= {f"RMSE [{assessment.error_unit(output)}]": rmse, "fit %": fixed(s.fit_percent, 2), "R2": r2}
         row |= {"SMSE": smse, "MSLL": fixed(s.msll, 2), "NLPD": fixed(s.nlpd, 2)}
-        for level in (50, 90, 95):
-            row[f"{level} %"] = fixed(100 * getattr(s, f"coverage_{level}"), 1)
-        rows.append(row)
+        rows.append(row | {f"{level} %": fixed(share, 1) for level, share in cover(s).items()})
     return to_text(pd.DataFrame(rows))
 
 
-def describe_tests(residuals: Mapping[str, ResidualReport | str], output: str) -> list[str]:
-    """What the residual tests of one output say: a line per kind and one per strong alarm."""
-    lines = []
-    for kind, found in residuals.items():
-        if isinstance(found, str):
-            lines.append(f"{TITLES[kind]}: {found}")
-        elif output not in found.outputs:
-            lines.append(f"{TITLES[kind]}: {output} is constant, nothing to test")
-        else:
-            head = next(sentence for sentence in found.verdict() if sentence.startswith(f"{output}: "))
-            alarms = sorted((t for t in found.tests if t.output == output and t.alarm), key=lambda test: test.p_value)
-            remark = NOT_WHITE if alarms and kind == FREE_RUN else ""
-            lines += [f"{TITLES[kind]}, {head}{remark}"]
-            lines += [f"  {test}: {MEANINGS[test.name]}" for test in alarms[:SHOWN]]
-    return lines
+def cover(score: Validation) -> dict[int, float]:
+    """Samples that the bands cover, by the level of the band, both in percent."""
+    return {level: 100 * getattr(score, f"coverage_{level}") for level in (50, 90, 95)}
 
 
 def tell(report: Report, folder: Path) -> None:
-    """Log tables, residual tests, warnings and the folder."""
+    """Log tables, residual tests with their strongest alarms, warnings and the folder."""
     assessment, material = report.assessment, report.assessment.material
     n, kind = len(material.records), type(assessment.propagation).__name__
     counted = f"{'1 record' if n == 1 else f'{n} records'}, {material.n_samples} samples"
-    log.info("%s, %s: %s; uncertainty by %s", material.title, material.part, counted, kind)
+    log.info("%s, %s: %s; uncertainty by %s", material.source.name, material.part, counted, kind)
     for name in assessment.outputs:
         log.info("%s; columns 50 %%, 90 %%, 95 %%: samples that the bands cover, in percent", name)
-        for line in (*tabulate_scores(assessment, name).splitlines(), *describe_tests(report.residuals, name)):
+        lines = tabulate_scores(assessment, name).splitlines()
+        for kind, found in report.residuals.items():
+            if isinstance(found, str):
+                lines.append(f"{TITLES[kind]}: {found}")
+            elif name not in found.outputs:
+                lines.append(f"{TITLES[kind]}: {name} is constant, nothing to test")
+            else:
+                head = next(sentence for sentence in found.verdict() if sentence.startswith(f"{name}: "))
+                alarms = sorted((t for t in found.tests if t.output == name and t.alarm), key=lambda test: test.p_value)
+                lines.append(f"{TITLES[kind]}, {head}{NOT_WHITE if alarms and kind == FREE_RUN else ''}")
+                lines += [f"  {test}: {MEANINGS[test.name]}" for test in alarms[:SHOWN]]
+        for line in lines:
             log.info("%s", line)
     for signal in () if assessment.loop is None else assessment.loop.signals:
         score = report.content["closed_loop"]["outputs" if signal.is_output else "inputs"][signal.name]
@@ -258,9 +244,8 @@ def tell(report: Report, folder: Path) -> None:
 
 def tell_free_run(found: Mapping[str, Any]) -> None:
     """Log the measures of a free run in a line; None stands for what does not exist."""
-    if found["rmse"] is None:
-        told = "diverges"
-    else:
+    told = "diverges"
+    if found["rmse"] is not None:
         fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
         covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
         told = f"RMSE {_number(found['rmse'], found['unit'])}, fit {fit}, 95 % band covers {covered}"
@@ -334,37 +319,31 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
         kind = "the free run" if case.horizon is None else f"the prediction {case.words} ahead"
         for where in (*found.diverged, *assessment.unbounded[case]):
             which = f"{kind} of record {records[where.record].attrs['name']!r} after a window of {case.window}"
+            when = f"at {where.time:g} {clock}"
             if where in found.diverged:
                 out = f"{where.output} leaves its bounds with {_number(where.value, assessment.unit(where.output))}"
-                yield f"{which} diverges at {where.time:g} {clock}: {out}; what comes after counts as infinitely wrong"
+                yield f"{which} diverges {when}: {out}; what comes after counts as infinitely wrong"
             else:
-                why = f"what is not known of the model is enough to let it diverge, at {where.time:g} {clock}"
+                why = f"what is not known of the model is enough to let it diverge, {when}"
                 yield f"{which}: {why}; from there on its band has no bounds"
     if loop is not None and loop.n_lost:
         yield f"the loop around the model diverges at {loop.time[-loop.n_lost]:g} {clock}"
 
 
 def _check_coverage(assessment: Assessment) -> Iterator[str]:
+    """Bands of the main window that cover too little by `SHORT_OF` at some level, or far too much."""
     for name in assessment.outputs:
-        scores = {c: assessment.scores[c][name] for c in assessment.forecasts if c.window == assessment.window}
-        short = {case: found for case, score in scores.items() if (found := find_shortest_band(score))}
+        covered = {c: cover(assessment.scores[c][name]) for c in assessment.forecasts if c.window == assessment.window}
+        worst = {case: max(shares, key=lambda level: level - shares[level]) for case, shares in covered.items()}
+        short = [case for case, level in worst.items() if level - covered[case][level] > SHORT_OF]
         if short:
-            bands = ", ".join(f"{level} % band {case.words} {share:.1f} %" for case, (level, share) in short.items())
-            ahead = any(case.horizon != 1 for case in short)
-            may_help = ahead and vars(assessment.propagation).get("process_noise") is False
+            bands = ", ".join(f"{worst[case]} % band {case.words} {covered[case][worst[case]]:.1f} %" for case in short)
+            may_help = short[-1].horizon != 1 and vars(assessment.propagation).get("process_noise") is False
             advice = "; if the plant itself is disturbed, try propagation.process_noise=true" if may_help else ""
             yield f"the bands of {name} do not cover what they should, {bands}: do not rely on the uncertainty{advice}"
-        wide = {case: 100 * score.coverage_50 for case, score in scores.items() if 100 * score.coverage_50 > TOO_WIDE}
-        if wide:
-            bands = ", ".join(f"50 % band {case.words} {share:.1f} %" for case, share in wide.items())
+        if wide := [case for case, shares in covered.items() if shares[50] > TOO_WIDE]:
+            bands = ", ".join(f"50 % band {case.words} {covered[case][50]:.1f} %" for case in wide)
             yield f"the bands of {name} are wider than they need to be, {bands}"
-
-
-def find_shortest_band(score: Validation) -> tuple[int, float] | None:
-    """Level and coverage [percent] of the band that falls short most; None if none does by `SHORT_OF`."""
-    covered = {level: 100 * getattr(score, f"coverage_{level}") for level in (50, 90, 95)}
-    worst = max(covered, key=lambda level: level - covered[level])
-    return (worst, covered[worst]) if worst - covered[worst] > SHORT_OF else None
 
 
 def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:

@@ -68,7 +68,7 @@ def check_options(config: DictConfig) -> None:
 def list_notes(config: DictConfig, material: Material) -> list[str]:
     """Sentences on options without effect, and on a simulation that the model may have learned from."""
     idle = without_effect(material.unused)
-    notes = [f"without effect on {material.title}: {' '.join(idle)}"] if idle else []
+    notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
     stated = header(config.model)
     if material.plant is not None and int(stated.get("seed", -1)) == config.seed and "configuration" in stated:
         before = cast(DictConfig, OmegaConf.create(str(stated["configuration"])))

@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from hydra import compose, initialize_config_dir
+import running
 from omegaconf import OmegaConf
-from running import CONF
 
 from sysid.store import read_groups
 
@@ -30,12 +30,7 @@ SHORT = (
 #: a plant in open loop with measurement noise only, and one in closed loop with process noise only
 BOUC_WEN = ("system=bouc_wen", "excitation.band=[5,150]", "excitation.rms=50", "noise.snr_db=40")
 BUILDING = ("system=building",)
-
-
-def configured(*overrides):
-    """Configuration as the command composes it."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("generate", overrides=list(overrides))
+configured = partial(running.configured, command="generate")
 
 
 def generate(folder, *overrides, trusted=(), **nodes):

@@ -27,10 +27,10 @@ SHORT = (
 COMMAND = (sys.executable, "-m", "experiments.identify")
 
 
-def configured(*overrides, directory=CONF):
+def configured(*overrides, command="identify", directory=CONF):
     """Configuration as the command composes it."""
     with initialize_config_dir(str(directory), version_base="1.3"):
-        return compose("identify", overrides=list(overrides))
+        return compose(command, overrides=list(overrides))
 
 
 def execute(folder, *overrides):

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from generating import WINDOW, configured, generate, groups, rms, scores
+from generating import configured
 
 from experiments.generation.floor import find_floor
 from experiments.plant import plant_of
-from simulators import Signal, System, simulate, simulate_many
+from simulators import Signal, System, simulate
 
 START, N = 5, 20
 PATHS = 4000
@@ -110,23 +110,3 @@ def test_a_floor_that_diverges_is_not_a_number():
     found = find_floor(type(trajectory)(Cliff(), *list(vars(trajectory).values())[1:]), (), START, 4)
     assert np.isfinite(found.free_run[: START + 1]).all()
     assert np.isnan(found.free_run[-1]).all()
-
-
-def test_the_free_run_is_the_mean_over_noise_paths(tmp_path):
-    """Van der Pol is nonlinear enough for its mean to leave the noise-free run."""
-    folder = generate(
-        tmp_path / "vdp", "system=van_der_pol", "baseline=[mean]", "noise_paths=200", "test=200", "seed=4"
-    )
-    truth, y = groups(folder, "truth")["test"], groups(folder, "benchmark")["test"]["displacement"].values
-    floor = scores(folder)["free_run"]["noise_floor"]["displacement"]
-    system, n = plant_of(configured("system=van_der_pol")).system, len(y) - WINDOW + 1
-    start = np.array([truth[name].values[WINDOW - 1] for name in ("position", "velocity")])
-    many = simulate_many(system, n_samples=n, initial_states=np.tile(start, (2000, 1)), seed=9).output[:, 1:, 0]
-    silent = simulate(system, n_samples=n, initial_state=start, noise=False).output[1:, 0]
-    assert floor["rmse"] == pytest.approx(rms(y[WINDOW:] - many.mean(axis=0)), abs=3 * floor["standard_error"])
-    assert floor["expected_rmse"] == pytest.approx(rms(many.std(axis=0)), rel=0.2)
-    assert 0 < floor["standard_error"] < 0.1 * floor["expected_rmse"]
-    assert rms(silent - many.mean(axis=0)) > 5 * floor["standard_error"]
-    text = (folder / "CARD.md").read_text()
-    assert f"its expected RMSE is {floor['expected_rmse']:.4g} m" in text
-    assert f"uncertain by {floor['standard_error']:.4g} m" in text

@@ -125,12 +125,10 @@ def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
         np.testing.assert_array_equal(model.predict(x), expected)
     measured = read_summary(one / FILE)["free_run"]
     assert measured == json.loads((full / "validation.json").read_text())["free_run"] == summary_of(full)["free_run"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        exported = compose("export", overrides=[f"model={one / FILE}"])
-        data = [override for override in record if override.startswith("data")]
-        options = (*data, ONE, "figures=false", "propagation=mean_only", "horizons=[1]")
-        judge = compose("validate", overrides=[f"model={one / FILE}", *options])
-    export.run(exported, tmp_path)
+    data = [override for override in record if override.startswith("data")]
+    options = (f"model={one / FILE}", *data, ONE, "figures=false", "propagation=mean_only", "horizons=[1]")
+    judge = configured(*options, command="validate")
+    export.run(configured(options[0], command="export"), tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean)
     assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
 

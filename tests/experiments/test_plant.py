@@ -132,15 +132,6 @@ def test_samples_and_trajectory_are_the_same_numbers(loop):
     assert len(set(ends)) == {"open": 3, "autonomous": 1}.get(loop, len(set(ends)))
 
 
-@pytest.mark.parametrize("transient", [7, 130])
-def test_a_periodic_signal_is_continued_backwards_over_a_transient(transient):
-    found = plant("system=bouc_wen", "excitation.period=25")
-    later = found.exogenous(50, 3, transient=transient)["force"]
-    assert len(later) == transient + 50
-    np.testing.assert_array_equal(later[transient:], found.exogenous(50, 3)["force"])
-    np.testing.assert_array_equal(later[25:], later[:-25])
-
-
 def test_noise_is_on_the_measured_output_alone_and_the_controller_sees_it():
     quiet, noisy = (plant("system=bouc_wen", f"noise.std={std}").trajectory(200, seed=1) for std in (0.0, 1e-5))
     for name in ("input", "state", "noise", "noise_free_output"):

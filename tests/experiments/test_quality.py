@@ -59,11 +59,3 @@ def test_the_online_gp_is_between_a_linear_model_and_a_sparse_gp_that_is_trained
     assert smse[0] == pytest.approx(0.231, abs=0.006)
     assert smse[1] == pytest.approx(0.273, abs=0.003)
     assert smse[0] < summary_of(years[0])["smse"] < smse[1]
-
-
-@pytest.mark.slow
-def test_measured_year_is_identified(measured_weather, tmp_path):
-    days = ("duration=60d",) if PLAIN else ()
-    folder = execute(tmp_path, "weather=measured", f"weather.path={measured_weather}", "figures=false", *days)
-    summary = summary_of(folder)
-    assert summary["smse"] <= 0.5 * summary["smse_no_change"]

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from generating import BOUC_WEN, generate
-from hydra import compose, initialize_config_dir
-from running import CONF, SHORT, execute
+from running import SHORT, configured, execute
 from validating import QUICK, csv_file, recorded, saved, validate
 
 from experiments.benchmarks import session
@@ -26,11 +25,6 @@ def files(tmp_path_factory):
     return [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *QUICK], own
 
 
-def benchmark(overrides):
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("benchmark", overrides=overrides)
-
-
 @pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])
 def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, words, files, tmp_path):
     given, (fitting, records) = overrides.split(), files
@@ -42,7 +36,7 @@ def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, wor
         "identify": lambda folder: execute(folder, *LEARNED, *given),
         "records": lambda folder: execute(folder, *LEARNED, *records, *given),
         "validate": lambda folder: validate(folder, *fitting, *given),
-        "benchmark": lambda folder: session.run(benchmark(given), folder),
+        "benchmark": lambda folder: session.run(configured(*given, command="benchmark"), folder),
         "generate": lambda folder: generate(folder / "bw", *BOUC_WEN, *given),
     }
     with pytest.raises(Exception) as caught:  # noqa: PT011

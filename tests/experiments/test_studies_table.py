@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from reproducing import cells_of, configure, make_plan, outcome, prepare
 
-from experiments.benchmarks.scores import (
+from experiments.benchmarks.dictionary import (
     COMPILED,
     CRITERIA,
     PUBLISHED,

@@ -22,16 +22,6 @@ def stopped(folder, *overrides):
     return f"{caught.value.exit_code} {caught.value}"
 
 
-def test_divergence_names_time_and_state_and_stores_what_there_is(tmp_path):
-    message = stopped(tmp_path, "system.radiator_capacity=1", "system.substeps=1")
-    assert message.startswith("1 ")
-    for word in ("diverged", "time", "zone", "substeps"):
-        assert word in message
-    trajectory = data_of(tmp_path, "trajectory")
-    assert (summary_of(tmp_path)["partial"], trajectory.attrs["partial"]) == (True, 1)
-    assert all(np.isfinite(v).all() and v.size for v in trajectory.data_vars.values())
-
-
 ENDS = {"initial": 10, "online": 60, "validation": 24 * 4 * DAYS // 2 + 30}  # samples
 
 
@@ -107,14 +97,6 @@ def test_a_signal_between_a_sample_and_its_step_loses_nothing(training, monkeypa
     assert summary["n_estimates"] == result.sizes.get("estimate", 0)
     assert (summary["n_estimates"] > 0) == bool(training)
     assert Model.load(tmp_path / "model.nc").gp.n_points == 60
-
-
-def test_an_unexpected_error_keeps_its_type_and_the_results(monkeypatch, tmp_path):
-    failing_at(monkeypatch, 71, lambda: {}["a mistake in somebody's criterion"])
-    with pytest.raises(KeyError, match="somebody's criterion"):
-        execute(tmp_path, *SHORT)
-    assert summary_of(tmp_path)["partial"] is True
-    assert store.read(tmp_path / "result.nc", kind="result").sizes["sample"] == 70
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), np.linalg.LinAlgError("not positive definite")], ids=repr)

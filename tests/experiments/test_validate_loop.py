@@ -63,35 +63,22 @@ def loop():
     return Dynamics(model()), time, data["y"][:, None], data["u"][:, None]
 
 
-def test_every_path_has_a_controller_of_its_own(loop):
+def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges(loop):
     dynamics, time, y, u = loop
-    offsets, controller = np.array([0.0, 0.05, -0.02]), Feedback(0.5)
-    settings = {"controller": controller, "time": time, "outputs": y, "inputs": u, "window": WINDOW}
-    paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings, n_paths=3)
-    for path, offset in enumerate(offsets):
+    offsets, controller = np.array([0.0, 0.05, -0.02, 1e6]), Feedback(0.5)
+    settings = {"controller": controller, "time": time, "outputs": y, "inputs": u}
+    settings |= {"window": WINDOW, "n_paths": 4}
+    y_paths, u_paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings)
+    for path, offset in enumerate(offsets[:3]):
         outputs, inputs = naive_loop(dynamics.models[0], controller, time, y[:, 0], u[:, 0], WINDOW, offset)
-        np.testing.assert_allclose(paths.outputs[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(paths.inputs[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
-
-
-def test_a_path_that_diverges_ends_and_the_others_go_on(loop):
-    dynamics, time, y, u = loop
-    settings = {"controller": Feedback(0.5), "time": time, "outputs": y, "inputs": u, "window": WINDOW}
-    push = np.array([0.0, 1e6])[:, None]
-    paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + push, **settings, n_paths=2)
-    assert np.isfinite(paths.outputs[0]).all()
-    assert np.isfinite(paths.inputs[0]).all()
-    assert paths.outputs[1, WINDOW, 0] > 1e5
-    assert np.isnan(paths.outputs[1, WINDOW + 1 :]).all()
-    assert np.isnan(paths.inputs[1, WINDOW:]).all()
-
-
-def test_the_window_of_a_loop_holds_all_lags_and_leaves_something(loop):
-    dynamics, time, y, u = loop
+        np.testing.assert_allclose(y_paths[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(u_paths[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
+    assert y_paths[3, WINDOW, 0] > 1e5
+    assert np.isnan(y_paths[3, WINDOW + 1 :]).all()
+    assert np.isnan(u_paths[3, WINDOW:]).all()
     for window in (1, N):
-        settings = {"controller": Feedback(0.5), "time": time, "outputs": y, "inputs": u, "window": window}
         with pytest.raises(ValueError, match="window from 2"):
-            close_loop(dynamics, lambda x: dynamics.targets(x).mean, **settings)
+            close_loop(dynamics, lambda x: dynamics.targets(x).mean, **(settings | {"window": window}))
 
 
 def test_bands_of_loops_hold_so_many_of_them():
@@ -132,7 +119,8 @@ def test_the_controller_closes_its_loop_around_the_model(tanks):
     folder, _, content = tanks
     group = stored(folder / "validated")["closed_loop"]
     one = Model.load(folder / "identified" / "model.nc")
-    assert one.narx.feature_names[0] == "level[k-1]"
+    measured = stored(folder / "validated")["free_run_window_5"]["measured"]
+    np.testing.assert_array_equal(group["measured"], measured)
     found = content["closed_loop"]
     assert found.keys() == {"n_paths", "outputs", "inputs"}
     assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})
@@ -148,43 +136,32 @@ def test_the_controller_closes_its_loop_around_the_model(tanks):
     assert {path.stem for path in (folder / "validated").glob("*.png")} == {"validation", "closed_loop"}
 
 
-def test_an_input_that_answers_to_the_output_is_tested_from_lag_1(tanks):
-    *_, content = tanks
-    found = content["residuals"]["one_step"]
-    assert {test["n_lags"] for test in found["tests"] if test["name"] == "input"} == {found["n_lags"]}
-
-
-@pytest.mark.parametrize(("read", "driven"), [("mean", "commanded"), ("measured", "applied")])
-def test_both_loops_obey_the_controller(read, driven, tanks):
+def test_both_loops_obey_the_controller(tanks):
     """Commands follow from the level of their own loop alone: recomputed with the PI law from the stored level."""
-    folder, *_ = tanks
-    group = stored(folder / "validated")["closed_loop"]
-    level, command, time = group[read].values[:, 0], group[driven].values[:, 0], group["time"].values
-    set_point = np.where(time // 40 % 2 == 0, 4.0, 6.0)
-    error = set_point - level
-    integral = command - 0.3 * error
-    inside = (command > 0) & (command < 10)
-    steps = inside[:-1] & inside[1:]
-    assert steps.sum() > 10
-    np.testing.assert_allclose(np.diff(integral)[steps], (0.001 * 4.0 * error[:-1])[steps], rtol=1e-6, atol=1e-9)
+    group = stored(tanks[0] / "validated")["closed_loop"]
+    set_point = np.where(group["time"].values // 40 % 2 == 0, 4.0, 6.0)
+    for read, driven in (("mean", "commanded"), ("measured", "applied")):
+        command, error = group[driven].values[:, 0], set_point - group[read].values[:, 0]
+        inside = (command > 0) & (command < 10)
+        steps = inside[:-1] & inside[1:]
+        assert steps.sum() > 10
+        change = np.diff(command - 0.3 * error)[steps]
+        np.testing.assert_allclose(change, (0.001 * 4.0 * error[:-1])[steps], rtol=1e-6, atol=1e-9)
 
 
-def test_a_simulation_that_the_model_may_have_seen_is_told(tanks, tmp_path):
+def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_path):
     _, checked, content = tanks
     assert not any("seed" in words for words in content["warnings"])
-    again = validate(tmp_path, *checked, *QUICK, "seed=0")
+    again = validate(tmp_path / "again", *checked, *QUICK, "seed=0")
     assert any("has the seed 0 of the identification" in words for words in again["warnings"])
     assert again["closed_loop"]["n_paths"] == 0
     assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
-
-
-def test_a_simulation_in_open_loop_has_no_loop(tanks, tmp_path):
-    _, checked, _ = tanks
     open_loop = [override for override in checked if not override.startswith("controller")]
-    content = validate(tmp_path, *open_loop, *QUICK)
-    found = content["residuals"]["one_step"]
-    assert {test["n_lags"] for test in found["tests"] if test["name"] == "input"} == {found["n_lags"] + 1}
-    assert (content["closed_loop"], content["free_run"]["n"]) == (None, 55)
+    alone = validate(tmp_path / "open", *open_loop, *QUICK)
+    assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
+    for run, from_lag_0 in ((content, 0), (alone, 1)):  # an input that answers to the output is tested from lag 1
+        found = run["residuals"]["one_step"]
+        assert {t["n_lags"] for t in found["tests"] if t["name"] == "input"} == {found["n_lags"] + from_lag_0}
 
 
 RECORD = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.units={y:V}", "narx=lags")
@@ -216,20 +193,15 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
     assert (one.origin.output_mean, one.origin.output_variance) == pytest.approx((y.mean(), y.var()), rel=1e-12)
 
 
-def test_without_a_test_nothing_is_validated(record, tmp_path):
-    for without in ("validate=false", "data.test=[]"):
-        folder = execute(tmp_path / without, *record, without)
+def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record, tmp_path):
+    half = ("data.outputs=[y,z]", "+narx.outputs.z=1", "narx.target=y")  # one of two outputs is predicted
+    for without in (("validate=false",), ("data.test=[]",), half):
+        folder = execute(tmp_path / without[0], *record, *without)
         assert summary_of(folder)["free_run"] is None
         assert not list(folder.glob("validation*"))
-        assert not any("validated" in words for words in summary_of(folder)["warnings"])
-
-
-def test_what_cannot_be_simulated_is_told_and_the_rest_is_there(record, tmp_path):
-    """Two outputs in the regressors, one of them predicted."""
-    folder = execute(tmp_path / "run", *record, "data.outputs=[y,z]", "+narx.outputs.z=1", "narx.target=y")
-    assert any("not validated in free run" in words for words in summary_of(folder)["warnings"])
-    assert summary_of(folder)["free_run"] is None
-    assert (folder / "model.nc").exists()
+        assert (folder / "model.nc").exists()
+        told = any("not validated in free run" in words for words in summary_of(folder)["warnings"])
+        assert told == (without == half)
 
 
 def test_an_interrupt_while_validating_keeps_the_identification(record, tmp_path, monkeypatch):

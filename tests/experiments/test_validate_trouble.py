@@ -7,10 +7,10 @@ import pytest
 from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
 from experiments.launch import remove_unused
-from experiments.validation import assessment
+from experiments.validation import assessment, report
 from experiments.validation.assessment import plan_cases
-from experiments.validation.report import find_outside, find_shortest_band
-from sysid import ConstantMean, Divergence, Model, OnlineGP, SquaredExponential, Validation, forecast
+from experiments.validation.report import find_outside
+from sysid import ConstantMean, Divergence, OnlineGP, SquaredExponential, Validation, forecast
 from sysid.store import read, write
 
 
@@ -30,7 +30,7 @@ def refused(folder, *overrides):
     return f"{caught.value} {caught.value.__cause__ or ''}"
 
 
-def test_a_record_that_is_not_finite_and_a_model_file_that_is_damaged_or_another(case, tmp_path):
+def test_records_and_models_that_cannot_be_read_or_simulated(case, tmp_path):
     path, record, fitting = case
     content = path.read_bytes()
     csv_file(record, u=np.where(np.arange(50) == 20, np.inf, signals(50, 1)["u"]))
@@ -44,15 +44,10 @@ def test_a_record_that_is_not_finite_and_a_model_file_that_is_damaged_or_another
     assert "model.nc" in refused(tmp_path / "run", *fitting)
     write(data, path, kind="study")
     assert "'study'" in refused(tmp_path / "run", *fitting)
-
-
-def test_models_that_cannot_be_simulated(tmp_path):
-    record = csv_file(tmp_path / "test.csv")
-    static = model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value")
-    assert "static" in refused(tmp_path / "a", *recorded(saved(tmp_path / "static.nc", static), record), *QUICK)
-    model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(tmp_path / "half.nc")
-    both = recorded(tmp_path / "half.nc", record, outputs=("y", "z"))
-    assert "one model for each" in refused(tmp_path / "b", *both, *QUICK)
+    model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value").save(path)
+    assert "static" in refused(tmp_path / "run", *fitting)
+    model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(path)
+    assert "one model for each" in refused(tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *QUICK)
 
 
 def test_cases_are_every_horizon_after_every_window():
@@ -64,14 +59,9 @@ def test_cases_are_every_horizon_after_every_window():
             plan_cases([1], wrong, 7)
 
 
-def grown(one, gain):
-    """The same model with a mean that pushes the output away or shifts it."""
-    return Model(one.narx, one.scaling, gain, one.gp, one.origin)
-
-
 def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     path, _, fitting = case
-    saved(path, grown(model(), ConstantMean(400.0)))
+    saved(path, replace(model(), mean=ConstantMean(400.0)))
     content = validate(tmp_path / "run", *fitting)
     (found,) = [one for one in content["divergences"] if one["horizon"] == "free_run"]
     assert content["free_run"]["rmse"] is None
@@ -104,7 +94,7 @@ def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
     assert not any("far worse" in words for words in good["warnings"])
     one = model()
     one.gp.fit(one.gp.inputs, np.zeros(one.gp.n_points))
-    saved(path, grown(one, ConstantMean(0.05)))  # drifts by 0.05 V at every step
+    saved(path, replace(one, mean=ConstantMean(0.05)))  # drifts by 0.05 V at every step
     csv_file(tmp_path / "test.csv", y=0.01 * np.sin(np.arange(50.0)))
     content = validate(tmp_path / "run", *fitting)
     assert content["free_run"]["rmse"] > 3 * content["one_step"]["rmse"]
@@ -113,69 +103,58 @@ def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
 
 
 def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
-    _, record, fitting = case
-    csv_file(record, u=5 * signals(50, 1)["u"])
-    content = validate(tmp_path / "run", *fitting)
+    csv_file(case[1], u=5 * signals(50, 1)["u"])
+    content = validate(tmp_path / "run", *case[2])
     (words,) = [words for words in content["warnings"] if "dictionary" in words and "1 step" in words]
     assert "u[k-1] reaches" in words
-    assert " A, the stored points" in words
-
-
-def test_regressors_are_outside_where_a_feature_or_everything_is_new():
     one = model()
-    points = one.scaling.inverse(one.gp.inputs)
+    points, low, high = one.scaling.inverse(one.gp.inputs), *one.scaling.inverse(np.sort(one.gp.inputs, 0))[[0, -1], 2]
     n, total, where = find_outside(one, points)
     assert (n, total) == (0, len(points))
     assert "combinations" in where
     far = points.copy()
-    far[3, 2] = points[:, 2].max() + 0.06 * np.ptp(points[:, 2])
+    far[3, 2] = high + 0.06 * (high - low)
     far[4, 0] = points[:, 0].min() - 0.04 * np.ptp(points[:, 0])
     far[5] = np.nan
-    n, total, where = find_outside(one, far)
-    assert (n, total) == (1, len(points) - 1)
-    low, high = points[:, 2].min(), points[:, 2].max()
-    assert where == f"u[k-1] reaches {far[3, 2]:.4g} A, the stored points {low:.4g} to {high:.4g}"
+    found = f"u[k-1] reaches {far[3, 2]:.4g} A, the stored points {low:.4g} to {high:.4g}"
+    assert find_outside(one, far) == (1, len(points) - 1, found)
+    centre = one.scaling.inverse(one.gp.inputs.mean(axis=0, keepdims=True))  # between points that say nothing of it
+    assert find_outside(one, centre)[0] == 0
+    narrow = OnlineGP(SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14)
+    narrow.fit(one.gp.inputs, one.gp.targets)
+    assert find_outside(replace(one, gp=narrow), centre)[0] == 1
 
 
-def test_regressors_are_outside_between_points_that_say_nothing_about_them():
-    one = model()
-    points, targets = one.gp.inputs, one.gp.targets
-    narrow = OnlineGP(SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14).fit(points, targets)
-    far = one.scaling.inverse(points.mean(axis=0, keepdims=True))
-    n, _, where = find_outside(Model(one.narx, one.scaling, one.mean, narrow, one.origin), far)
-    assert n == 1
-    assert "combinations" in where
-    assert find_outside(one, far)[0] == 0
-
-
-def test_a_band_falls_short_by_more_than_a_tenth():
-    for coverage, expected in (
-        ((0.42, 0.81, 0.86), None),
-        ((0.5, 0.9, 0.84), (95, 84.0)),
-        ((0.3, 0.85, 0.9), (50, 30.0)),
-    ):
-        found = find_shortest_band(Validation(*[0.0] * 7, *coverage, n=10, window=2))
-        assert found == (None if expected is None else pytest.approx(expected))
-
-
-def test_bands_that_do_not_cover_are_told(case, tmp_path):
-    _, record, fitting = case
+def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
     noisy = signals(50, 1)["y"] + 0.2 * np.random.default_rng(0).normal(size=50)
-    csv_file(record, y=noisy)
-    content = validate(tmp_path / "run", *fitting)
+    csv_file(case[1], y=noisy)
+    content = validate(tmp_path / "run", *case[2])
     assert content["one_step"]["coverage_95"] < 0.8
     (words,) = [words for words in content["warnings"] if "do not cover" in words]
     assert "1 step" in words
     assert "free run" in words
     assert "process_noise" not in words  # mean_only has none
-    told = validate(tmp_path / "taylor", *fitting, "propagation=taylor")["warnings"]
+    covered = report.cover(Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2))
+    assert covered == {50: 25.0, 90: 50.0, 95: 75.0}
+    told = validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
     assert any("do not cover" in words and "propagation.process_noise=true" in words for words in told)
+    for number, (shares, expected) in enumerate(
+        (
+            ((42.0, 81.0, 86.0), ""),
+            ((50.0, 90.0, 84.0), "95 % band 1 step 84.0 %, 95 % band free run 84.0 %"),
+            ((30.0, 85.0, 90.0), "50 % band 1 step 30.0 %"),
+            ((81.0, 95.0, 99.0), "wider than they need to be, 50 % band 1 step 81.0 %"),
+        )
+    ):
+        monkeypatch.setattr(report, "cover", lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)))
+        said = [words for words in validate(tmp_path / str(number), *case[2])["warnings"] if "the bands of y" in words]
+        assert expected in said[0] if expected else said == []
 
 
 def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
-    content = validate(tmp_path / "run", *case[2], "windows=[1]")
+    content = validate(tmp_path / "run", *case[2], "windows=[1,2]")
     assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
-    assert content["free_run"]["n_filled"] == 1
+    assert [entry["n_filled"] for entry in content["horizons"]] == [1, 1, 0, 0]
 
 
 def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):

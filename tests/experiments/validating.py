@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from hydra import compose, initialize_config_dir
-from running import CONF
+from running import configured
 
 from sysid import JointModel, LinearMean, Model, Narx, OnlineGP, Origin, Scaling, SquaredExponential, make_record, store
 
@@ -54,12 +53,6 @@ def saved(path, *models):
     return path
 
 
-def configured(*overrides):
-    """Configuration as the command composes it."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("validate", overrides=list(overrides))
-
-
 def recorded(path, *tests, outputs=("y",)):
     """Overrides for a model and test files of one output, with the units of the model."""
     units = ",".join(f"{name}:{UNITS[name]}" for name in (*outputs, "u"))
@@ -80,7 +73,7 @@ def validate(folder, *overrides):
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    run(configured(*overrides), folder)
+    run(configured(*overrides, command="validate"), folder)
     return json.loads((folder / "validation.json").read_text())
 
 
