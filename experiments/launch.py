@@ -1,6 +1,5 @@
 """From the command line to a running experiment: checks, quiet logs, readable errors, interrupts, exit codes."""
 
-import difflib
 import dis
 import hashlib
 import importlib
@@ -27,6 +26,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import end_at_once
+from experiments.options import meant
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
@@ -192,9 +192,7 @@ def check_keys(config: DictConfig, name: str) -> None:
     known = _known_keys(name)
     for key in config if known else ():
         if key not in known and key != "hydra":
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"unknown configuration key {key!r}, expected one of {', '.join(known)}{hint}")
+            raise ValueError(f"unknown configuration key {key!r}{meant(str(key), known)}")
 
 
 @cache

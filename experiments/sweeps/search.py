@@ -27,9 +27,8 @@ from hydra.errors import HydraException
 
 from experiments.build import build_one
 from experiments.job_file import FILE, NUMBERS, TIMES, read_summary
-from experiments.options import whole
+from experiments.options import meant, whole
 from experiments.sweeps.identity import code_digest
-from experiments.sweeps.keys import meant
 from experiments.sweeps.store import PROJECT, SEARCH, TRIALS, VERSION, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
 from sysid import store

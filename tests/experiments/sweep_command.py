@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from glob import glob
 from importlib import import_module
@@ -20,11 +19,10 @@ import psutil
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from running import CONF
+from running import CONF, ROOT
+from sweep_jobs import alive
 
 from experiments.collection.run import run
-
-ROOT = Path(__file__).parents[2]
 
 MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
 #: jobs of a tenth of a second
@@ -112,14 +110,6 @@ def manifest(folder):
     return json.loads((Path(folder) / "sweep.json").read_text())
 
 
-def wait_for(condition, seconds=60):
-    """Wait until a condition holds, and say whether it does."""
-    end = time.monotonic() + seconds
-    while not (holds := condition()) and time.monotonic() < end:
-        time.sleep(0.005)
-    return holds
-
-
 def half_written(folder):
     """Files that somebody has begun and left."""
     return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.tmp"))
@@ -173,7 +163,7 @@ def living(own):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == own[MARK] and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(MARK) == own[MARK] and alive(process):
                 found.append(process)
     return found
 
@@ -189,13 +179,10 @@ def at_work(folder):
 
 def check_whole(folder, n, jobs, *launcher, expected=None):
     """The sweep can be resumed, and then it is as if nothing had happened."""
-    said = ended(started(folder, *jobs, *launcher), 400)
+    said = sweep(folder, *jobs, *launcher)
     assert said.code == 0, said
     assert "Traceback" not in said.out + said.err
     assert done(folder) == set(range(n))
     assert half_written(folder) == []
-    assert not [path for path in folder.rglob("*") if path.name.startswith(".job")]
-    if expected is not None:
-        found = results(folder)
-        assert found.keys() == expected.keys()
-        assert not [number for number in found if found[number] != expected[number]]
+    assert not list(folder.rglob(".job*"))
+    assert expected is None or results(folder) == expected

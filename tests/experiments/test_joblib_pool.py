@@ -6,13 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import repeat
-from pathlib import Path
 
 import pytest
 import yaml
 from numba import config as numba_config
-from sweep_jobs import alive, attempts, descendants, driven, folder_of_job, hears_ctrl_c, job, jobs, wait_until
+from sweep_jobs import ROOT, alive, attempts, descendants, driven, folder_of_job, hears_ctrl_c, job, jobs, wait_until
 from tqdm import tqdm
 
 from experiments.sweeps.engines import EngineStopped, JoblibPool
@@ -37,15 +35,13 @@ if __name__ == "__main__":
 
 
 def test_settings_are_those_of_the_configuration_and_checked(tmp_path, monkeypatch):
-    path = Path(__file__).parents[2] / "conf" / "hydra" / "launcher" / "joblib.yaml"
-    settings = yaml.safe_load(path.read_text())
+    settings = yaml.safe_load((ROOT / "conf/hydra/launcher/joblib.yaml").read_text())
     assert settings.pop("_target_") == "hydra_plugins.sysid_sweep.launcher.JoblibLauncher"
     assert {"folder": tmp_path} | settings == vars(JoblibPool(tmp_path))
     for workers in (0, -1, "two", 1.5, True):
         with pytest.raises(ValueError, match=r"workers must be a whole number, at least 1, or null, got"):
             JoblibPool(tmp_path, workers)
-    n = len(os.sched_getaffinity(0))
-    assert JoblibPool(tmp_path).place == f"{n} process{'es' if n > 1 else ''} of this machine"
+    assert JoblibPool(tmp_path).place.startswith(f"{len(os.sched_getaffinity(0))} process")
     monkeypatch.setitem(sys.modules, "joblib.externals", None)
     with pytest.raises(ImportError, match=r"hydra/launcher=joblib needs joblib: pip install 'sysid\[joblib\]'"):
         next(JoblibPool(tmp_path).run([job(tmp_path, 0, "number")]))
@@ -61,9 +57,7 @@ def test_jobs_run_two_at_a_time_and_a_failure_costs_only_itself(tmp_path, capfd)
     assert found[11].value == 11.0
     assert read_outcome(tmp_path / "1")["status"] == "failed"
     facts = json.loads((tmp_path / "0" / "surroundings.json").read_text())
-    assert facts["pid"] != os.getpid()
-    assert facts["numba"] == 1
-    assert set(facts["blas"]) <= {1}
+    assert (facts["pid"] != os.getpid(), facts["numba"], {*facts["blas"]} <= {1}) == (True, 1, True)
     threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}
     assert {facts["environment"][name] for name in threads} == {"1"}
     assert not workers_of(os.getpid())
@@ -72,8 +66,7 @@ def test_jobs_run_two_at_a_time_and_a_failure_costs_only_itself(tmp_path, capfd)
 
 @processes
 def test_outcomes_come_when_they_are_known_and_a_generator_that_is_closed_ends_its_workers(tmp_path):
-    todo = [job(tmp_path, 0, "sleeping"), *[job(tmp_path, number, "number") for number in range(1, 7)]]
-    running = JoblibPool(tmp_path, 2).run(todo)
+    running = JoblibPool(tmp_path, 2).run(jobs(tmp_path, ["sleeping", *["number"] * 6]))
     assert [next(running).number for _ in range(6)] == [1, 2, 3, 4, 5, 6]
     children = workers_of(os.getpid())
     assert len(children) == 2
@@ -97,7 +90,6 @@ def test_a_killed_worker_stops_the_sweep_and_says_how_to_go_on(tmp_path, capfd):
 @processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
 def test_workers_end_with_a_driver_that_is_interrupted_or_killed(tmp_path, number):
-    before = temporary_folders()
     start = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with driven(DRIVER, tmp_path, "test_joblib_pool:showing", "sweep_jobs:spinning", **start) as process:
         assert wait_until(lambda: (tmp_path / "0" / "shown").exists() and attempts(job(tmp_path, 1, "spinning")))
@@ -111,12 +103,11 @@ def test_workers_end_with_a_driver_that_is_interrupted_or_killed(tmp_path, numbe
             process.kill()
     assert len(children) >= 2
     assert wait_until(lambda: not [child for child in children if alive(child)], seconds=10)
-    assert number == signal.SIGKILL or temporary_folders() <= before
 
 
 def showing(config):
     """Never end, with a progress bar, which makes semaphores unless it is told not to."""
-    for _ in tqdm(repeat(0), disable=True):
+    for _ in tqdm(iter(int, 1), disable=True):
         (folder_of_job() / "shown").touch()
         time.sleep(0.05)
 
@@ -124,8 +115,3 @@ def showing(config):
 def workers_of(pid):
     """Living workers of loky; its resource tracker stays until Python ends."""
     return [child for child in descendants(pid) if "loky.backend.popen_loky_posix" in " ".join(child.cmdline())]
-
-
-def temporary_folders():
-    places = (Path("/tmp"), Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
-    return {path for place in places if place.is_dir() for path in place.glob("joblib_memmapping_folder_*")}
