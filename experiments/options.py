@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
 MOST_NAMES = 50  # that an error lists
+EXAMPLE = "365d, or a number of samples such as 5000samples"
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -55,11 +56,7 @@ def flag(option: str, value: Any) -> bool:
     return value
 
 
-def seconds(
-    duration: float | str,
-    option: str = "duration",
-    example: str = "365d, or a number of samples such as 5000samples",
-) -> float:
+def seconds(duration: float | str, option: str = "duration", example: str = EXAMPLE) -> float:
     """Seconds of a number of seconds, or of a number with s, min, h, d or w.
 
     Raises

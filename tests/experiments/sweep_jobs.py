@@ -175,11 +175,11 @@ def wait_until(condition, seconds=60.0, pause=0.01):
 
 
 def descendants(pid=None):
-    """Living processes below this one, or below another, without those that Python keeps for itself."""
+    """Living processes below this one, or below another, without what Python and loky keep for themselves."""
     found = []
     for one in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            found += [one] * (alive(one) and "resource_tracker" not in " ".join(one.cmdline()))
+            found += [one] * (alive(one) and "resource_tracker import main" not in " ".join(one.cmdline()))
     return found
 
 

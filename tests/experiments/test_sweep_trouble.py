@@ -20,6 +20,8 @@ from sweep_command import QUICK, argv, done, ended, environment, half_written, o
 from sweep_jobs import wait_until
 from validating import csv_file
 
+from experiments.sweeps.sweep import say
+
 if PLAIN:
     pytest.skip("trouble ends alike without the compiler", allow_module_level=True)
 
@@ -213,7 +215,7 @@ def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # lines, columns
     streams = {"stdout": theirs, "stderr": theirs}
-    process = started(tmp_path / "sweep", *QUICK, "seed=range(0,7)", "budget=8,1,0,-1", **streams)
+    process = started(tmp_path / "sweep", *QUICK, "seed=0,1,2", "budget=8,1,0,-1,-2,-3,-4,-5", **streams)
     os.close(theirs)
     text = b""
     with open(ours, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # the other end is closed
@@ -222,24 +224,23 @@ def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
     assert process.wait(timeout=60) == 1
     text = text.decode()
     lines = text.replace("\r\n", "\n").split("\n")
-    assert lines[0].startswith("Sweep of 28 jobs, 28 to run in this process: ")
+    assert lines[0].startswith("Sweep of 24 jobs, 24 to run in this process: ")
     shown = [frame for frame in lines[1].split("\r") if frame.strip()]
     assert all(frame.startswith("sweep:") for frame in shown), shown
-    assert "28/28" in shown[-1]
+    assert "24/24" in shown[-1]
     assert "21 failed" in shown[-1]
-    assert any(re.search(r"[1-9]/28 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
-    assert lines[2].startswith("28 jobs: 7 done, 21 failed, in ")
+    assert any(re.search(r"[1-9]/24 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
+    assert lines[2].startswith("24 jobs: 3 done, 21 failed, in ")
     assert "\x1b[A" not in text
-    assert lines[3].startswith("  #7 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
+    assert lines[3].startswith("  #3 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
     assert all("at least 2" in line and len(line) < 200 for line in lines[3:23])
     assert lines[23] == "  and 1 more, see sweep.log"
     assert len(lines) < 29
 
 
-def test_a_reader_that_stops_does_not_stop_the_sweep(tmp_path):
-    folder = tmp_path / "sweep"
-    command = subprocess.list2cmdline(argv(folder, *QUICK, "seed=1,2,3"))
-    script = f"{command} | true; exit ${{PIPESTATUS[0]}}"
-    process = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True)
-    assert (process.returncode, process.stderr) == (0, "")
-    assert done(folder) == {0, 1, 2}
+def test_a_reader_that_stops_does_not_stop_the_sweep():
+    reader, writer = os.pipe()
+    os.close(reader)  # as of | head
+    with open(writer, "w") as stream:
+        for _ in range(2):
+            say("nobody reads this", stream)
