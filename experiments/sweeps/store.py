@@ -164,9 +164,9 @@ def forget(folder: Path) -> None:
 
 def _results(folder: Path) -> list[Path]:
     """Files that a job has made, without logs and hidden ones."""
-    names = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*")) if path.is_file()}
-    hidden = {path for path, parts in names.items() if any(part.startswith(".") for part in parts)}
-    return [path for path in names if path not in hidden and path.suffix != ".log" and path.name not in LEFT_OUT]
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".log"]
+    seen = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    return [path for path in seen if path.name not in LEFT_OUT]
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -113,12 +113,10 @@ class Sweep:
         self._manifest.write(self.swept)
         if not self._ended:
             write_bytes(OmegaConf.to_yaml(self.master).encode(), self.folder / "multirun.yaml")
-        jobs, todo = {job.number: job for job in asked if job.number not in self._ended}, []
-        for number, job in jobs.items():
-            if (outcome := self._find(job)) is None:
-                todo.append(job)
-            else:
-                self._ended[number] = outcome
+        jobs = {job.number: job for job in asked if job.number not in self._ended}
+        found = {number: self._find(job) for number, job in jobs.items()}
+        todo = [job for number, job in jobs.items() if found[number] is None]
+        self._ended |= {number: outcome for number, outcome in found.items() if outcome is not None}
         self.report.batch(jobs, len(jobs) - len(todo), len(asked))
         with closing(self._outcomes(todo)) as running:
             for outcome in running:

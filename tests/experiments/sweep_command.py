@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-import netCDF4
 import psutil
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from running import CONF, ROOT
+from running import CONF, ROOT, bits
 from sweep_jobs import alive
 
 from experiments.collection.run import run
+from experiments.job_file import read_summary
+from sysid import store
 
 MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
 #: jobs of a tenth of a second
@@ -30,8 +31,8 @@ QUICK = (
     *("system=van_der_pol", "duration=120samples", "budget=8", "training=fixed", "training.n_initial=10"),
     *("training.variance=1", "training.length_scales=1", "training.noise_variance=0.01"),
 )
-#: what differs between two runs of the same job
-OF_THE_RUN = ("timings", "history", "date_created", "creation_time")
+#: what a run measures of itself, or says about when and where it was made
+OF_THE_RUN = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 
 
 class Said(NamedTuple):
@@ -115,9 +116,20 @@ def half_written(folder):
     return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.tmp"))
 
 
+def found_by(path):
+    """File of a job as dicts of bits and attributes, its summary without times, and the times."""
+    content = {
+        name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in OF_THE_RUN})
+        for name, group in store.read_groups(path, kind="job").items()
+    }
+    summary = read_summary(path)
+    times = summary.pop("times")
+    return content, json.dumps(summary), times
+
+
 def results(folder):
     """What the jobs of a sweep have found: the bits of all that does not depend on when and where they ran."""
-    return {path.parent.name: contents(path) for path in sorted(Path(folder).glob("*/job.nc"))}
+    return {path.parent.name: found_by(path)[:2] for path in sorted(Path(folder).glob("*/job.nc"))}
 
 
 def collected(folder, output):
@@ -125,32 +137,10 @@ def collected(folder, output):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("collect", overrides=[f"folder={folder}", f"output={output}", "figures=false"])
     run(config, output)
-    return contents(output / "sweep.nc")
-
-
-def contents(path):
-    """Bits of all variables and texts of all attributes of a file, by their path in it; without times."""
-    with netCDF4.Dataset(path) as file:
-        file.set_auto_maskandscale(False)
-        return dict(_contents(file, ""))
-
-
-def _contents(group, path):
-    for name in group.ncattrs():
-        value = group.getncattr(name)
-        if name == "summary":
-            value = {key: one for key, one in json.loads(value).items() if key != "times"}
-        if name not in (*OF_THE_RUN, "summary_sha256", "content_sha256"):
-            yield f"{path}@{name}", str(value)
-    for name, variable in group.variables.items():
-        if "measured" in variable.ncattrs() and variable.getncattr("measured"):
-            continue
-        facts = {attribute: str(variable.getncattr(attribute)) for attribute in variable.ncattrs()}
-        values = variable[...]
-        bits = values.tolist() if values.dtype == object else values.tobytes()
-        yield f"{path}/{name}", (str(variable.dtype), values.shape, bits, facts)
-    for name, inner in group.groups.items():
-        yield from _contents(inner, f"{path}/{name}")
+    dataset = store.read(output / "sweep.nc", kind="sweep")
+    compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
+    about = {name: variable.attrs for name, variable in compared.variables.items()}
+    return bits(compared), about, {key: value for key, value in dataset.attrs.items() if key not in OF_THE_RUN}
 
 
 def marked():

@@ -1,6 +1,5 @@
 """Work that jobs share, done once: damage, full disks, killed processes, and the same bits with and without."""
 
-import json
 import logging
 import subprocess
 
@@ -9,11 +8,11 @@ import pytest
 import xarray as xr
 from filelock import FileLock
 from omegaconf import OmegaConf
-from running import PLAIN, SHORT, bits, configured
+from running import PLAIN, SHORT, configured
+from sweep_command import found_by
 from sweep_jobs import driven, wait_until
 
 from experiments.identification import prepare, run, source_of
-from experiments.job_file import read_summary
 from experiments.launch import Stopped
 from experiments.plant import Plant
 from experiments.sweeps import cache as cache_module
@@ -253,8 +252,6 @@ def test_a_training_that_cannot_be_described_trains_every_time_and_a_wrapped_one
 
 FEW = ("duration=160samples", "budget=12", "training.n_initial=20", "training.restarts=1", "figures=false")
 BASE = ("system=van_der_pol", "noise.std=0.02", "insertion=error", *FEW)
-#: what a run measures of itself, or says about when and where it was made
-MEASURED = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 RUNS = {
     "building": FEW,
     "band-limited": ("system=bouc_wen", "interpolation=band_limited", *FEW),
@@ -263,22 +260,11 @@ RUNS = {
 }
 
 
-def read(folder):
-    """File of a job as dicts of bits and attributes, its summary without times, and the times."""
-    content = {
-        name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in MEASURED})
-        for name, group in store.read_groups(folder / "job.nc", kind="job").items()
-    }
-    summary = read_summary(folder / "job.nc")
-    times = summary.pop("times")
-    return content, json.dumps(summary), times
-
-
 def job(folder, *overrides, cache=None):
-    """Run a job with lean outputs; what `read` finds of it."""
+    """Run a job with lean outputs; what `found_by` says of it."""
     folder.mkdir()
     run(configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"), folder)
-    return read(folder)
+    return found_by(folder / "job.nc")
 
 
 @pytest.mark.parametrize("overrides", RUNS.values(), ids=RUNS)
@@ -340,7 +326,7 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(after, tmp_pa
     for name, cache in (("none", None), ("first", tmp_path / "cache"), ("second", tmp_path / "cache")):
         with pytest.raises(Stopped, match="the plant exploded"):
             job(tmp_path / name, *BASE, cache=cache)
-        found.append(read(tmp_path / name))
+        found.append(found_by(tmp_path / name / "job.nc"))
     assert found[0][:2] == found[1][:2] == found[2][:2]
     assert '"partial": true' in found[0][1]
     assert found[2][2]["cache"]["trajectory"] == {"misses": 1}

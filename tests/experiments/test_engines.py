@@ -133,7 +133,7 @@ def test_a_killed_worker_stops_a_sweep_of_joblib_and_says_how_to_go_on(tmp_path,
 
 # --- settings
 
-WORKERS = [({"workers": wrong}, "workers must be a whole number, at least 1") for wrong in (0, -1, "two", 1.5, True)]
+WORKERS = [({"workers": wrong}, "workers must be a whole number of at least 1") for wrong in (0, -1, "two", 1.5, True)]
 REFUSED = {
     "joblib": WORKERS,
     "dask": [
