@@ -139,8 +139,8 @@ def collected(folder, output):
     run(config, output)
     dataset = store.read(output / "sweep.nc", kind="sweep")
     compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
-    about = {name: variable.attrs for name, variable in compared.variables.items()}
-    return bits(compared), about, {key: value for key, value in dataset.attrs.items() if key not in OF_THE_RUN}
+    about = {name: str(variable.attrs) for name, variable in compared.variables.items()}
+    return bits(compared), about, {key: str(value) for key, value in dataset.attrs.items() if key not in OF_THE_RUN}
 
 
 def marked():
