@@ -31,6 +31,7 @@ from sysid.stream import NOT_PREDICTED
 log = logging.getLogger(__name__)
 ALL = "all"  # value of narx.target: every output of the source
 PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")  # of what learns, groups of options
+NUMBERS = ("learning", "scale", "forgetting", "gate", "budget", "seed")  # settings that are no group
 
 
 @contextmanager
@@ -206,7 +207,7 @@ def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> I
     parts = {name: build(config, name) for name in PARTS}
     if cache is not None:
         parts["training"] = CachedTraining(parts["training"], cache, code_digest(config))
-    settings = Settings(**parts, **{name: config[name] for name in ("learning", "scale", "budget", "seed")})
+    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
     return Identification(narx_of(config, source), settings)
 
 

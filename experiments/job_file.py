@@ -36,6 +36,7 @@ NUMBERS = {
     "n_accepted": (ONE, "samples that the acceptance let pass"),
     "n_turned_away": (ONE, "samples that the acceptance turned away"),
     "n_revised": (ONE, "samples that entered the dictionary"),
+    "n_outliers": (ONE, "samples that the gate passed over"),
     "n_estimates": (ONE, "estimates of the hyper-parameters during the stream"),
     "n_points": (ONE, "points in the dictionary at the end"),
 }

@@ -21,6 +21,7 @@ REPAIRS = {
     "near_duplicates": "{} points that entered equal a stored one",
     "clipped_variances": "{} variances were negative by rounding and set to 0",
     "refactorisations": "the factor was repaired {} times",
+    "initial_outliers": "{} of the initial samples contradicted the others and were left out of the training",
 }
 
 
@@ -37,6 +38,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
     repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
     constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
+    repairs["initial_outliers"] = identification.n_initial_outliers
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
     online = result.record[result.is_online]
@@ -53,6 +55,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "n_accepted": int(online["accepted"].sum()),
         "n_turned_away": int((online["inserted"] & ~online["accepted"]).sum()),
         "n_revised": int((online["slot"] >= 0).sum()),
+        "n_outliers": int(online["outlier"].sum()),
         "n_estimates": len(result.estimates),
         "n_points": 0 if model is None else model.gp.n_points,
         "hyperparameters": None if model is None else model.hyperparameters,
@@ -98,6 +101,11 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
             f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
             f"met with this acceptance and a budget of {settings.budget} points; raise the threshold or the budget, "
             "or try acceptance=none or acceptance.reference=in_sample"
+        )
+    if summary["n_outliers"] > 0.05 * summary["n_seen"]:
+        found.append(
+            f"{summary['n_outliers']} of {summary['n_seen']} samples were taken for outliers and not learned: gate="
+            f"{settings.gate} is too narrow for this plant, or its sensor fails; gate=none learns all"
         )
     found += result.source.warnings()
     if idle := without_effect(result.source.unused | training.replaces):
@@ -161,6 +169,8 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     """What became of the samples, and how good the predictions are, as far as there are any."""
     kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
     online = "{target}: {n_seen} samples identified online, {n_inserted} asked for a place, {n_revised} entered; "
+    if summary["n_outliers"]:
+        online += "{n_outliers} outliers passed over; "
     if summary["training"] is not None and not summary["n_seen"]:
         online = "{target}: trained on all samples at once, "
     lines, stream, n = [online.format(**summary) + kept], summary["smse_stream"], summary["n_validation"]

@@ -33,6 +33,7 @@ from .many import simulate_many as simulate_many
 from .noise import random_stream as random_stream
 from .noise import random_streams as random_streams
 from .record import MeasurementNoise as MeasurementNoise
+from .record import OutlierNoise as OutlierNoise
 from .record import Sample as Sample
 from .record import Trajectory as Trajectory
 from .record import collect as collect
@@ -47,6 +48,7 @@ from .sampling import Sobol as Sobol
 from .sampling import Uniform as Uniform
 from .simulation import closed_loop as closed_loop
 from .simulation import simulate as simulate
+from .system import Change as Change
 from .system import Signal as Signal
 from .system import System as System
 from .systems.bouc_wen import BoucWen as BoucWen

@@ -271,7 +271,7 @@ def _prepare_fill(
         ensemble.state[i], ensemble.n_clipped[i] = path
         ensemble.output[i] = ensemble.noise_free_output[i] = y0 = own.output(path.states)
         if measurement != NOISELESS:
-            ensemble.output[i] += draw_noise(number, "measurement", n, measurement.std_of(y0))
+            ensemble.output[i] = measurement.measure(y0, number)
 
     return fill
 

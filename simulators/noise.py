@@ -18,6 +18,7 @@ class Streams(NamedTuple):
     weather: np.random.Generator  # random weather
     excitation: np.random.Generator  # random test signals
     measurement: np.random.Generator  # measurement noise
+    faults: np.random.Generator  # gross errors and dropouts of sensors
 
 
 def random_streams(seed: int) -> Streams:
@@ -31,7 +32,7 @@ def random_streams(seed: int) -> Streams:
     Returns
     -------
     Streams
-        Generators of ``SeedSequence(seed).spawn(4)``: process, weather, excitation, measurement.
+        Generators of ``SeedSequence(seed).spawn(5)``: process, weather, excitation, measurement, faults.
 
     Raises
     ------

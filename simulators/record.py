@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 import simulators
 from simulators.interpolation import Interpolation
-from simulators.settings import Array, is_finite, refuse
+from simulators.noise import draw_noise, random_stream
+from simulators.settings import Array, check_finite, check_not_negative, check_whole, is_finite, refuse
 from simulators.system import Signal, System
 
 
@@ -60,6 +62,19 @@ class MeasurementNoise:
             if value is not None and not (values and all(is_finite(one) and one >= lowest for one in values)):
                 raise refuse(self, name, f"a {expected}, or a list with one for each output")
 
+    def faults(self, seed: int, n_samples: int, n_outputs: int) -> "Faults | None":
+        """Draw what sensors do besides noise in a run; None: nothing."""
+        return None
+
+    def measure(self, output: Array, seed: int) -> Array:
+        """Return what the sensors show (n, n_y) of the noise-free outputs (n, n_y) of a run, a new array."""
+        found = output + draw_noise(seed, "measurement", len(output), self.std_of(output))
+        faults = self.faults(seed, *output.shape)
+        if faults is not None:
+            for k in range(len(found)):
+                found[k] = faults.read(found[k], found[k - 1], k)
+        return found
+
     def check(self, outputs: Sequence[str]) -> None:
         """Raise ValueError unless a list has one number for each of these outputs.
 
@@ -91,6 +106,73 @@ class MeasurementNoise:
             constant = f"output {int(np.argmin(power))} is constant and has no power to refer to"
             raise refuse(self, "snr_db", f"outputs that vary, {constant}; excite the system, or give std")
         return np.sqrt(power) * 10 ** (-np.asarray(self.snr_db) / 20)
+
+
+class Faults(NamedTuple):
+    """What sensors do besides noise, at every sample."""
+
+    error: Array  # (n, n_y) added to the reading
+    reading: Array  # (n, n_y) shown instead of it; nan: the reading itself
+    is_stuck: NDArray[np.bool_]  # (n,) whether the readings before are shown again
+
+    def read(self, values: Array, last: Array, k: int) -> Array:
+        """Return what the sensors show (n_y,) of noisy outputs (n_y,) at sample k, after what they showed last."""
+        if self.is_stuck[k]:
+            return last
+        return np.where(np.isnan(self.reading[k]), values + self.error[k], self.reading[k])
+
+
+@dataclass(frozen=True)
+class OutlierNoise(MeasurementNoise):
+    """White Gaussian noise, and sensors that fail: gross errors, dropouts, readings that are stuck.
+
+    A share of the samples of each output has an error of ``+size`` or ``-size``, drawn by a fair coin; another share
+    drops out and reads `dropout_value`; from `stuck_from` on, all outputs show the reading before for some samples.
+
+    Raises
+    ------
+    ValueError
+        As `MeasurementNoise`; shares that are none, a size or a number of samples that is negative.
+
+    Examples
+    --------
+    >>> sensors = OutlierNoise(std=0.1, share=0.5, size=2.0)
+    >>> sensors.faults(0, 4, 1).error.ravel()
+    array([ 0.,  2., -2.,  0.])
+    """
+
+    share: float = 0.02  # of the samples with a gross error
+    size: float | Sequence[float] = 1.0  # of a gross error, unit of the outputs; one for all, or one for each
+    dropouts: float = 0.0  # share of the samples that drop out
+    dropout_value: float = 0.0  # what the sensor reads then, unit of the output
+    stuck_from: int = 0  # first sample of the readings that are stuck; 0: none are
+    stuck_samples: int = 0  # how many of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = tuple(np.ravel(np.asarray(self.size, dtype=object)).tolist())
+        if not (sizes and all(is_finite(one) and one >= 0 for one in sizes)):
+            raise refuse(self, "size", "a number >= 0, or a list with one for each output")
+        if isinstance(self.size, list | tuple | np.ndarray):
+            object.__setattr__(self, "size", sizes)
+        check_not_negative(self, "share", "dropouts")
+        if self.share + self.dropouts > 1:
+            raise refuse(self, "dropouts", f"a share that leaves at most 1 with share={self.share:g}")
+        check_finite(self, "dropout_value")
+        check_whole(self, "stuck_from", 0)
+        check_whole(self, "stuck_samples", 0)
+
+    def faults(self, seed: int, n_samples: int, n_outputs: int) -> Faults:
+        """Draw what fails in a run, from its own stream of the seed."""
+        if isinstance(self.size, tuple) and len(self.size) != n_outputs:
+            raise refuse(self, "size", f"one number for all outputs, or one for each of the {n_outputs}")
+        draws = random_stream(seed, "faults").random((n_samples, n_outputs, 2))
+        sign = np.where(draws[..., 1] < 0.5, -1.0, 1.0)
+        error = np.where(draws[..., 0] < self.share, sign * np.asarray(self.size, dtype=np.float64), 0.0)
+        is_dropped = draws[..., 0] >= 1.0 - self.dropouts
+        sample = np.arange(n_samples)
+        is_stuck = (sample >= self.stuck_from) & (sample < self.stuck_from + self.stuck_samples) & (self.stuck_from > 0)
+        return Faults(error, np.where(is_dropped, self.dropout_value, np.nan), is_stuck)
 
 
 def signal_to_noise(output: Array, measured: Array) -> Array:
@@ -144,9 +226,10 @@ class Trajectory:
         -------
         xarray.Dataset
             Outputs as measured; with measurement noise also the noise-free ones, named
-            ``<output>_noise_free``. Variables carry `units` and `long_name`; the attributes are text and
-            numbers that NetCDF can hold: system, parameters (JSON), inputs and outputs (JSON lists of
-            names), dt, substeps, seed, integrator, interpolation, clipped_substeps.
+            ``<output>_noise_free``, and parameters that change, ``parameter_<name>``. Variables carry `units`
+            and `long_name`; the attributes are text and numbers that NetCDF can hold: system, parameters (JSON),
+            inputs and outputs (JSON lists of names), dt, substeps, seed, integrator, interpolation,
+            clipped_substeps.
         """
         attributes = describe_simulation(self.system, self.interpolation) | {
             "parameters": json.dumps(asdict(self.system)),
@@ -154,6 +237,8 @@ class Trajectory:
             "clipped_substeps": int(self.n_clipped),
         }
         variables = label_signals(self.system, ("time",), self)
+        for name, values in self.system.values_over(self.time).items():
+            variables[f"parameter_{name}"] = ("time", values, {"long_name": f"parameter {name} of the system"})
         return xr.Dataset(variables, coords={"time": label_time(self.time)}, attrs=attributes)
 
 

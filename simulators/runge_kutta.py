@@ -195,8 +195,9 @@ def step(address, time, dt, substeps, state, inputs, noise, parameters, limits, 
 def follow(address, first, dt, substeps, states, inputs, rows, noises, parameters, limits, work):  # type: ignore[no-untyped-def]
     """Fill rows 1.. of `states` (n, n_x) from row 0, which belongs to sample `first` at time first dt.
 
-    Sample k uses the rows k rows to k rows + rows of `inputs`: `rows` is 1 for an input that is held (then
-    without the row at the end) and 2 substeps for one that varies.
+    Sample k uses row k of `parameters` (m, n_p), the last row from m - 1 on, and the rows k rows to
+    k rows + rows of `inputs`: `rows` is 1 for an input that is held (then without the row at the end) and 2 substeps
+    for one that varies.
 
     Returns
     -------
@@ -211,9 +212,8 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
         for i in range(state.size):
             state[i] = states[k, i]
         between = inputs[k * rows : (k + 1) * rows + last]
-        done, clipped = step(
-            address, (first + k) * dt, dt, substeps, state, between, noises[k], parameters, limits, work
-        )
+        held = parameters[min(first + k, parameters.shape[0] - 1)]
+        done, clipped = step(address, (first + k) * dt, dt, substeps, state, between, noises[k], held, limits, work)
         n_clipped += clipped
         if done < substeps:
             return k, done, n_clipped
@@ -292,10 +292,11 @@ def stepper(system: System) -> Stepper:
         n_u), its values at every half substep. Raises DivergenceError.
     """
     _, address, parameters, limits, dt, substeps = problem_of(system)
-    work = np.empty((WORK_ROWS, len(system.states)))
+    work, last = np.empty((WORK_ROWS, len(system.states))), len(parameters) - 1
 
     def advance(time: float, state: Array, inputs: Array, noise: Array) -> int:
-        done, n_clipped = step(address, time, dt, substeps, state, inputs, noise, parameters, limits, work)
+        held = parameters[min(round(time / dt), last)]
+        done, n_clipped = step(address, time, dt, substeps, state, inputs, noise, held, limits, work)
         if done < substeps:
             raise _describe_divergence(system, time + done * dt / substeps, state, work[CANDIDATE])
         return int(n_clipped)
@@ -308,7 +309,7 @@ class Problem(NamedTuple):
 
     system: System
     address: Any  # of the drift
-    parameters: Array  # (n_p,)
+    parameters: Array  # (m, n_p), of the first m samples; the last ones stay
     limits: Array  # (2, n_x)
     dt: float  # s
     substeps: int
@@ -324,7 +325,7 @@ def problem_of(system: System) -> Problem:
     TypeError
         If its drift cannot be compiled.
     """
-    address, parameters = drift_address(system.drift), read_vector(system, "parameters")
+    address, parameters = drift_address(system.drift), system.parameter_rows()
     return Problem(system, address, parameters, limits_of(system), float(system.dt), int(system.substeps))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from simulators.controllers import Controller
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise
-from simulators.record import MeasurementNoise, Sample, Trajectory, sample_times
+from simulators.record import Faults, MeasurementNoise, Sample, Trajectory, sample_times
 from simulators.runge_kutta import check_drift, integrate, stepper
 from simulators.settings import Array, check_count, read_real
 from simulators.system import System, limits_of, names_of, read_vector
@@ -202,7 +202,7 @@ def simulate(
     w = draw_noise(seed, "process", len(u), read_vector(system, "noise_std") * bool(noise))
     x, n_clipped = integrate(system, x0, u, w, interpolation)
     y0 = np.array(system.output(x), dtype=np.float64)
-    y = y0 + draw_noise(seed, "measurement", len(u), measurement.std_of(y0))
+    y = measurement.measure(y0, seed)
     return Trajectory(system, seed, sample_times(system, len(u)), u, x, y, y0, w, interpolation, n_clipped)
 
 
@@ -276,8 +276,9 @@ def closed_loop(
     read = [names_of(system.outputs).index(name) for name in controller.outputs_read]
     driven = [names_of(system.inputs).index(name) for name in controller.inputs_driven]
 
-    def run(u: Array, e: Array) -> Iterator[Sample]:
+    def run(u: Array, e: Array, faults: Faults | None) -> Iterator[Sample]:
         """Iterate the loop with measurement noise e (n, n_y); fill in the driven columns of `u` on the way."""
+        y = np.zeros(e.shape[1])
         between = (rows for piece in interpolation.pieces(u, system.substeps) for rows in piece.split())
         x, memory, n_clipped = x0.copy(), controller.initial_state(), 0
         for k in range(len(u)):
@@ -287,7 +288,7 @@ def closed_loop(
                 inputs[:, driven] = u[k - 1, driven]
                 n_clipped = advance((k - 1) * dt, x, inputs, w[k - 1])
             y0 = np.array(system.output(x))
-            y = y0 + e[k]
+            y = y0 + e[k] if faults is None else faults.read(y0 + e[k], y.copy(), k)
             values = y.tolist()
             command, memory = controller.control(time, [values[i] for i in read], memory)
             for i, value in zip(driven, command, strict=True):
@@ -303,8 +304,8 @@ def closed_loop(
     if measurement.snr_db is None:
         std = measurement.std_of(silent)
     else:
-        std = measurement.std_of(np.array([sample.noise_free_output for sample in run(u.copy(), silent)]))
-    return run(u, draw_noise(seed, "measurement", len(u), std))
+        std = measurement.std_of(np.array([sample.noise_free_output for sample in run(u.copy(), silent, None)]))
+    return run(u, draw_noise(seed, "measurement", len(u), std), measurement.faults(seed, *silent.shape))
 
 
 def check_wiring(system: System, controller: Controller, exogenous: Mapping[str, ArrayLike]) -> None:

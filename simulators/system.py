@@ -4,13 +4,23 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from simulators.settings import Array, check_positive, check_whole, read_real
+from simulators.settings import (
+    Array,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    check_whole,
+    is_finite,
+    read_real,
+    refuse,
+)
 
 
 class Signal(NamedTuple):
@@ -19,6 +29,35 @@ class Signal(NamedTuple):
     name: str
     unit: str
     description: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A parameter of a plant that goes linearly from its value at `start` to another one at `end`, and stays there.
+
+    Raises
+    ------
+    ValueError
+        If a number is not finite, `start` is negative, or `end` comes before it.
+    """
+
+    parameter: str  # name of the field of the system
+    to: float  # its unit
+    start: float  # s
+    end: float | None = None  # s; None: at once
+
+    def __post_init__(self) -> None:
+        check_finite(self, "to")
+        check_not_negative(self, "start")
+        if self.end is not None and not (is_finite(self.end) and self.end >= self.start):
+            raise refuse(self, "end", f"a time of at least start={self.start:g} s, or None")
+
+    def share(self, time: Array) -> Array:
+        """Return how much of the change has been made at times (n,) [s], 0 to 1."""
+        length = 0.0 if self.end is None else self.end - self.start
+        if length:
+            return np.clip((time - self.start) / length, 0.0, 1.0)
+        return (time >= self.start * (1 - 1e-12)).astype(np.float64)  # k dt may be a rounding below the start
 
 
 @dataclass(frozen=True)
@@ -32,9 +71,9 @@ class System(ABC):
     with the input u(t) held at u_k, unless a simulation interpolates it.
 
     A system is a frozen dataclass: its fields are the physical parameters, the noise standard
-    deviations, the initial state, `dt` and `substeps`. It declares its signals as class attributes
-    (`states`, `inputs`, `outputs`, and `noises` if it has any), every name once, and implements `drift` and
-    `parameters`; the other methods have defaults.
+    deviations, the initial state, `dt`, `substeps` and `changes`, for a plant whose parameters vary. It
+    declares its signals as class attributes (`states`, `inputs`, `outputs`, and `noises` if it has any), every
+    name once, and implements `drift` and `parameters`; the other methods have defaults.
 
     Parameters
     ----------
@@ -42,11 +81,14 @@ class System(ABC):
         Sampling time [s]; the noise is held over it.
     substeps : int
         Runge-Kutta steps per sample.
+    changes : sequence of Change or of mappings with its fields, optional
+        Parameters that change over time, one after the other; they are held over each sample.
 
     Raises
     ------
     ValueError
-        If `dt` or `substeps` is not positive; on definition of a class whose signal names repeat.
+        If `dt` or `substeps` is not positive, or a change is impossible; on definition of a class whose signal names
+        repeat.
     TypeError
         On definition of a class whose drift is no static method; on use of one that declares fields and is
         no dataclass.
@@ -59,6 +101,7 @@ class System(ABC):
 
     dt: float  # s
     substeps: int  # Runge-Kutta steps per sample
+    changes: Sequence[Change | Mapping[str, Any]] = field(default=(), kw_only=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Check the drift and the names of the signals when a system is defined."""
@@ -83,6 +126,7 @@ class System(ABC):
     def __post_init__(self) -> None:
         check_positive(self, "dt")
         check_whole(self, "substeps", 1)
+        object.__setattr__(self, "changes", _read_changes(self))
 
     @staticmethod
     @abstractmethod
@@ -110,6 +154,52 @@ class System(ABC):
     @abstractmethod
     def parameters(self) -> Array:
         """Return the (n_p,) physical parameters in the order that `drift` reads them."""
+
+    def values_over(self, time: Array) -> dict[str, Array]:
+        """Return the fields that change, by name, at times (n,) [s].
+
+        Raises
+        ------
+        ValueError
+            If one is no number of this system that can change.
+        """
+        fixed = {"dt", "substeps", "changes"}
+        known = [f.name for f in fields(self) if f.name not in fixed and is_finite(getattr(self, f.name))]
+        found: dict[str, Array] = {}
+        for change in _read_changes(self):
+            if change.parameter not in known:
+                raise ValueError(
+                    f"{type(self).__name__}: changes: expected a parameter among {', '.join(known)}, got "
+                    f"{change.parameter!r}; rename it"
+                )
+            before = found.get(change.parameter, np.full(len(time), float(getattr(self, change.parameter))))
+            found[change.parameter] = before + change.share(time) * (change.to - before)
+        return found
+
+    def parameter_rows(self) -> Array:
+        """Return the parameters (m, n_p) of the samples 0 to m - 1, held over each; the last ones stay.
+
+        Raises
+        ------
+        ValueError
+            If a change is not one of a parameter that acts, or the system refuses a value on the way.
+        """
+        own = read_vector(self, "parameters")
+        if not self.changes:
+            return own[np.newaxis]
+        ends = [change.start if change.end is None else change.end for change in _read_changes(self)]
+        values = self.values_over(self.dt * np.arange(math.ceil(max(ends) / self.dt) + 1, dtype=np.float64))
+        table = np.stack([*values.values()], axis=1)
+        rows = np.empty((len(table), len(own)))
+        for k, row in enumerate(table):
+            is_same = k > 0 and np.array_equal(row, table[k - 1])
+            changed = dict(zip(values, row.tolist(), strict=True))
+            rows[k] = rows[k - 1] if is_same else read_vector(replace(self, changes=(), **changed), "parameters")
+        if (rows == own).all():
+            raise ValueError(
+                f"{type(self).__name__}: changes: {list(values)} change nothing in the drift; name other ones"
+            )
+        return rows
 
     def initial_state(self) -> Array:
         """Return the (n_x,) state at time zero; by default zeros."""
@@ -199,6 +289,21 @@ def _check_fields(system: type[System]) -> None:
                 f"{part.__name__} declares {ignored}, which are no fields: write @dataclass(frozen=True) above the "
                 f"class, and every field with its type, say {ignored[0]}: float = 1.0"
             )
+
+
+def _read_changes(system: System) -> tuple[Change, ...]:
+    """Return the changes of a system, also where its own constructor left mappings.
+
+    Raises
+    ------
+    ValueError
+        If they are anything else.
+    """
+    try:
+        return tuple(change if isinstance(change, Change) else Change(**change) for change in system.changes)
+    except TypeError as error:
+        wanted = "a list of {parameter: name, to: value, start: s, end: s or None}"
+        raise refuse(system, "changes", f"{wanted} ({error})") from error
 
 
 def names_of(signals: tuple[Signal, ...]) -> list[str]:

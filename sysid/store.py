@@ -31,7 +31,7 @@ import netCDF4
 import numpy as np
 import xarray as xr
 
-SCHEMA_VERSION = 2  # 2: a model states its mean function and its origin
+SCHEMA_VERSION = 3  # 2: a model states its mean function and origin; 3: its gate, forgetting, ages of points
 OLDEST_VERSION = 1  # that can be read
 CONVENTIONS = "CF-1.11"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
@@ -9,19 +10,35 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, matrix, vector
+from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import OnlineGP
-from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood, member
+from sysid.gp.rules import (
+    AcceptAll,
+    Acceptance,
+    Always,
+    Criterion,
+    Insertion,
+    Learning,
+    MarginalLogLikelihood,
+    at_least,
+    member,
+)
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
 from sysid.model.mean import ConstantMean, MeanFunction
 from sysid.model.model import NO_LIMITS, Model
-from sysid.narx.lags import LagRows, Narx, consecutive
+from sysid.narx.lags import LagRows, Narx, Target, consecutive
 from sysid.narx.window import LagWindow
 
+SCREENINGS, MOST_SCREENED = 3, 2000  # trainings that leave outliers out, and samples that are looked at, at most
+PIECE = 1000  # rows that are handed to the online GP at once, which starts anew after each outlier
+
+#: settings that the online GP takes as they are
+PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting", "gate")
+
 #: what is reported of a sample that is only collected: nothing is predicted, nothing enters
-NOT_PREDICTED = np.array([(np.nan, np.nan, False, False, -1, -1, 0, np.nan, np.nan, np.nan)], dtype=RECORD)
+NOT_PREDICTED = np.array([(np.nan, np.nan, False, False, False, -1, -1, 0, np.nan, np.nan, np.nan)], dtype=RECORD)
 
 
 class Measurement(Protocol):
@@ -47,6 +64,10 @@ class Settings:
     reduction: Criterion = field(default_factory=MarginalLogLikelihood)
     learning: Learning | str = Learning.every_sample
     scale: bool = True  # whether all variances follow the errors, if every sample is learned
+    forgetting: float | str | None = (
+        None  # memory in samples, for a plant that changes; None or "none": nothing is forgotten
+    )
+    gate: float | str | None = 4.0  # largest standardised error of a sample that is learned; None or "none": no gate
     selection: Selection = field(default_factory=Backward)  # of the initial samples, if they exceed the budget
     budget: int = 100  # points
     seed: int = 0  # of the training's random starts
@@ -54,6 +75,8 @@ class Settings:
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")
         object.__setattr__(self, "learning", member(Learning, self.learning, "Settings: learning"))
+        for name, least in (("forgetting", 2.0), ("gate", 1.0)):
+            object.__setattr__(self, name, at_least(least, getattr(self, name), f"Settings: {name}"))
 
 
 class Block(NamedTuple):
@@ -63,8 +86,90 @@ class Block(NamedTuple):
     record: np.ndarray  # (n_rows,) one `UpdateReport` a row; its mean is nan while the initial samples are collected
 
 
+class MendedRows:
+    """Rows of consecutive samples with predictions in the place of measurements that were taken for outliers.
+
+    A measurement is the target of one row, and a lag of the next ones. What is replaced is remembered from one block of
+    rows to the next, as long as a row may have it among its lags.
+    """
+
+    def __init__(self, narx: Narx) -> None:
+        lags = [lag for name, lag in narx.features if name == narx.target and lag > 0]
+        self._columns = {lag: narx.features.index((narx.target, lag)) for lag in lags}
+        self._is_change = narx.predict is Target.change
+        self.reach = max([*lags, int(self._is_change)])  # rows after its own that a measurement is part of
+        self._errors: dict[int, float] = {}  # measured less predicted target, by the row, counted from that of `begin`
+
+    def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
+        """Take the next rows (n, n_features), (n,); `follows` (n,): whether each comes right after the one before."""
+        self.x, self.y, self._measured = x, y, (x, y)
+        self._follows = np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
+        if self._errors:
+            self._mend(0)
+
+    def replace(self, row: int, mean: float, *, changed: bool) -> None:
+        """Put the predicted mean in the place of a row's target, in the rows that follow; if the plant has changed,
+        put all measurements back."""
+        self._forget(row)
+        self._errors[row] = float(self.y[row]) - mean
+        if changed:
+            self._errors.clear()
+        self._mend(row + 1)
+
+    def restore(self, row: int) -> None:
+        """Put the measurement that was a row's target back, in the rows that follow."""
+        self._errors.pop(row, None)
+        self._mend(row + 1)
+
+    def alternatives(self, row: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """A row (2, n_features), (2,) with the measurement before it, and with that replaced; None: it has none."""
+        if not self._follows[row] or row - 1 not in self._errors:
+            return None
+        replaced = self.x[row].copy(), self.y[row]
+        error = self._errors.pop(row - 1)
+        self._mend(row)
+        x, y = np.stack([self.x[row], replaced[0]]), np.array([self.y[row], replaced[1]])
+        self._errors[row - 1] = error
+        self._mend(row)
+        return x, y
+
+    def end(self) -> None:
+        """All rows are done: number what is remembered from the next one on."""
+        if self._errors:
+            n = len(self.y)
+            self._forget(n)
+            self._errors = {row - n: error for row, error in self._errors.items()}
+
+    def _forget(self, row: int) -> None:
+        """Leave the errors that the row, or the one before the next block, may have among its lags."""
+        is_joined = {before: self._follows[max(0, before + 1) : row + 1].all() for before in self._errors}
+        self._errors = {k: e for k, e in self._errors.items() if row - k <= self.reach and is_joined[k]}
+
+    def _mend(self, begin: int) -> None:
+        """Write the rows from `begin` on anew, as far as a measurement before it reaches."""
+        x, y = self._measured
+        if self.x is x:
+            self.x, self.y = x.copy(), y.copy()
+        for row in range(begin, min(begin + self.reach, len(y))):
+            if not self._follows[row]:
+                return
+            self.x[row], self.y[row] = x[row], y[row]
+            for before, error in self._errors.items():
+                lag = row - before
+                if lag in self._columns:
+                    self.x[row, self._columns[lag]] -= error
+                if lag == 1 and self._is_change:
+                    self.y[row] += error
+
+
 class Identification:
     """A model in the making: collects the initial samples, trains, then learns online.
+
+    A sample beyond the gate is passed over, and its measurement, which is among the lags of the next samples too, is
+    replaced there by its prediction. If the next sample is likelier after the measurement than after its replacement,
+    it was the plant that jumped, not the sensor: the sample is learned, one later, its measurement comes back, and the
+    gate is open until a sample is within it. So it is after ``2 (n_y + 1)`` outliers in a row, n_y the largest lag of
+    the target, or if more than one sample in six is one.
 
     Parameters
     ----------
@@ -87,6 +192,8 @@ class Identification:
         What the training tried, if it says so.
     training_seconds : float
         Wall time of the training [s].
+    n_initial_outliers : int
+        Initial samples beyond the gate, which were left out of the training.
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
@@ -99,6 +206,9 @@ class Identification:
         self.report: dict[str, Any] | None = None
         self.training_seconds = 0.0
         self.adaptation: Follower | None = settings.training.follow(settings.seed)
+        self.n_initial_outliers = 0
+        self._mended = MendedRows(narx)
+        self._suspect: tuple[np.ndarray, float] | None = None  # the sample before, if it was an outlier
         self._collected: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # initial samples, block by block
         self._n_collected = 0
         if settings.training.n_initial == 0:
@@ -151,27 +261,54 @@ class Identification:
                 return collected
             collected["n_points"][-1:] = self.model.gp.n_points
             regressors, targets = x[done:], y[done:]
-        if self.adaptation is not None:
-            return np.concatenate([collected, *self._adapt(self.adaptation, self.model, regressors, targets)])
-        record = self.model.update_many(regressors, targets)
-        return np.concatenate([collected, record]) if len(collected) else record
+            follows = after[done:]
+        x, y = rows(regressors, targets, self.narx.n_features, "regressors")
+        if len(y) > 1:  # all of them are checked before the first is learned
+            x, y = matrix(x, self.narx.n_features, "regressors"), vector(y, len(x), "targets")
+        records = [collected, *self._learn(self.model, x, y, follows)]
+        return records[1] if len(records) == 2 and not len(collected) else np.concatenate(records)
 
-    def _adapt(
-        self, adaptation: Follower, model: Model, regressors: ArrayLike, targets: ArrayLike
-    ) -> Iterator[np.ndarray]:
-        """Learn in blocks that end where the adaptation wants to look at the errors."""
-        x = matrix(regressors, self.narx.n_features, "regressors")
-        y = vector(targets, len(x), "targets")
-        done = 0
+    def _learn(self, model: Model, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> Iterator[np.ndarray]:
+        """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the errors."""
+        mended = self._mended
+        mended.begin(x, y, follows)
+        done, longest = 0, PIECE if self.adaptation is None else self.adaptation.n_until_look
         while done < len(y):
-            block = slice(done, done + adaptation.n_until_look)
-            record = model.update_many(x[block], y[block])
-            adaptation.observe(x[block], y[block], record)
-            gp = adaptation.adapted(model.gp)
-            if gp is not model.gp:
-                self.model = model = replace(model, gp=gp)
-            yield record
+            if self._suspect is not None:
+                self._reconsider(*self._suspect, model, done)
+            piece = slice(done, done + longest)
+            record = model.update_many(mended.x[piece], mended.y[piece], until_outlier=True)
             done += len(record)
+            if self.adaptation is not None:
+                self.adaptation.observe(mended.x[piece.start : done], mended.y[piece.start : done], record)
+                gp = self.adaptation.adapted(model.gp)
+                if gp is not model.gp:
+                    self.model = model = replace(model, gp=gp)
+                longest = self.adaptation.n_until_look
+            if record[-1]["outlier"]:
+                self._suspect = mended.x[done - 1].copy(), float(mended.y[done - 1])
+                mended.replace(done - 1, float(record[-1]["mean"]), changed=model.gp.gate_is_open)
+            if mended.y is not y:  # reported is the change from the measured value before, not from the mended one
+                record["mean"] += y[piece.start : done] - mended.y[piece.start : done]
+            yield record
+        mended.end()
+
+    def _reconsider(self, regressor: np.ndarray, target: float, model: Model, row: int) -> None:
+        """Learn the sample before a row, an outlier so far, if the row is likelier after it than after its replacement.
+
+        What was reported of it stays: neither learned nor stored.
+        """
+        self._suspect = None
+        if (both := self._mended.alternatives(row)) is None:
+            return
+        x, y = both
+        mean, variance = model.predict(x)
+        noisy = variance + model.gp.noise_variance
+        measured, replaced = (y - mean) ** 2 / noisy + np.log(noisy)  # twice the negative log density
+        if measured < replaced:
+            self._mended.restore(row - 1)
+            at = regressor[None]
+            model.gp.believe(model.scaling.transform(at), np.array([target]), model.mean(at))
 
     def finish(self) -> None:
         """Train on the samples collected so far if the training takes all that there are; else nothing."""
@@ -196,7 +333,15 @@ class Identification:
         samples = InitialSamples(self.narx, *map(np.concatenate, zip(nothing, *self._collected, strict=True)))
         begin = perf_counter()
         s = self.settings
-        start = s.training.prepare(samples, self.start, mean=s.mean, budget=s.budget, seed=s.seed)
+        train = partial(s.training.prepare, mean=s.mean, budget=s.budget, seed=s.seed)
+        start = train(samples, self.start)
+        for _ in range(SCREENINGS):
+            outliers = self._find_outliers(start, samples)
+            if not outliers.any():
+                break
+            self.n_initial_outliers += int(outliers.sum())
+            samples = self._without(samples, outliers)
+            start = train(samples, self.start)
         self.training_seconds = perf_counter() - begin
         self.hyperparameters, self.report = start.hyperparameters, start.report
         scaling, mean, hyperparameters, points, limits, _ = start
@@ -207,7 +352,8 @@ class Identification:
             hyperparameters.kernel,
             noise_variance=hyperparameters.noise_variance,
             learning=s.learning if points is None else Learning.stored,  # given points say it all
-            **{name: getattr(s, name) for name in ("budget", "insertion", "acceptance", "reduction", "scale")},
+            gate_opens_after=2 * (self._mended.reach + 1),
+            **{name: getattr(s, name) for name in PASSED_ON},
         )
         if points is None:
             centred = samples.targets - mean(samples.regressors)
@@ -219,6 +365,32 @@ class Identification:
         self._collected.clear()
         if self.adaptation is not None:
             self.adaptation.start(scaling, mean, samples.regressors, samples.targets, gp.learning)
+
+    def _find_outliers(self, start: Start, samples: InitialSamples) -> np.ndarray:
+        """Which of the initial samples (n,) are beyond the gate if the trained GP predicts each from all others."""
+        gate, n = self.settings.gate, len(samples.targets)
+        if gate is None or start.points is not None or start.hyperparameters is None or not 2 <= n <= MOST_SCREENED:
+            return np.zeros(n, dtype=bool)
+        assert start.scaling is not None
+        assert start.mean is not None
+        found = start.hyperparameters
+        gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=n)
+        gp.fit(start.scaling.transform(samples.regressors), samples.targets - start.mean(samples.regressors))
+        residual, variance = gp.leave_one_out()
+        is_far: np.ndarray = residual**2 > float(gate) ** 2 * variance
+        return is_far & (is_far.sum() <= n // 4)
+
+    def _without(self, samples: InitialSamples, outliers: np.ndarray) -> InitialSamples:
+        """Initial samples without outliers (n,), nor the rows that have their measurements among the lags."""
+        left_out = outliers.copy()
+        for row in np.flatnonzero(outliers).tolist():
+            for after in range(row + 1, min(row + 1 + self._mended.reach, len(outliers))):
+                if not samples.follows[after]:
+                    break
+                left_out[after] = True
+        kept = np.flatnonzero(~left_out)
+        follows = samples.follows[kept] & (np.diff(kept, prepend=-2) == 1)
+        return InitialSamples(samples.narx, samples.regressors[kept], samples.targets[kept], follows)
 
 
 def learn_from(
@@ -256,7 +428,8 @@ def learn_from(
     for sample in samples:
         rows = window.observe_many(sample.output[..., y_columns], sample.input[..., u_columns])
         if len(rows.sample):
-            follows = np.diff(rows.sample, prepend=last) == 1 if identification.model is None else None
+            is_next = len(rows.sample) == 1 and rows.sample[0] == last + 1
+            follows = None if is_next else np.diff(rows.sample, prepend=last) == 1
             yield Block(rows, identification.observe_many(rows.regressor, rows.target, follows=follows))
             last = rows.sample[-1]
 

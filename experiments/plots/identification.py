@@ -135,6 +135,10 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     ]
     for values, color, label in lines[1:] if result.attrs["static"] else lines:
         ax.plot(*_binned_rms(x, values, width), color=color, linewidth=1.2, label=label)
+    if (outliers := np.flatnonzero(chosen["outlier"].values)).size:
+        ax.plot(
+            x[outliers], np.sqrt(squares[outliers]), "x", color="black", markersize=4, label="outliers, passed over"
+        )
     period = clock if width == 1.0 else f"{width:.2g} {clock}{'s' * (clock in PLURALS)}"
     title = "Error of predictions" if result.attrs["static"] else "Error of one-step predictions over time"
     ax.set(ylabel=f"rms per {period} [{unit_of(chosen['target'])}]", yscale="log", title=title)

@@ -152,7 +152,7 @@ def identify(data: TaskData, hyperparameters: sysid.Hyperparameters, **settings:
     p = data.inputs.shape[1]
     start = sysid.Start(scaling=sysid.Scaling.identity(p), mean=sysid.ZeroMean(), hyperparameters=hyperparameters)
     identification = sysid.Identification(
-        narx_without_lags(p), sysid.Settings(**settings, learning="stored"), start=start
+        narx_without_lags(p), sysid.Settings(**settings, learning="stored", gate=None), start=start
     )
     identification.observe_many(data.initial_inputs, data.initial_targets)
     return identification

@@ -28,7 +28,8 @@ WITHOUT_EFFECT = frozenset({"hydra", "cache"})
 #: keys of `sysid-identify` that decide what becomes of a simulated trajectory, not its samples; all others decide it
 AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     *("figures", "outputs", "validate", "on_missing", "duration", "identified", "budget", "propagation"),
-    *("narx", "kernel", "training", "mean", "insertion", "acceptance", "reduction", "learning", "scale", "selection"),
+    *("narx", "kernel", "training", "mean", "insertion", "acceptance", "reduction", "selection"),
+    *("learning", "scale", "forgetting", "gate"),
 }
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements within a statement
 LARGE = 2**26  # bytes; a file in a folder that is larger counts by its size and time, not by its content

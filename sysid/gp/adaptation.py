@@ -174,8 +174,10 @@ class Adaptation:
         self._sample.extend(self._scaling.transform(regressors), targets - self._mean(regressors))
 
     def _look(self, noise_variance: float) -> Reason | None:
-        self._keep(self._regressors, self._targets)
+        usual = ~self._record["outlier"]
+        self._keep(self._regressors[usual], self._targets[usual])
         squares = (self._targets - self._record["mean"]) ** 2 / (self._record["variance"] + noise_variance)
+        squares = squares[usual]
         self._squares = np.append(self._squares, squares)[-self.settings.window :]
         self._n_revised += int(self._record["accepted"].sum())
         self._n = 0

@@ -59,10 +59,10 @@ REFRESH_INTERVAL = 500  # entries, and at least 5 N, between two renewals of the
 
 
 # positions in Dictionary.counts
-N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, FACTORS_ARE, MINIMUM_IS_STALE = range(6)
+N_POINTS, N_ENTRIES, N_CLIPPED, N_DUPLICATES, FACTORS_ARE, MINIMUM_IS_STALE, N_OUTLIERS, N_SEEN = range(8)
 
 
-COUNT_NAMES = ("points", "entries", "clipped", "near_duplicates", "factors_are", "minimum_is_stale")
+COUNT_NAMES = ("points", "entries", "clipped", "near_duplicates", "factors_are", "minimum_is_stale", "outliers", "seen")
 
 
 N_COUNTS = len(COUNT_NAMES)
@@ -79,7 +79,10 @@ LARGEST_SQUARE = 9.0  # squared standardised errors count at most so much for th
 
 
 # positions in Dictionary.errors
-SUM, NUMBER, MEMORY = range(3)
+SUM, NUMBER, MEMORY, SCALE, LEVEL = range(5)
+
+
+RELIEF = 0.2  # of the level of outliers, by a usual sample: the gate opens if more than one in six is an outlier
 
 
 # how the stored points are judged when a candidate asks to be accepted
@@ -106,9 +109,9 @@ class Dictionary(NamedTuple):
     counts: np.ndarray  # (N_COUNTS,) see the constants above
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
     number: np.ndarray  # (N,) number of the sample that each point was, by slot; -1 if unknown
-    n_seen: np.ndarray  # (1,) samples seen so far
     root: np.ndarray  # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored are learned
-    errors: np.ndarray  # (3,) sum and number of squared standardised errors for the scale, samples that it remembers
+    errors: np.ndarray  # (5,) sum and number of squared standardised errors for the scale, samples that it remembers,
+    #                     the scale itself where the variances do not follow it, the level of outliers
 
 
 class Rules(NamedTuple):
@@ -119,7 +122,11 @@ class Rules(NamedTuple):
     noise_variance: float  # of a measurement
     diagonal: float  # added to the covariance of the points: the noise variance if only stored samples are learned
     every_sample: bool  # whether samples without a place are learned
-    scale: bool  # whether the errors are summed for the scale of all variances
+    scale: bool  # whether the errors are summed for their scale
+    age_memory: float  # memory of the scores of stored points [samples]; 0: none
+    forget_interval: int  # samples between two steps back to the prior; 0: none
+    gate: float  # largest standardised error of a sample that is learned; 0: none
+    gate_opens_after: int  # level of outliers from which on the plant is believed to have changed
     insertion: Any
     insertion_parameters: np.ndarray
     acceptance: Any
@@ -133,6 +140,7 @@ class UpdateReport(NamedTuple):
 
     mean: Annotated[float, "predicted target, before the target was used"]
     variance: Annotated[float, "latent predictive variance"]
+    outlier: Annotated[bool, "beyond the gate: neither learned nor stored"]
     inserted: Annotated[bool, "the insertion rule asked for a place"]
     accepted: Annotated[bool, "the sample entered the dictionary"]
     slot: Annotated[int, "place that the sample took, -1 if none"]
@@ -514,10 +522,17 @@ def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore
 
 @njit(cache=True)
 def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-def]
-    """Reduction score of every stored point by age in work[7], with the candidate solved for in the set."""
+    """Reduction score of every stored point by age in work[7], with the candidate solved for in the set.
+
+    With forgetting, times ``exp(-age / memory)``, the age in samples.
+    """
     residual, variance, score = state.work[4], state.work[5], state.work[7]
     _leave_one_out_with(state, n, error, s, residual, variance)
     scores(rules.reduction, n, residual, variance, rules.diagonal, score)
+    if rules.age_memory > 0.0:
+        for j in range(n):
+            age = state.counts[N_SEEN] - state.number[state.order[j]]
+            score[j] *= math.exp(-age / rules.age_memory)
     return score
 
 
@@ -589,7 +604,7 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     _renew(state, n)
     state.inputs[:, slot] = x
     state.targets[slot] = target
-    state.number[slot] = state.n_seen[0] - 1
+    state.number[slot] = state.counts[N_SEEN] - 1
     k, duplicate = state.work[0], False
     for i in range(n):
         state.covariance[slot, i] = k[i]
@@ -736,6 +751,25 @@ def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # 
 
 
 @njit(cache=True)
+def _is_outlier(rules, state, square):  # type: ignore[no-untyped-def]
+    """Whether a squared standardised error is beyond the gate, which opens if they are too many.
+
+    A level rises by 1 with each of them and falls by `RELIEF` with each usual sample. From `gate_opens_after` on the
+    gate is open, and the next usual sample closes it.
+    """
+    if not rules.gate > 0.0:
+        return False
+    level, most = state.errors[LEVEL], rules.gate_opens_after
+    if not square > rules.gate * rules.gate:
+        state.errors[LEVEL] = 0.0 if level >= most else max(level - RELIEF, 0.0)
+        return False
+    state.errors[LEVEL] = level + 1.0
+    is_open = level >= most
+    state.counts[N_OUTLIERS] += not is_open
+    return not is_open
+
+
+@njit(cache=True)
 def learn(rules, state, points, targets, prior_mean, start, record):  # type: ignore[no-untyped-def]
     """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
 
@@ -743,14 +777,17 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
     With `every_sample`, samples that get no place are learned too, and the criteria judge what the posterior says of
     the places: with its mean in the place of the targets, and the diagonal in the place of the noise.
 
-    Returns the index after the last sample it took: fewer than all when the factors need renewal
-    (``counts[FACTORS_ARE]``) or the scale is due (``errors[NUMBER]``), which the caller does before it goes on; -1,
-    with nothing learned, if a sample is not finite, or if the prior variance at one is too large beside the noise.
+    An outlier (`_is_outlier`) is predicted and passed over.
+
+    Returns the index after the last sample it took: fewer than all after an outlier, when the factors need renewal
+    (``counts[FACTORS_ARE]``), or when the scale is due (``errors[NUMBER]``) or old samples are to be forgotten, which
+    the caller does before it goes on; -1, with nothing learned, if a sample is not finite, or if the prior variance at
+    one is too large beside the noise.
     """
     if start == 0 and not (_all_finite(points, targets, prior_mean) and can_hold(rules, state, points)):
         return -1
     for t in range(start, points.shape[0]):
-        state.n_seen[0] += 1
+        state.counts[N_SEEN] += 1
         n, x, row = state.counts[N_POINTS], points[t], record[t]
         mean, prior, residual = _project(rules, state, n, x)
         if residual < 0.0:
@@ -764,10 +801,14 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
         row["mean"], row["variance"], row["n_points"] = mean + prior_mean[t], latent, n
         row["accepted"], row["slot"], row["removed"] = False, -1, -1  # nothing has entered yet
         row["acceptance_score"] = row["acceptance_minimum"] = row["reduction_score"] = math.nan
+        square = error * error / ((latent + rules.noise_variance) * state.errors[SCALE])
+        row["outlier"] = row["inserted"] = False
+        if _is_outlier(rules, state, square):
+            row["outlier"] = True
+            return t + 1
         novelty = residual / rules.noise_variance
         row["inserted"] = _decide(rules.insertion, (error, latent, novelty, _pointer(rules.insertion_parameters)))
         if rules.scale:
-            square = error * error / (latent + rules.noise_variance)
             state.errors[SUM] += min(square, LARGEST_SQUARE)
             state.errors[NUMBER] += 1.0
         if row["inserted"]:
@@ -777,6 +818,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
             _condition(state, n, state.work[4], rules.noise_variance + residual, error)
         if row["accepted"]:
             state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
-        if state.counts[FACTORS_ARE] != GOOD or state.errors[NUMBER] >= SCALE_INTERVAL:
+        forget = rules.forget_interval > 0 and state.counts[N_SEEN] % rules.forget_interval == 0
+        if forget or state.counts[FACTORS_ARE] != GOOD or state.errors[NUMBER] >= SCALE_INTERVAL:
             return t + 1
     return points.shape[0]

@@ -12,7 +12,17 @@ from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
 from sysid.gp.kernels import Kernel
-from sysid.gp.rules import AcceptAll, Acceptance, Always, Criterion, Insertion, Learning, MarginalLogLikelihood, member
+from sysid.gp.rules import (
+    AcceptAll,
+    Acceptance,
+    Always,
+    Criterion,
+    Insertion,
+    Learning,
+    MarginalLogLikelihood,
+    at_least,
+    member,
+)
 
 #: smallest noise variance, relative to the prior variance at features of one; points further out may have 1e5 times
 #: that prior variance until `dictionary.LEAST_NOISE` is reached
@@ -28,7 +38,7 @@ NO_MEAN = np.zeros(1)  # prior mean of a single sample
 
 #: what an online GP is made with; fixed from then on
 ROLES = {"kernel": Kernel, "insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
-SETTINGS = (*ROLES, "noise_variance", "budget", "learning", "scale")
+SETTINGS = (*ROLES, "noise_variance", "budget", "learning", "scale", "forgetting", "gate", "gate_opens_after")
 
 #: of the noise variance: added to the covariance of points that all samples speak of, which keeps its factor sound
 DIAGONAL = 0.01
@@ -81,6 +91,17 @@ class OnlineGP:
     learning : Learning or its name, default ``stored``
     scale : bool, default True
         Whether the variances follow the errors, if every sample is learned.
+    forgetting : float, optional
+        Memory T >= 2 in samples, for a plant that changes; None: nothing is forgotten. If every sample is learned, the
+        posterior goes back to the prior: each sample adds the noise variance over T^2 to the variance at the points, so
+        that the mean of T samples is about the best there is (KRLS-T). If only stored samples are, the criterion weighs
+        its score by ``exp(-age/T)``.
+    gate : float, optional
+        Largest standardised error, at least 1, of a sample that is learned; an outlier is predicted, counted, and
+        passed over. None: every sample is believed.
+    gate_opens_after : int, default 4
+        Outliers in a row after which the plant is believed to have changed, or that many more than a fifth of the
+        samples between them: the gate is open up to the next sample within it. NARX models take ``2 (n_y + 1)``.
 
     Examples
     --------
@@ -107,8 +128,15 @@ class OnlineGP:
         reduction: Criterion | None = None,
         learning: Learning | str = Learning.stored,
         scale: bool = True,
+        forgetting: float | None = None,
+        gate: float | None = None,
+        gate_opens_after: int = 4,
     ) -> None:
         check_whole(budget, 2, "OnlineGP: budget")
+        check_whole(gate_opens_after, 1, "OnlineGP: gate_opens_after")
+        self.gate_opens_after = int(gate_opens_after)
+        self.forgetting = at_least(2.0, forgetting, "OnlineGP: forgetting")
+        self.gate = at_least(1.0, gate, "OnlineGP: gate")
         self.learning = member(Learning, learning, "OnlineGP: learning")
         if not isinstance(scale, bool):
             raise TypeError(f"OnlineGP: scale must be True or False, got {scale!r}")
@@ -121,6 +149,12 @@ class OnlineGP:
         for name, role in ROLES.items():
             if not isinstance(got := getattr(self, name), role):
                 raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
+        if self.forgetting and not self.learns_every_sample and type(self.reduction).gain is Criterion.gain:
+            raise ValueError(
+                f"OnlineGP: forgetting weighs a point's gain by its age; {type(self.reduction).__name__} has none: "
+                "define its static method gain, of the arguments of reduction, take another reduction, "
+                "learning='every_sample', or forgetting=None"
+            )
         self.noise_variance = float(noise_variance)
         self.n_refactorisations = self.n_renewals = self.n_clipped_predictions = 0
         self.n_features = kernel.n_features
@@ -143,18 +177,24 @@ class OnlineGP:
         super().__setattr__(name, value)
 
     def _compile_rules(self) -> Rules:
+        memory = self.forgetting or 0.0
+        weighs_age = memory > 0.0 and not self.learns_every_sample
         return Rules(
             kernel=self.kernel.address,
             kernel_parameters=self.kernel.parameters(),
             noise_variance=self.noise_variance,
             diagonal=self.diagonal,
             every_sample=self.learns_every_sample,
-            scale=self.learns_every_sample and self.scale,
+            scale=(self.learns_every_sample and self.scale) or self.gate is not None,
+            age_memory=memory if weighs_age else 0.0,
+            forget_interval=0 if weighs_age or not memory else self._forget_interval,
+            gate=self.gate or 0.0,
+            gate_opens_after=self.gate_opens_after,
             insertion=self.insertion.address,
             insertion_parameters=self.insertion.parameters(),
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
-            reduction=self.reduction.reduction_address,
+            reduction=self.reduction.gain_address if weighs_age else self.reduction.reduction_address,
             tolerance=self._tolerance(self.inputs),
         )
 
@@ -167,6 +207,16 @@ class OnlineGP:
     def diagonal(self) -> float:
         """What is added to the covariance K of the points: the noise variance, or a hundredth of it."""
         return self.noise_variance * (DIAGONAL if self.learns_every_sample else 1.0)
+
+    @property
+    def gate_is_open(self) -> bool:
+        """Whether there were so many outliers that the next sample is learned whatever it is."""
+        return bool(self._state.errors[dictionary.LEVEL] >= self.gate_opens_after)
+
+    @property
+    def _forget_interval(self) -> int:
+        """Samples between two steps back to the prior: one costs O(N^3); a tenth of the noise variance at most."""
+        return int(max(1.0, min(self.budget, (self.forgetting or 0.0) ** 2 / 10)))
 
     def _largest_prior_variance(self, inputs: np.ndarray) -> float:
         """Largest ``k(x, x)`` at the origin, at features of one, and at inputs (n, p)."""
@@ -198,9 +248,8 @@ class OnlineGP:
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
             minimum=np.zeros(1),
             number=np.full(capacity, -1),
-            n_seen=np.zeros(1, dtype=np.int64),
             root=np.eye(size if every_sample else 0),
-            errors=np.array([0.0, 0.0, FIRST_MEMORY]),
+            errors=np.array([0.0, 0.0, FIRST_MEMORY, 1.0, 0.0]),
         )
         covariance = self.kernel(inputs, inputs)
         prior = np.diag(covariance)
@@ -257,7 +306,8 @@ class OnlineGP:
 
         ``refactorisations``: the factors had drifted and were computed anew; ``clipped_variances``: rounding
         made a variance negative; ``near_duplicates``: points that entered equal a stored one in all features;
-        ``renewals``: the factors were computed anew on schedule, before they could drift.
+        ``renewals``: the factors were computed anew on schedule, before they could drift; ``outliers``: samples that
+        the gate passed over.
         """
         counts = self._state.counts
         return {
@@ -265,6 +315,7 @@ class OnlineGP:
             "renewals": self.n_renewals,
             "clipped_variances": int(counts[dictionary.N_CLIPPED]) + self.n_clipped_predictions,
             "near_duplicates": int(counts[dictionary.N_DUPLICATES]),
+            "outliers": int(counts[dictionary.N_OUTLIERS]),
         }
 
     def counts(self) -> dict[str, int]:
@@ -290,14 +341,15 @@ class OnlineGP:
             raise self._report_too_far(x)
         points = self._from_points(x, y, max(self.budget, len(x)), Learning.stored)
         points.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
-        points.n_seen[:] = len(x)
+        points.counts[dictionary.N_SEEN] = len(x)
         factorise(points)
         exact = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
         dictionary.reduce(exact, points, self.budget)
         n = int(points.counts[dictionary.N_POINTS])
         kept = self._from_points(points.inputs[:, :n].T, points.targets[:n], self.budget)
-        for name in ("order", "number", "n_seen"):
-            getattr(kept, name)[:] = getattr(points, name)[: len(getattr(kept, name))]
+        for name in ("order", "number"):
+            getattr(kept, name)[:] = getattr(points, name)[: self.budget]
+        kept.counts[dictionary.N_SEEN] = len(x)
         factorise(kept)
         self._state = kept
         self._rules = self._compile_rules()
@@ -319,6 +371,15 @@ class OnlineGP:
             raise self._report_too_far(x)
         if self.learns_every_sample:
             dictionary.condition_all(self._rules, self._state, self.n_points, x, y)
+
+    def believe(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:
+        """`learn` the last sample (1, n_features), (1,) after all; the gate passed it over, and opens for the next."""
+        counts = self._state.counts
+        counts[dictionary.N_OUTLIERS] -= 1
+        counts[dictionary.N_SEEN] -= 1
+        self._state.errors[dictionary.LEVEL] = self.gate_opens_after
+        self.learn(x, y, prior_mean)
+        self._state.errors[dictionary.LEVEL] = self.gate_opens_after
 
     def copy(self) -> "OnlineGP":
         """Online GP of the same settings, points and counts that learns on independently."""
@@ -373,10 +434,11 @@ class OnlineGP:
         x, y = rows(inputs, targets, self.n_features, "inputs")
         return self.learn(x, y, np.zeros(len(x)))
 
-    def learn(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
+    def learn(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray, *, until_outlier: bool = False) -> np.ndarray:
         """`update_many` for C-contiguous arrays of float64 whose shapes were checked.
 
         What is learned is ``y - prior_mean``, (n,) of the prior mean at the inputs; the means reported are those of y.
+        With `until_outlier` the record ends with the first outlier, and the samples after it are not yet seen.
         """
         record = np.zeros(len(x), dtype=RECORD)
         done = 0
@@ -390,18 +452,43 @@ class OnlineGP:
                 self._renew_factors()
             if self._state.errors[dictionary.NUMBER] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
+            if self._rules.forget_interval and self._state.counts[dictionary.N_SEEN] % self._rules.forget_interval == 0:
+                self._forget()
+            if until_outlier and record[done - 1]["outlier"]:
+                return record[:done]
         return record
 
+    def _forget(self) -> None:
+        """Step back to the prior, of all samples since the last step: ``P <- l P + (1 - l) I``, ``b <- sqrt(l) b``.
+
+        Back to prior forgetting of KRLS-T (Van Vaerenbergh, Lazaro-Gredilla and Santamaria, 2012, section IV.B). As
+        each sample adds the variance ``(1 - l) k(x, x)``, a memory of T samples is ``1 - l = noise / (T^2 k(x, x))``.
+        """
+        state, n, every = self._state, self.n_points, self._rules.forget_interval
+        if n == 0 or self.forgetting is None:
+            return
+        prior = float(np.diag(state.covariance)[:n].mean()) - self.diagonal
+        kept = max(0.0, 1.0 - self.noise_variance / (self.forgetting**2 * prior)) ** every
+        root = np.triu(state.root[:n, :n])
+        covariance = kept * (root.T @ root)
+        covariance[np.arange(n), np.arange(n)] += 1.0 - kept
+        state.root[:n, :n] = np.linalg.cholesky(covariance).T
+        state.whitened[:n] *= np.sqrt(kept)
+        dictionary.solve_weights(state, n)
+
     def _rescale(self) -> None:
-        """Multiply all variances by what the last errors say; every mean stays.
+        """Multiply all variances by what the last errors say; every mean stays. Or those that the gate compares with.
 
         KRLS-T (Van Vaerenbergh and others, 2012) estimates this scale; here it is a running mean, of bounded memory,
         of ``min(e^2/s, 9)``, so that a single outlier counts little.
         """
         state = self._state
-        total, number, memory = state.errors
+        total, number, memory, scale = state.errors[: dictionary.LEVEL]
         factor = float((memory + total / EXPECTED_SQUARE) / (memory + number))
-        state.errors[:] = 0.0, 0.0, min(memory + number, LONGEST_MEMORY)
+        state.errors[: dictionary.SCALE] = 0.0, 0.0, min(memory + number, LONGEST_MEMORY)
+        if not (self.learns_every_sample and self.scale):
+            state.errors[dictionary.SCALE] = scale * factor
+            return
         vars(self).update(kernel=self.kernel.scaled(factor), noise_variance=self.noise_variance * factor)
         scale_state(state, factor)
         self._rules = self._compile_rules()
@@ -443,10 +530,10 @@ class OnlineGP:
         """Copies of the arrays that define the dictionary (`sysid.gp.dictionary.Dictionary`), for `restore`."""
         state, n = self._state, self.n_points
         dictionary.solve_weights(state, n)
-        of_all = (
-            {"root": np.triu(state.root[:n, :n]), "errors": state.errors.copy()} if self.learns_every_sample else {}
-        )
+        of_all = {"root": np.triu(state.root[:n, :n])} if self.learns_every_sample else {}
         return of_all | {
+            "errors": state.errors.copy(),
+            "number": self.sample_numbers,
             "inputs": self.inputs,
             "targets": self.targets,
             "order": self.age_order,
@@ -509,11 +596,17 @@ class OnlineGP:
         state.order[:n] = arrays["order"]
         for name in factors:
             getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
-        if self.learns_every_sample:
-            total, number, memory = state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
-            is_sum = 0 <= number < dictionary.SCALE_INTERVAL and 0 <= total <= dictionary.LARGEST_SQUARE * number
-            if not (is_sum and FIRST_MEMORY <= memory <= LONGEST_MEMORY and no_wider_than_prior(state.root)):
-                raise ValueError("restore: root and errors must be those of a posterior, no wider than its prior")
+        if self.learns_every_sample and not no_wider_than_prior(state.root):
+            raise ValueError("restore: root must be that of a posterior, no wider than its prior")
+        state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
+        total, number, memory, scale, level = state.errors
+        is_sum = 0 <= number < dictionary.SCALE_INTERVAL and 0 <= total <= dictionary.LARGEST_SQUARE * number
+        is_scale = FIRST_MEMORY <= memory <= LONGEST_MEMORY and scale > 0 and level >= 0
+        if not (is_sum and is_scale):
+            raise ValueError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
+        state.number[:n] = vector(arrays["number"], n, "number")
+        if not ((state.number[:n] >= -1) & (state.number[:n] < max(counts[dictionary.N_SEEN], 1))).all():
+            raise ValueError("restore: number must be that of a sample seen, or -1")
         for name in BY_AGE:
             getattr(state, name)[:n] = vector(arrays[name], n, name)
         state.counts[:] = counts
@@ -538,8 +631,9 @@ class OnlineGP:
         settings = {name: getattr(self, name) for name in SETTINGS}
         other = OnlineGP(**settings | {"kernel": kernel, "noise_variance": noise_variance})
         other._state = other._from_points(self.inputs, self.targets, self.budget)
-        for name in ("order", "counts", "number", "n_seen"):
+        for name in ("order", "counts", "number"):
             getattr(other._state, name)[:] = getattr(self._state, name)
+        other._state.errors[dictionary.LEVEL] = self._state.errors[dictionary.LEVEL]
         factorise(other._state)
         if self.learns_every_sample:
             carry_over(self._state, other._state)

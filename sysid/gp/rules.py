@@ -25,6 +25,15 @@ def member(kind: type[Choice], name: Choice | str, setting: str) -> Choice:
         raise ValueError(f"{setting} must be one of {names}, got {name!r}") from None
 
 
+def at_least(least: float, value: Any, setting: str) -> float | None:
+    """A number of at least so much, or None, which may be the word none; the error names the setting."""
+    if value is None or value == "none":
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < inf:
+        raise ValueError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
+    return float(value)
+
+
 class Reference(Enum):
     """Prediction against which the acceptance score of a stored point is taken.
 
@@ -61,6 +70,16 @@ class Criterion(ABC):
     def acceptance(residual: float, variance: float, noise_variance: float) -> float:
         """Score of a candidate; accepted if ABOVE the smallest score of the stored points."""
 
+    @staticmethod
+    def gain(residual: float, variance: float, noise_variance: float) -> float:
+        """Score of the ranking of `reduction` that is never negative, so that a weight by age can lower it."""
+        raise NotImplementedError
+
+    @property
+    def gain_address(self) -> Any:
+        """`gain` as compiled loops call it."""
+        return address(type(self).gain, SCORE)
+
     @property
     def reduction_address(self) -> Any:
         """`reduction` as compiled loops call it."""
@@ -93,6 +112,11 @@ class PredictiveEntropy(Criterion):
     def reduction(residual: float, variance: float, noise_variance: float) -> float:
         """``0.5 log(v - noise_variance)``."""
         return 0.5 * log(latent_variance(variance, noise_variance))
+
+    @staticmethod
+    def gain(residual: float, variance: float, noise_variance: float) -> float:
+        """``0.5 log(v / noise_variance)``, what the point tells of the function."""
+        return 0.5 * log(max(variance / noise_variance, 1.0))
 
     @staticmethod
     def acceptance(residual: float, variance: float, noise_variance: float) -> float:
@@ -137,6 +161,12 @@ class MeanRelevance(Criterion):
         return change * change
 
     @staticmethod
+    def gain(residual: float, variance: float, noise_variance: float) -> float:
+        """``(r (v - noise_variance) / v)^2``."""
+        change = residual * (variance - noise_variance) / variance
+        return change * change
+
+    @staticmethod
     def acceptance(residual: float, variance: float, noise_variance: float) -> float:
         """``r^2``."""
         return residual * residual
@@ -162,6 +192,11 @@ class LogPredictiveDensity(Criterion):
     def reduction(residual: float, variance: float, noise_variance: float) -> float:
         """``-log p(y_i | y without i)``."""
         return negative_log_density(residual, variance)
+
+    @staticmethod
+    def gain(residual: float, variance: float, noise_variance: float) -> float:
+        """``-log p(y_i | y without i)`` above that of a residual of zero and the noise alone."""
+        return 0.5 * log(max(variance / noise_variance, 1.0)) + 0.5 * residual * residual / variance
 
     @staticmethod
     def acceptance(residual: float, variance: float, noise_variance: float) -> float:

@@ -18,7 +18,7 @@ from sysid.arrays import matrix, rows
 from sysid.gp import dictionary
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
-from sysid.gp.online import OnlineGP
+from sysid.gp.online import FIRST_MEMORY, OnlineGP
 from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
 from sysid.model.affine_map import AffineMap
 from sysid.model.description import OwnClassError, build, describe
@@ -85,7 +85,6 @@ class Origin:
 #: the whitened values of the points
 OF_ALL = {
     "root": (("age", "age_of_column"), "upper triangular M, M'M = covariance of the whitened values of the points"),
-    "errors": (("statistic",), "of the scale: sum and number of squared standardised errors, samples remembered"),
 }
 
 
@@ -100,6 +99,8 @@ ARRAYS = {
     "whitened": (("age",), "F y"),
     "weights": (("age",), "(K + noise_variance I)^-1 y"),
     "precision": (("age",), "diagonal of (K + noise_variance I)^-1"),
+    "errors": (("statistic",), "sum and number of squared standardised errors, memory, scale, level of outliers"),
+    "number": (("slot",), "which of the samples seen each stored point was; -1 if unknown"),
     **OF_ALL,
     **MAP_ARRAYS,
 }
@@ -111,8 +112,8 @@ COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates
 
 #: attributes that define a model
 OWN_ATTRIBUTES = (
-    *("acceptance", "budget", "constant_features", "counts", "insertion", "kernel", "learning", "mean"),
-    *("narx", "noise_variance", "origin", "output_limits", "reduction", "scale"),
+    *("acceptance", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after", "insertion"),
+    *("kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits", "reduction", "scale"),
 )
 
 
@@ -168,13 +169,16 @@ class Model:
         """Predict one sample, then learn from it; the reported mean is that of the target."""
         return UpdateReport(*self.update_many(np.asarray(regressor)[None], [target])[0].item())
 
-    def update_many(self, regressors: ArrayLike, targets: ArrayLike) -> np.ndarray:
-        """`update` for rows (n, n_features) and targets (n,), compiled; a record as of `OnlineGP.update_many`."""
+    def update_many(self, regressors: ArrayLike, targets: ArrayLike, *, until_outlier: bool = False) -> np.ndarray:
+        """`update` for rows (n, n_features) and targets (n,), compiled; a record as of `OnlineGP.update_many`.
+
+        With `until_outlier` it ends with the first outlier, and the rows after it are not yet seen.
+        """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         prior = np.ascontiguousarray(self.mean(x), dtype=np.float64)
         if prior.shape != y.shape:
             raise ValueError(f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}")
-        return self.gp.learn(self.scaling.transform(x), y, prior)
+        return self.gp.learn(self.scaling.transform(x), y, prior, until_outlier=until_outlier)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -202,6 +206,9 @@ class Model:
             "budget": gp.budget,
             "learning": gp.learning.value,
             "scale": str(gp.scale),
+            "forgetting": gp.forgetting or 0.0,
+            "gate": gp.gate or 0.0,
+            "gate_opens_after": gp.gate_opens_after,
             "mean": describe(self.mean),
             "origin": json.dumps(self.origin.to_dict()),
             "output_limits": list(self.limits),
@@ -229,6 +236,9 @@ class Model:
 
         arrays = {str(name): dataset[name].values for name in dataset.data_vars}
         learning = str(attributes.get("learning", Learning.stored.value))  # earlier files do not say it
+        if "gate" not in attributes and "targets" in arrays:  # schema version 2: no gate, ages unknown
+            errors = arrays.get("errors", np.array([0.0, 0.0, FIRST_MEMORY]))
+            arrays |= {"errors": np.append(errors, [1.0, 0.0]), "number": np.full(len(arrays["targets"]), -1)}
         optional = MAP_ARRAYS if learning == Learning.every_sample.value else MAP_ARRAYS | OF_ALL
         if wrong := [name for name in ARRAYS if name not in optional and name not in arrays]:
             raise ValueError(f"it lacks the arrays {wrong}")
@@ -240,12 +250,15 @@ class Model:
                 budget=int(attributes["budget"]),
                 learning=learning,
                 scale=attributes.get("scale", "True") == "True",
+                forgetting=float(attributes.get("forgetting", 0.0)) or None,
+                gate=float(attributes.get("gate", 0.0)) or None,
+                gate_opens_after=int(attributes.get("gate_opens_after", 1)),
                 **{name: read(name, role) for name, role in RULES.items()},
             )
             counts = json.loads(attributes["counts"])
             gp.n_refactorisations, gp.n_renewals = int(counts["refactorisations"]), int(counts["renewals"])
             gp.n_clipped_predictions = int(counts.get("clipped_predictions", 0))  # earlier files do not count them
-            own_counts = [int(counts[name]) for name in dictionary.COUNT_NAMES]
+            own_counts = [int(counts.get(name, 0)) for name in dictionary.COUNT_NAMES]
             narx = Narx.from_dict(json.loads(attributes["narx"]))
             scaling = map_from_arrays(arrays, json.loads(attributes["constant_features"]))
             mean = ConstantMean(float(attributes["target_offset"])) if is_first else read("mean", MeanFunction)

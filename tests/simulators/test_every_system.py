@@ -81,6 +81,8 @@ def test_every_signal_is_described_and_every_field_and_input_acts(cls):
         assert signal.description
     reference = follow(system, u)
     for name, value in asdict(system).items():
+        if name == "changes":
+            continue  # their own test: test_changes.py
         changed = replace(system, **{name: value + 1 if isinstance(value, int) else value * 1.01 + 0.0007})
         assert not np.array_equal(follow(changed, u), reference), name
     for column in np.eye(len(cls.inputs)):

@@ -1,0 +1,297 @@
+"""Plants that change and sensors that fail: forgetting, the gate, and what becomes of its outliers."""
+
+import numpy as np
+import pytest
+
+import sysid
+from sysid import (
+    LogPredictiveDensity,
+    MarginalLogLikelihood,
+    MeanRelevance,
+    Narx,
+    OnlineGP,
+    PredictiveEntropy,
+    PriorEntropy,
+    Settings,
+    SquaredExponential,
+)
+from sysid.gp.rules import Criterion
+
+CRITERIA = [PredictiveEntropy(), PriorEntropy(), MeanRelevance(), LogPredictiveDensity(), MarginalLogLikelihood()]
+NOISE = 1e-2
+NARX = Narx({"y": [1, 2]}, {"u": [1]})
+
+
+def online_gp(**settings):
+    chosen = {"noise_variance": NOISE, "budget": 12, "scale": False, "learning": "every_sample"} | settings
+    return OnlineGP(SquaredExponential(1.0, [1.5]), **chosen)
+
+
+def plant(n, *, change=None, bad=(), jump=(), seed=0):
+    """Record of ``y[k] = a tanh(y[k-1]) + 0.2 y[k-2] + 0.5 u[k-1] + w``, w of std 0.02; w jumps by 1 at `jump`;
+    the sensor is wrong by 1 at `bad`; a is 0.8, and 0.5 from `change` on."""
+    random = np.random.default_rng(seed)
+    u, w = np.repeat(random.uniform(-1, 1, n // 5 + 1), 5)[:n], 0.02 * random.standard_normal(n)
+    w[list(jump)] += 1.0
+    y = np.zeros(n)
+    for k in range(2, n):
+        a = 0.8 if change is None or k < change else 0.5
+        y[k] = a * np.tanh(y[k - 1]) + 0.2 * y[k - 2] + 0.5 * u[k - 1] + w[k]
+    measured = y.copy()
+    measured[list(bad)] += 1.0
+    return measured, u
+
+
+def rows_of(record):
+    y, u = record
+    return NARX.regressors({"y": y, "u": u})
+
+
+def identified(record, blocks=None, **settings):
+    """Identification of a record, in blocks of so many rows, and what became of them."""
+    rows = rows_of(record)
+    training = sysid.MaximumAPosteriori(n_initial=60, restarts=1)
+    found = sysid.Identification(NARX, Settings(training=training, budget=30, **settings))
+    size = blocks or len(rows.target)
+    parts = [
+        found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])
+        for k in range(0, len(rows.target), size)
+    ]
+    return found, np.concatenate(parts)
+
+
+# --- forgetting -------------------------------------------------------------------------------------
+
+
+def test_forgetting_is_an_exact_gp_whose_function_wanders():
+    """While no point leaves: covariance ``k(x, x') l^(|t - t'|/2)`` (Van Vaerenbergh and others, 2012)."""
+    random = np.random.default_rng(1)
+    x, memory = np.repeat(np.linspace(-2, 2, 6), 4)[:, None], 3.0
+    random.shuffle(x)
+    y = np.sin(2 * x[:, 0]) + 0.1 * random.standard_normal(len(x))
+    gp = online_gp(forgetting=memory, insertion=sysid.Always(), noise_variance=NOISE, budget=40)
+    assert gp._forget_interval == 1
+    gp.update_many(x, y)
+    share = 1 - NOISE / memory**2
+    t = np.arange(len(x))
+    new = np.linspace(-2, 2, 9)[:, None]
+
+    def wandering(a, b, s, t):
+        return gp.kernel(a, b) * share ** (abs(s[:, None] - t) / 2)
+
+    k = wandering(new, x, np.full(9, len(x)), t)
+    expected = k @ np.linalg.solve(wandering(x, x, t, t) + NOISE * np.eye(len(x)), y)
+    mean, _ = gp.predict(new)
+    np.testing.assert_allclose(mean, expected, atol=0.02)
+    frozen, _ = online_gp(insertion=sysid.Always(), budget=40).fit(x[:1], y[:1]).predict(new)
+    assert abs(frozen - expected).max() > 0.3
+
+
+def test_a_step_back_to_the_prior_mixes_it_in():
+    random = np.random.default_rng(2)
+    x = random.uniform(-2, 2, (12, 1))
+    gp = online_gp(forgetting=40.0).fit(x, np.sin(x[:, 0]))
+    before = gp.state()
+    gp._forget()
+    after, share = gp.state(), (1 - NOISE / 40.0**2) ** gp._forget_interval
+    expected = share * before["root"].T @ before["root"] + (1 - share) * np.eye(12)
+    np.testing.assert_allclose(after["root"].T @ after["root"], expected, atol=1e-12)
+    np.testing.assert_allclose(after["whitened"], np.sqrt(share) * before["whitened"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
+def test_the_gain_of_a_point_ranks_as_its_score_and_is_never_negative(criterion):
+    random = np.random.default_rng(3)
+    residual, latent = random.standard_normal(200), random.exponential(1.0, 200)
+    kind = type(criterion)
+    gains = [kind.gain(r, v + 0.1, 0.1) for r, v in zip(residual, latent, strict=True)]
+    scores = [kind.reduction(r, v + 0.1, 0.1) for r, v in zip(residual, latent, strict=True)]
+    assert min(gains) >= 0
+    assert np.array_equal(np.argsort(gains), np.argsort(scores))
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: type(criterion).__name__)
+def test_stored_points_lose_worth_as_they_age(criterion):
+    """The point that leaves has the least ``gain exp(-age / memory)`` among those without it; brute force."""
+    random = np.random.default_rng(4)
+    x = random.uniform(-2, 2, (60, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * random.standard_normal(60)
+    settings = {"learning": "stored", "reduction": criterion, "insertion": sysid.Always()}
+    gp, without = online_gp(forgetting=15.0, **settings), online_gp(**settings)
+    without.update_many(x, y)
+    for t, (point, target) in enumerate(zip(x, y, strict=True)):
+        targets = np.append(gp.targets, target)
+        stored, numbers = np.append(gp.inputs, [point], axis=0), gp.sample_numbers
+        report = gp.update(point, target)
+        if report.removed < 0:
+            continue
+        ky = gp.kernel(stored, stored) + NOISE * np.eye(len(stored))
+        scores = []
+        for i in range(len(stored) - 1):
+            rest = np.delete(np.arange(len(stored)), i)
+            weights = np.linalg.solve(ky[np.ix_(rest, rest)], ky[rest, i])
+            gain = type(criterion).gain(targets[i] - weights @ targets[rest], ky[i, i] - weights @ ky[rest, i], NOISE)
+            scores.append(gain * np.exp(-(t + 1 - numbers[i]) / 15.0))
+        assert report.removed == int(np.argmin(scores))
+    assert gp.n_points == 12
+    assert not np.array_equal(gp.inputs, without.inputs)
+
+
+@pytest.mark.parametrize("settings", [{"learning": "every_sample", "forgetting": 30.0}, {"forgetting": 100.0}])
+def test_who_forgets_follows_a_change_better(settings):
+    settings = {"learning": "stored", "reduction": MeanRelevance()} | settings
+    record = plant(1500, change=800)
+    rows = rows_of(record)
+
+    def error(**more):
+        _, found = identified(record, **settings | more)
+        return np.mean((rows.target - found["mean"])[1000:] ** 2)
+
+    assert error() < 0.95 * error(forgetting=None)
+
+
+# --- the gate ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learning", ["every_sample", "stored"])
+def test_outliers_of_a_sensor_are_found_and_cost_little(learning):
+    mended, believed = [], []
+    for seed in range(3):
+        bad = np.random.default_rng(seed).choice(np.arange(70, 1200, 4), 24, replace=False)
+        clean, failing, test = plant(1200, seed=seed), plant(1200, bad=bad, seed=seed), rows_of(plant(800, seed=9))
+
+        def identify(record, gate, test=test):
+            found, became = identified(record, gate=gate, learning=learning)
+            return np.mean((found.model.predict(test.regressor).mean - test.target) ** 2), found.model.gp, became
+
+        (best, _, quiet), (error, gp, became) = identify(clean, 4.0), identify(failing, 4.0)
+        mended.append(error / best)
+        believed.append(identify(failing, None)[0] / best)
+        assert np.isin(bad - 2, np.flatnonzero(became["outlier"])).sum() >= 22  # few come right after another
+        assert gp.repairs["outliers"] <= 1.2 * len(bad)
+        assert quiet["outlier"].sum() <= 3
+    assert np.median(mended) < 1.3
+    assert np.median(believed) > 1.6
+
+
+def test_initial_samples_are_screened():
+    bad = [12, 33, 34]
+    with_bad, _ = identified(plant(400, bad=bad))
+    without, _ = identified(plant(400))
+    assert 3 <= with_bad.n_initial_outliers <= 9
+    assert without.n_initial_outliers == 0
+    ratio = with_bad.hyperparameters.noise_variance / without.hyperparameters.noise_variance
+    assert 0.5 < ratio < 2.0
+
+
+def test_rows_of_an_outlier_have_its_prediction_among_their_lags():
+    """What the next rows learn is what they would be if the sensor had shown the prediction."""
+    record = plant(400, bad=[300])
+    rows = rows_of(record)
+    _, became = identified(record)
+    row = 298  # of sample 300
+    assert np.flatnonzero(became["outlier"]).tolist() == [row]
+    y, u = record
+    shown = y.copy()
+    shown[300] = y[299] + became["mean"][row]
+    expected = rows_of((shown, u))
+    other, _ = identified((y[:301], u[:301]))
+    for k in (row + 1, row + 2, row + 3):
+        mean = other.model.predict(expected.regressor[k : k + 1]).mean[0]
+        from_measured = mean - (expected.target[k] - rows.target[k])
+        np.testing.assert_allclose(became["mean"][k], from_measured, atol=1e-9)
+        other.model.update_many(expected.regressor[k : k + 1], expected.target[k : k + 1])
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 100])
+def test_blocks_and_breaks_do_not_matter(blocks):
+    record = plant(500, bad=[80, 150, 151, 300, 302], jump=[400])
+    whole, expected = identified(record)
+    parts, became = identified(record, blocks)
+    for name in expected.dtype.names:
+        np.testing.assert_array_equal(became[name], expected[name])
+    np.testing.assert_equal(parts.model.gp.state(), whole.model.gp.state())
+    rows = rows_of(record)
+    follows = np.ones(len(rows.target), dtype=bool)
+    follows[149] = False  # right after the outlier of sample 150: nothing of it is mended
+    apart = sysid.Identification(NARX, whole.settings)
+    found = apart.observe_many(rows.regressor, rows.target, follows=follows)
+    assert not np.array_equal(found["mean"][149:151], expected["mean"][149:151])
+    np.testing.assert_array_equal(found["mean"][60:149], expected["mean"][60:149])
+
+
+def test_if_every_outlier_is_believed_nothing_else_changes_than_when():
+    """The gate costs nothing on a plant that jumps or changes: the same model, bit for bit."""
+    record = plant(900, jump=[300, 500], change=600)
+    for learning in ("every_sample", "stored"):
+        found, became = identified(record, learning=learning)
+        without, ungated = identified(record, learning=learning, gate=None)
+        assert became["outlier"].sum() >= 3
+        assert found.model.gp.repairs["outliers"] == 0
+        for name in ("inputs", "targets", "weights"):
+            np.testing.assert_array_equal(found.model.gp.state()[name], without.model.gp.state()[name])
+        np.testing.assert_array_equal(became["mean"], ungated["mean"])
+
+
+def test_a_jump_of_the_plant_is_believed_one_sample_later():
+    record = plant(600, jump=[400])
+    found, became = identified(record)
+    assert np.flatnonzero(became["outlier"]).tolist() == [398]
+    assert found.model.gp.repairs["outliers"] == 0
+    _, ungated = identified(record, gate=None)
+    np.testing.assert_allclose(became["mean"][401:], ungated["mean"][401:], atol=0.02)
+
+
+def test_without_lags_the_gate_opens_after_so_many():
+    gp = online_gp(gate=4.0, gate_opens_after=3, insertion=sysid.Always())
+    x = np.linspace(-2, 2, 60)[:, None]
+    gp.update_many(x, np.zeros(60))
+    became = [gp.update(x[k], 5.0) for k in range(10, 17)]
+    assert [report.outlier for report in became] == [True] * 3 + [False] * 4
+    assert gp.repairs["outliers"] == 3
+    assert not gp.update(x[40], gp.predict(x[40:41])[0][0]).outlier
+    assert gp.update(x[0], 50.0).outlier
+
+
+def test_a_model_file_keeps_the_gate_and_what_is_forgotten(tmp_path):
+    found, _ = identified(plant(500, bad=[490]), learning="stored", forgetting=50.0, reduction=MeanRelevance())
+    found.model.save(tmp_path / "model.nc")
+    loaded = sysid.Model.load(tmp_path / "model.nc")
+    assert (loaded.gp.gate, loaded.gp.forgetting, loaded.gp.gate_opens_after) == (4.0, 50.0, 6)
+    rows = rows_of(plant(300, seed=3, bad=[50]))
+    before = loaded.predict(rows.regressor).mean
+    expected = found.model.update_many(rows.regressor, rows.target)
+    assert loaded.update_many(rows.regressor, rows.target).tobytes() == expected.tobytes()
+    old = sysid.Model.load(tmp_path / "model.nc").to_dataset().drop_vars(["errors", "number"])
+    for name in ("gate", "forgetting", "gate_opens_after"):
+        del old.attrs[name]
+    earlier = sysid.Model.from_dataset(old)
+    assert (earlier.gp.gate, earlier.gp.forgetting) == (None, None)
+    np.testing.assert_array_equal(earlier.predict(rows.regressor).mean, before)
+
+
+class Volume(MeanRelevance):
+    """A criterion of a user's own without a gain."""
+
+    gain = Criterion.gain
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"forgetting": 1.5}, "forgetting must be a number of at least 2"),
+        ({"forgetting": "slowly"}, "forgetting must be a number of at least 2"),
+        ({"gate": 0.5}, "gate must be a number of at least 1"),
+        ({"gate": True}, "gate must be a number of at least 1"),
+        ({"gate_opens_after": 0}, "gate_opens_after must be a whole number of at least 1"),
+        ({"forgetting": 10, "learning": "stored", "reduction": Volume()}, "Volume has none"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        online_gp(**settings)
+    if "gate_opens_after" not in settings and "reduction" not in settings:
+        with pytest.raises(ValueError, match=said):
+            Settings(**settings)
+    assert Settings(gate="none", forgetting="none") == Settings(gate=None)
+    assert online_gp(forgetting=10, reduction=Volume()).forgetting == 10.0
