@@ -5,23 +5,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import hydra
-from omegaconf import DictConfig
-
-from experiments.launch import CONF, command, launch
+from experiments.launch import entry
 
 #: options of Hydra that take the next argument
 WITH_VALUE = {
     *("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
     *("--info", "-i", "--experimental-rerun"),
 }
-
-
-@command
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="collect")
-def collect(config: DictConfig) -> None:
-    """Collect one sweep."""
-    launch("experiments.collection.run", config)
 
 
 def main() -> None:
@@ -31,7 +21,7 @@ def main() -> None:
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    collect()
+    entry("collect", "experiments.collection.run")()
 
 
 def mark_folder(arguments: Sequence[str]) -> list[str]:

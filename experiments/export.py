@@ -3,19 +3,12 @@
 import logging
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig
 
-from experiments.launch import CONF, command, launch
+from experiments.launch import entry
 
 log = logging.getLogger(__name__)
-
-
-@command
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="export")
-def main(config: DictConfig) -> float | None:
-    """Export one model."""
-    return launch("experiments.export", config)
+main = entry("export", "experiments.export")
 
 
 def run(config: DictConfig, folder: Path) -> None:

@@ -3,19 +3,13 @@
 import sys
 from typing import Any
 
-import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.launch import CONF, Refused, command, launch
+from experiments.launch import Refused, entry
 
-
-@command
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="generate")
-def main(config: DictConfig) -> float | None:
-    """Simulate, write the folder; returns the free-run noise floor of the first output."""
-    return launch("experiments.generation.run", config)
+main = entry("generate", "experiments.generation.run")
 
 
 class SharedOutput(Callback):

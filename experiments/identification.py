@@ -14,7 +14,7 @@ from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.files import write_every
-from experiments.job_file import Outputs, attributes_of, is_multirun, outputs_of
+from experiments.job_file import attributes_of, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.options import flag, whole
 from experiments.progress import Progress
@@ -60,7 +60,7 @@ def run(config: DictConfig, folder: Path) -> float:
     whole("seed", config.seed, 0)
     flag("figures", config.figures)
     flag("validate", config.validate)
-    outputs_of(config, multirun=is_multirun())
+    is_lean(config)  # refuses what it does not know
     cache, named = cache_of(config), config.narx.get("target", "")
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):
@@ -122,7 +122,7 @@ def _score(result: Result) -> float:
 
 def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | None, targets: list[str]) -> float:
     """Identify several outputs from the same samples, then join their models."""
-    lean = _is_lean(config)
+    lean = is_lean(config)
     found: dict[str, Result] = {}
     try:
         for target in targets:
@@ -146,7 +146,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     models = [result.identification.model for result in found.values()]
     joint = JointModel(tuple(model for model in models if model is not None))
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
-    lean = _is_lean(config)
+    lean = is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)
     report, notes = validate_on_test(config, source, joint)
@@ -168,13 +168,9 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
 
 def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], *, partial: bool) -> None:
     """Write what was found to the file of the job, if there is to be one."""
-    if found and (_is_lean(config) or is_multirun()):
+    if found and (is_lean(config) or is_multirun()):
         contents = {target: result.content for target, result in found.items()}
         job_file.write(contents, folder / job_file.FILE, attributes_of(config, partial=partial))
-
-
-def _is_lean(config: DictConfig) -> bool:
-    return outputs_of(config, multirun=is_multirun()) is Outputs.lean
 
 
 def _for_output(config: DictConfig, target: str, *, validate: bool) -> DictConfig:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.options import choice
 from sysid import store
 from sysid.model.model_file import GROUP, JOB
 from sysid.model.result import squared_unit
@@ -55,13 +53,6 @@ VARIABLES = (
 )
 
 
-class Outputs(Enum):
-    """What a run writes."""
-
-    lean = "lean"  # job.nc alone
-    full = "full"  # a file for each thing, and figures; in a multirun job.nc, too
-
-
 class Content(NamedTuple):
     """What a job found about one output."""
 
@@ -70,17 +61,19 @@ class Content(NamedTuple):
     model: xr.Dataset | None  # of `sysid.Model.to_dataset`
 
 
-def outputs_of(config: DictConfig, *, multirun: bool) -> Outputs:
-    """What a run writes: as configured, else everything in a single run and one file in a multirun.
+def is_lean(config: DictConfig) -> bool:
+    """Whether a run writes job.nc alone: as configured, else in a multirun only.
+
+    Full outputs are a file for each thing, and figures; in a multirun job.nc, too.
 
     Raises
     ------
     ValueError
-        Another value, with those there are.
+        Neither lean, full nor null.
     """
-    if config.outputs is None:
-        return Outputs.lean if multirun else Outputs.full
-    return choice("outputs", Outputs, config.outputs)
+    if config.outputs not in (None, "lean", "full"):
+        raise ValueError(f"outputs must be one of lean, full, got {config.outputs!r}")
+    return config.outputs == "lean" or (config.outputs is None and is_multirun())
 
 
 def is_multirun() -> bool:

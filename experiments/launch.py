@@ -1,6 +1,5 @@
 """From the command line to a running experiment: checks, quiet logs, readable errors, interrupts, exit codes."""
 
-import difflib
 import dis
 import hashlib
 import importlib
@@ -18,6 +17,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -27,6 +27,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import end_at_once
+from experiments.options import meant
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
@@ -35,14 +36,20 @@ log = logging.getLogger(__name__)
 Main = Callable[[], Any]
 
 
-def command(main: Main) -> Main:
-    """Decorate the entry point of a command, already one of Hydra: own modules, and hints about misspelt names.
+def entry(name: str, module: str) -> Main:
+    """Command `name`, in ``experiments/<name>.py``: it runs ``module.run(config, folder)``; returns what that returns.
 
-    Modules in the current folder can be named in a configuration; the toolbox's own packages come before them.
+    Modules in the current folder can be named in a configuration; the toolbox's own packages come before them. A name
+    that is misspelt is answered with the nearest one.
     """
-    name = main.__module__.rpartition(".")[2] if main.__module__ != "__main__" else Path(sys.argv[0]).stem
 
-    @wraps(main)
+    def job(config: DictConfig) -> Any:
+        return launch(module, config)
+
+    job.__module__, job.__qualname__ = f"experiments.{name}", "main"  # where Hydra and the workers of a sweep find it
+    main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(job)
+
+    @wraps(job)
     def run() -> Any:
         sys.path.append(os.getcwd())
         try:
@@ -96,15 +103,15 @@ def launch(module: str, config: DictConfig) -> float | None:
     logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on
     for noisy in ("numba", "matplotlib", "fontTools"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    hydra = HydraConfig.get()
-    single = hydra.mode == RunMode.RUN
+    settings = HydraConfig.get()
+    single = settings.mode == RunMode.RUN
     try:
-        check_keys(config, str(hydra.job.config_name))
-        if single and (added := [text for text in hydra.overrides.task if text.startswith("+")]):
+        check_keys(config, str(settings.job.config_name))
+        if single and (added := [text for text in settings.overrides.task if text.startswith("+")]):
             from experiments.sweeps.keys import check_added
 
             check_added(OverridesParser.create().parse_overrides(added), config)
-        return importlib.import_module(module).run(config, Path(hydra.runtime.output_dir))
+        return importlib.import_module(module).run(config, Path(settings.runtime.output_dir))
     except Stopped as stop:
         log.error("%s", stop)
         if single:
@@ -113,14 +120,14 @@ def launch(module: str, config: DictConfig) -> float | None:
     except KeyboardInterrupt:
         if not single:
             raise
-        log.error("Interrupted before all results were written to %s", hydra.runtime.output_dir)
+        log.error("Interrupted before all results were written to %s", settings.runtime.output_dir)
         raise SystemExit(130) from None
     except Exception as error:
         if not single or not is_mistake(error):
             raise
         log.debug("details", exc_info=True)
         log.error("Error: %s", str(error) or type(error).__name__)
-        remove_unused(Path(hydra.runtime.output_dir), f"{hydra.job.name}.log")
+        remove_unused(Path(settings.runtime.output_dir), f"{settings.job.name}.log")
         raise SystemExit(1) from None
 
 
@@ -192,9 +199,7 @@ def check_keys(config: DictConfig, name: str) -> None:
     known = _known_keys(name)
     for key in config if known else ():
         if key not in known and key != "hydra":
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"unknown configuration key {key!r}, expected one of {', '.join(known)}{hint}")
+            raise ValueError(f"unknown configuration key {key!r}{meant(str(key), known)}")
 
 
 @cache

@@ -2,12 +2,16 @@
 
 import math
 import re
+from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
+MOST_NAMES = 50  # that an error lists
+EXAMPLE = "365d, or a number of samples such as 5000samples"
 Choice = TypeVar("Choice", bound=Enum)
 
 
@@ -52,7 +56,7 @@ def flag(option: str, value: Any) -> bool:
     return value
 
 
-def seconds(duration: float | str) -> float:
+def seconds(duration: float | str, option: str = "duration", example: str = EXAMPLE) -> float:
     """Seconds of a number of seconds, or of a number with s, min, h, d or w.
 
     Raises
@@ -68,8 +72,8 @@ def seconds(duration: float | str) -> float:
         value = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
     if not 0 < value < math.inf:
         raise ValueError(
-            f"duration must be a positive number of seconds, or one with a unit ({', '.join(UNITS)}) "
-            f"such as 365d, or a number of samples such as 5000samples, got {duration!r}"
+            f"{option} must be a positive number of seconds, or one with a unit ({', '.join(UNITS)}) such as "
+            f"{example}, got {duration!r}"
         )
     return value
 
@@ -93,6 +97,19 @@ def samples_of(duration: float | str, dt: float) -> int:
             f"another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
         )
     return int(number)
+
+
+def meant(name: str, known: Iterable[object]) -> str:
+    """The nearest valid name, as a question, or all of few."""
+    names = sorted({*map(str, known)})
+    if not names:
+        return ", expected none: nothing can be set there"
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    if not near and "." in name:  # the right end of a long name
+        near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]][:1]
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f", expected one of {', '.join(names)}" if len(names) <= MOST_NAMES else ""
 
 
 def seconds_text(value: float) -> str:

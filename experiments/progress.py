@@ -23,8 +23,7 @@ class Progress:
     def __init__(self, n_samples: int) -> None:
         silent = True if is_multirun() else None  # None: unless it is a terminal
         self._bar = tqdm(total=n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
-        self._n = 0
-        self._sum = self._squares = self._errors = 0.0
+        self._sums = np.zeros(4)  # over the targets: their number, they, their squares, the squared errors
 
     def __enter__(self) -> Self:
         return self
@@ -38,14 +37,11 @@ class Progress:
             return
         is_predicted = ~np.isnan(block.record["mean"])
         target, mean = block.rows.target[is_predicted], block.record["mean"][is_predicted]
-        before = self._n
-        self._n += len(target)
-        self._sum += target.sum()
-        self._squares += target @ target
-        self._errors += (target - mean) @ (target - mean)
-        if self._n // EVERY > before // EVERY:
-            spread = self._squares - self._sum**2 / self._n
-            smse = self._errors / spread if spread > 0 else float("nan")
+        before = self._sums[0]
+        self._sums += len(target), target.sum(), target @ target, (target - mean) @ (target - mean)
+        n, total, squares, errors = self._sums
+        if n // EVERY > before // EVERY:
+            smse = errors / spread if (spread := squares - total**2 / n) > 0 else float("nan")
             self._bar.set_postfix_str(f"{block.record['n_points'][-1]} points, SMSE {smse:.3f}", refresh=False)
 
     def count(self, samples: Iterable[Measurement]) -> Iterator[Measurement]:

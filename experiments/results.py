@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from experiments import job_file
 from experiments.files import write_every
-from experiments.job_file import Content, Outputs, attributes_of, is_multirun, outputs_of, text_of
+from experiments.job_file import Content, attributes_of, is_lean, is_multirun, text_of
 from experiments.sources import Source, trajectory_of
 from experiments.validation.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
@@ -84,12 +84,11 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     sysid.StoreError
         If a file could not be written; the others are there.
     """
-    multirun, content = is_multirun(), result.content
+    content, lean = result.content, is_lean(config)
     attributes = attributes_of(config, partial=result.stopped is not None)
     attributes["timings"] = json.dumps(result.summary["times"])
-    lean = outputs_of(config, multirun=multirun) is Outputs.lean
     jobs: list[Callable[[], object]] = []
-    if in_job and (lean or multirun):
+    if in_job and (lean or is_multirun()):
         jobs.append(lambda: job_file.write({"": content}, folder / job_file.FILE, attributes))
     if lean:
         return write_every(jobs)

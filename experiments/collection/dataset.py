@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ from tqdm import tqdm
 
 from experiments.collection.read import STATUSES, TIME, Results
 from experiments.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_record
+from experiments.options import meant
 from sysid.model.result import squared_unit
 
+MOST_BYTES = 2**31  # of the records of all jobs in memory
 LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
 LONG_NAMES = {
     **{name: meaning for name, (_, meaning) in NUMBERS.items()},
@@ -136,12 +137,13 @@ def _describe_sweep(found: Results) -> dict[str, Any]:
 
 
 def add_records(found: Results, dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    """Add the variables ``record_<name>`` (..., sample) of all jobs that are done; all of them stay in memory.
+    """Add the variables ``record_<name>`` (..., sample) of all jobs that are done.
 
     Raises
     ------
     ValueError
-        A variable that a record does not have, with the nearest that it has; records of different length.
+        A variable that a record does not have, with the nearest that it has; records of different length, or more than
+        memory is meant to hold.
     sysid.StoreError
         A record that cannot be read.
     """
@@ -159,9 +161,12 @@ def add_records(found: Results, dataset: xr.Dataset, names: Sequence[str]) -> xr
             for name in names:
                 values, about = record[name].values, record[name].attrs
                 if name not in arrays:
-                    empty = np.full([*(dataset.sizes[dim] for dim in dims), len(values)], np.nan)
+                    shape = [*(dataset.sizes[dim] for dim in dims), len(values)]
+                    if (size := 8 * math.prod(shape) * len(names)) > MOST_BYTES:
+                        advice = f"at most {MOST_BYTES / 1e9:.2g}: name fewer variables, or read {FILE} of each job"
+                        raise ValueError(f"records: those of all jobs take {size / 1e9:.2g} GB in memory, {advice}")
                     kept = {key: about[key] for key in ("units", "long_name") if key in about}
-                    arrays[name] = xr.DataArray(empty, dims=[*dims, "sample"], attrs=kept)
+                    arrays[name] = xr.DataArray(np.full(shape, np.nan), dims=[*dims, "sample"], attrs=kept)
                 if len(values) != (expected := arrays[name].sizes["sample"]):
                     told = f"expected records of the same length, {expected} samples, got {len(values)} in {path}"
                     raise ValueError(f"records: {told}: leave out records=")
@@ -172,5 +177,4 @@ def add_records(found: Results, dataset: xr.Dataset, names: Sequence[str]) -> xr
 def check_names(option: str, names: Sequence[str], known: Sequence[Any], problem: str) -> None:
     """Raise ValueError for the first name that is not known, with the nearest that is."""
     if unknown := [name for name in names if name not in known]:
-        near = "".join(f"; did you mean {one!r}?" for one in get_close_matches(unknown[0], known, n=1))
-        raise ValueError(f"{option}: {problem} {unknown[0]!r}, expected some of {', '.join(known)}{near}")
+        raise ValueError(f"{option}: {problem} {unknown[0]!r}{meant(unknown[0], known)}")

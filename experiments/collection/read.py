@@ -14,11 +14,10 @@ import yaml
 from tqdm import tqdm
 
 from experiments.job_file import FILE, read_summary
-from experiments.sweeps.store import MANIFEST, OUTCOME, Entry, damage, read_manifest, read_outcome
+from experiments.sweeps.store import MANIFEST, OUTCOME, SEARCH, TRIALS, Entry, Manifest, damage, read_outcome
 from sysid import StoreError, store
 
 STATUSES = ("missing", "done", "failed", "damaged", "partial")  # the place is the flag in the data set
-SEARCH, TRIALS = "search.json", "search.csv"  # files of a search
 TIME, SEED = "times", "seed"
 SIMULATED = (TIME, "cache", "trajectory", "misses")  # number of trajectories that no job before had simulated
 #: names that the data set and the tables need for themselves
@@ -40,7 +39,7 @@ class Sweep(NamedTuple):
     code: str  # digest of what computed
     swept: list[str]  # keys in the order of the command, then those that only some jobs have
     jobs: list[Entry]  # in the order of their numbers
-    objectives: dict[str, str]  # of a search: number of the summary to minimize or maximize; empty for a plain sweep
+    objectives: dict[str, str]  # of a search that has ended: number of the summary to "minimize" or "maximize"
     trials: dict[int, int]  # of a search: number of a job to that of its trial
 
 
@@ -86,19 +85,22 @@ def read_sweep(folder: Path) -> Sweep:
         raise StoreError(f"no folder {folder}: expected that of a sweep, multirun/identify/... for example")
     if not (folder / MANIFEST).is_file():
         raise StoreError(f"{folder} is no sweep folder, it has no {MANIFEST}; {_describe_content(folder)}")
-    content = read_manifest(folder)
-    try:
-        jobs = [Entry(**job) for job in content["jobs"]]
-        keys = dict.fromkeys(key for job in jobs for key in job.values if not key.startswith("hydra"))
-        numbers = [job.number for job in jobs]
-        if any(type(number) is not int or number < 0 for number in numbers) or len({*numbers}) < len(numbers):
-            raise ValueError(f"expected a different number for each job, got {numbers[:SHOWN]}")
-    except (TypeError, ValueError) as error:
-        raise StoreError(f"{folder / MANIFEST} is damaged ({error}): {AGAIN}, in an empty folder") from error
+    manifest = Manifest.read(folder)
+    jobs = sorted(manifest.entries.values())
+    keys = dict.fromkeys(key for job in jobs for key in job.values if not key.startswith("hydra"))
     differing = [key for key in keys if any(key not in job.values for job in jobs)]
-    swept = [key for key in dict.fromkeys([*content["swept"], *differing]) if key in keys]
-    version, code = content["version"], content["code"]
-    return Sweep(folder, content["command"], version, code, swept, sorted(jobs), *_read_search(folder))
+    swept = [key for key in dict.fromkeys([*manifest.swept, *differing]) if key in keys]
+    objectives, trials, path = {}, {}, folder / SEARCH
+    try:
+        if path.is_file():
+            settings = json.loads(path.read_bytes())["settings"]
+            objectives = dict(zip(settings["objectives"], settings["direction"], strict=True))
+        if (path := folder / TRIALS).is_file():
+            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+            trials = {int(n): int(trial) for trial, own in table[["trial", "jobs"]].to_numpy() for n in own.split()}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error!r}): {AGAIN}") from error
+    return Sweep(folder, manifest.command, manifest.version, manifest.code, swept, jobs, objectives, trials)
 
 
 def _describe_content(folder: Path) -> str:
@@ -109,21 +111,6 @@ def _describe_content(folder: Path) -> str:
     names = sweeps or sorted(path.name for path in folder.iterdir())
     listed = ", ".join([*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])])
     return f"it holds the sweeps {listed}: name one of them" if sweeps else f"it holds {listed or 'nothing'}"
-
-
-def _read_search(folder: Path) -> tuple[dict[str, str], dict[int, int]]:
-    """Direction of each objective and trial of each job; both empty without a search, the first before its end."""
-    objectives, trials, path = {}, {}, folder / SEARCH
-    try:
-        if path.is_file():
-            settings = json.loads(path.read_bytes())["settings"]
-            objectives = dict(zip(settings["objectives"], settings["direction"], strict=True))
-        if (path := folder / TRIALS).is_file():
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-            trials = {int(n): int(trial) for trial, jobs in table[["trial", "jobs"]].to_numpy() for n in jobs.split()}
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error!r}): {AGAIN}") from error
-    return objectives, trials
 
 
 def read_results(sweep: Sweep) -> Results:

@@ -100,8 +100,11 @@ def write_csv(found: Results) -> str:
 
 def write_markdown(found: Results, dataset: xr.Dataset) -> str:
     """Medians and quartiles over the seeds, counts, the jobs that have failed, and how the sweep was made."""
-    title = f"# Sweep of sysid-{found.sweep.command}"
-    sections = [title, count_jobs(found, dataset), _medians(found, dataset), _problems(found), _origin(found)]
+    title, sweep = f"# Sweep of sysid-{found.sweep.command}", found.sweep
+    collected = ", ".join(f"{name} {version}" for name, version in json.loads(package_versions()).items())
+    made = f"Jobs of sysid {sweep.version}, code {sweep.code[:12]}; sweep.json has their overrides."
+    origin = f"## Origin\n\n{made}\n\nCollected by `sysid-collect` with {collected}."
+    sections = [title, count_jobs(found, dataset), _medians(found, dataset), _problems(found), origin]
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
@@ -155,10 +158,3 @@ def _problems(found: Results) -> str:
     values = [", ".join(f"{name}={row[name]}" for name in found.parameters) for _, row in jobs.iterrows()]
     columns = {"folder": jobs.index, "status": jobs["status"], "parameters": values, "reason": jobs["error"]}
     return f"## Jobs without result\n\n{to_markdown(pd.DataFrame(columns))}" if len(jobs) else ""
-
-
-def _origin(found: Results) -> str:
-    """What computed the jobs and their collection."""
-    collected = ", ".join(f"{name} {version}" for name, version in json.loads(package_versions()).items())
-    made = f"Jobs of sysid {found.sweep.version}, code {found.sweep.code[:12]}; sweep.json has their overrides."
-    return f"## Origin\n\n{made}\n\nCollected by `sysid-collect` with {collected}."

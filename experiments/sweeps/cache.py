@@ -6,12 +6,11 @@ A result lies under the digest of what it depends on; one process computes it wh
 import hashlib
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -37,14 +36,13 @@ log = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
 
-@dataclass(frozen=True)
-class Kind(Generic[Content]):
+class Kind(NamedTuple):
     """What is kept: its name, and how it becomes a data set and back."""
 
     name: str  # of the folder within the cache
     title: str  # of its files
-    to_dataset: Callable[[Content], xr.Dataset]
-    from_dataset: Callable[[xr.Dataset], Content]
+    to_dataset: Callable[[Any], xr.Dataset]
+    from_dataset: Callable[[xr.Dataset], Any]
 
 
 class Cache:
@@ -68,10 +66,10 @@ class Cache:
 
     def __init__(self, folder: Path, *, patience: float = PATIENCE) -> None:
         self.folder, self.patience = folder, patience
-        self.counts: dict[str, Counter[str]] = {}
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._warned = False  # that the folder cannot be written to
 
-    def obtain(self, kind: Kind[Content], key: str, compute: Callable[[], Content]) -> Content:
+    def obtain(self, kind: Kind, key: str, compute: Callable[[], Content]) -> Content:
         """Content of a key: read, or computed and kept.
 
         Raises
@@ -82,39 +80,45 @@ class Cache:
         path = self.folder / kind.name / f"{key}.nc"
         with nullcontext() if path.exists() else self._alone(path):
             if (found := self._read(kind, key, path)) is None:
-                self.count(kind.name, "misses")
+                self.counts[kind.name]["misses"] += 1
                 found = compute()
                 self._keep(kind, key, path, found)
         return found
 
-    def count(self, name: str, what: str) -> None:
-        """Count what happened to content of a kind."""
-        self.counts.setdefault(name, Counter())[what] += 1
-
-    def _read(self, kind: Kind[Content], key: str, path: Path) -> Content | None:
+    def _read(self, kind: Kind, key: str, path: Path) -> Any:
+        """Content of a file of which not a byte has changed; None if there is none."""
         try:
-            content = kind.from_dataset(read_sealed(path, key=key))
+            body, seal, digest = path.read_bytes().rpartition(SEAL)
+            if not seal or digest != hashlib.sha256(body).hexdigest().encode():
+                raise ValueError("it does not end with the digest of its content")
+            dataset = store.from_file(path)
+            if dataset.attrs.get("key") != key:
+                raise ValueError(f"it belongs to the key {dataset.attrs.get('key')!r}")
+            content = kind.from_dataset(dataset)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except UNUSABLE as reason:
             log.warning("Note: cache file %s is damaged (%s), its content is computed anew", path, reason)
-            self.count(kind.name, "damaged")
+            self.counts[kind.name]["damaged"] += 1
             return None
-        self.count(kind.name, "hits")
+        self.counts[kind.name]["hits"] += 1
         log.info("Cache: %s read (%s)", kind.name, key[:SHOWN])
         return content
 
-    def _keep(self, kind: Kind[Content], key: str, path: Path, content: Content) -> None:
+    def _keep(self, kind: Kind, key: str, path: Path, content: Any) -> None:
+        """Write a NetCDF 4 file, with a digest of all its bytes behind what ncdump and xarray read."""
         try:
             dataset = kind.to_dataset(content)
             kind.from_dataset(dataset)  # only what can be read back is kept
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_sealed(dataset, path, key=key, title=kind.title)
+            attributes = dataset.attrs | {"title": kind.title, "source": "sysid", "key": key, **store.provenance()}
+            body = store.to_bytes(dataset.drop_attrs(deep=False).assign_attrs(attributes))
+            store.write_bytes(body + SEAL + hashlib.sha256(body).hexdigest().encode(), path)
             log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
         except OSError as reason:
             self._cannot_write(reason)
         except UNUSABLE as reason:
-            self.count(kind.name, "left_out")
+            self.counts[kind.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", kind.name, reason)
 
     @contextmanager
@@ -161,44 +165,6 @@ def counts_of(cache: Cache | None) -> dict[str, Any]:
     if cache is None:
         return {}
     return {"cache": {name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())}}
-
-
-def write_sealed(dataset: xr.Dataset, path: Path, *, key: str, title: str) -> None:
-    """Write a data set to a NetCDF 4 file with a digest of all its bytes at the end, complete or not at all.
-
-    The digest lies behind what NetCDF reads: ncdump and xarray read the file as any other.
-
-    Raises
-    ------
-    TypeError, ValueError
-        What NetCDF cannot give back as it was.
-    sysid.StoreError
-        Read-only folder, full disk.
-    """
-    attributes = dataset.attrs | {"title": title, "source": "sysid", "key": key, **store.provenance()}
-    content = store.to_bytes(dataset.drop_attrs(deep=False).assign_attrs(attributes))
-    store.write_bytes(content + SEAL + hashlib.sha256(content).hexdigest().encode(), path)
-
-
-def read_sealed(path: Path, *, key: str) -> xr.Dataset:
-    """Data set of a file of which not a byte has changed.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    ValueError
-        It is truncated, changed, of another origin, or belongs to another key.
-    OSError
-        It cannot be read.
-    """
-    body, seal, digest = path.read_bytes().rpartition(SEAL)
-    if not seal or digest != hashlib.sha256(body).hexdigest().encode():
-        raise ValueError("it does not end with the digest of its content")
-    dataset = store.from_file(path)
-    if dataset.attrs.get("key") != key:
-        raise ValueError(f"it belongs to the key {dataset.attrs.get('key')!r}")
-    return dataset
 
 
 # --- trajectories
@@ -340,7 +306,7 @@ class CachedTraining:
                 }
             )
         except TypeError as reason:
-            self._cache.count(START.name, "left_out")
+            self._cache.counts[START.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", START.name, reason)
             return compute()
         return self._cache.obtain(START, key, compute)

@@ -21,9 +21,10 @@ from typing import Any
 
 from experiments.build import build_one
 from experiments.launch import deferred_interrupt, no_interrupt_for_children
-from experiments.sweeps.engines import Engine, EngineStopped, check_workers, count_cores
+from experiments.options import seconds, whole
+from experiments.sweeps.engines import Engine, EngineStopped, count_cores
 from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, outcome_in
-from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute, limits_of, seconds_of
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute, limits_of
 
 CONNECTING = 15.0  # s until a scheduler has to answer
 ENDING = 10.0  # s that the end of a cluster may take
@@ -61,7 +62,7 @@ class DaskCluster(Engine):
     patience: str | float | None = "5min"  # how long to wait while there is no worker; None: for ever
 
     def __post_init__(self) -> None:
-        check_workers(self.workers)
+        whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
         if self.address is not None and self.cluster is not None:
             raise ValueError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
         if self.address is not None and ":" not in self.address and not Path(self.address).is_file():
@@ -88,7 +89,7 @@ class DaskCluster(Engine):
 
     @property
     def _patience(self) -> float:
-        return inf if self.patience is None else seconds_of(self.patience, "patience")
+        return inf if self.patience is None else seconds(self.patience, "hydra.launcher.patience", "10min")
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """Run jobs as there are workers; a cluster that was started is ended, another one runs on.

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from experiments.launch import no_interrupt_for_children
+from experiments.options import whole
 from experiments.sweeps.store import Job, Limits, Outcome
 from experiments.sweeps.task import ONE_THREAD, end_with, execute
 
@@ -66,18 +67,6 @@ class Engine(ABC):
         """
 
 
-def check_workers(workers: int | None) -> None:
-    """Refuse what is neither a number of workers nor None for all there are.
-
-    Raises
-    ------
-    ValueError
-        Anything else.
-    """
-    if workers is not None and (type(workers) is not int or workers < 1):
-        raise ValueError(f"hydra.launcher.workers must be a whole number, at least 1, or null, got {workers!r}")
-
-
 def count_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
@@ -105,7 +94,7 @@ class JoblibPool(Engine):
     workers: int | None = None  # processes; None: all cores that this process may use
 
     def __post_init__(self) -> None:
-        check_workers(self.workers)
+        whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
 
     @property
     def place(self) -> str:

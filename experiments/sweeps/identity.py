@@ -20,10 +20,9 @@ import sysid
 from sysid.data.published import DATA_VARIABLE
 from sysid.store import PACKAGES, package_versions
 
-OWN = ("sysid", "simulators", "experiments")
 OWN_FOLDERS = [Path(str(package.__file__)).parent for package in (sysid, simulators, experiments)]
 #: top-level packages whose version stands in the digest already, with that of Python
-VERSIONED = frozenset({*PACKAGES, *OWN, *sys.stdlib_module_names})
+VERSIONED = frozenset({*PACKAGES, "sysid", "simulators", "experiments", *sys.stdlib_module_names})
 #: keys of a configuration that decide where and how a job is run, not what comes out
 WITHOUT_EFFECT = frozenset({"hydra", "cache"})
 #: keys of `sysid-identify` that decide what becomes of a simulated trajectory, not its samples; all others decide it
@@ -33,7 +32,6 @@ AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     *("learning", "scale", "forgetting", "gate"),
 }
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements within a statement
-UNREADABLE = "unreadable"
 LARGE = 2**26  # bytes; a file in a folder that is larger counts by its size and time, not by its content
 
 
@@ -182,7 +180,7 @@ def _file_digest(path: str | Path, read_up_to: float = float("inf")) -> str:
             return f"{state.st_size} bytes of {state.st_mtime_ns}"
         return _content_digest(os.path.abspath(path), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     except OSError:
-        return UNREADABLE
+        return "unreadable"
 
 
 @lru_cache(maxsize=10_000)

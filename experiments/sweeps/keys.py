@@ -4,10 +4,9 @@ Hydra composes options first and sets values afterwards. Composing takes it a te
 each combination of options, and each job sets its values on a copy.
 """
 
-import difflib
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -24,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.launch import check_keys
+from experiments.options import meant
 
 
 class Composer:
@@ -210,16 +210,3 @@ def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
         with suppress(OmegaConfBaseException):
             if isinstance(config[name], DictConfig):
                 yield from _keys(config[name], f"{key}.")
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """The nearest valid name, as a question, or all of few."""
-    names = sorted({*map(str, known)})
-    if not names:
-        return ", expected none: nothing can be set there"
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if not near and "." in name:  # the right end of a long name
-        near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]][:1]
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f", expected one of {', '.join(names)}" if len(names) <= 20 else ""

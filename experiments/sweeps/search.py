@@ -27,9 +27,8 @@ from hydra.errors import HydraException
 
 from experiments.build import build_one
 from experiments.job_file import FILE, NUMBERS, TIMES, read_summary
-from experiments.options import whole
+from experiments.options import meant, whole
 from experiments.sweeps.identity import code_digest
-from experiments.sweeps.keys import meant
 from experiments.sweeps.store import PROJECT, SEARCH, TRIALS, VERSION, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
 from sysid import store
@@ -116,13 +115,13 @@ class Parameter:
     @property
     def n_values(self) -> float:
         """How many values there are; infinite of an interval of real numbers."""
-        if hasattr(self.distribution, "choices"):
-            return len(self.distribution.choices)
-        low, high, step = self.distribution.low, self.distribution.high, self.distribution.step
-        return math.inf if step is None else round((high - low) / step) + 1
+        step, values = getattr(self.distribution, "step", 0), self.extremes
+        if step is None:
+            return math.inf
+        return round((values[-1] - values[0]) / step) + 1 if step else len(values)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Space:
     """Overrides of all trials, what differs between trials, and what every trial runs through."""
 
@@ -130,20 +129,10 @@ class Space:
     parameters: tuple[Parameter, ...]
     averaged: Mapping[str, tuple[str, ...]]  # values by key
 
-    @property
-    def swept(self) -> tuple[str, ...]:
-        """Keys whose values differ between jobs."""
-        return (*(parameter.key for parameter in self.parameters), *self.averaged)
-
-    @property
-    def n_jobs(self) -> int:
-        """Jobs of a trial."""
-        return math.prod(map(len, self.averaged.values()))
-
-    @property
-    def n_combinations(self) -> float:
-        """Different trials; infinite with an interval."""
-        return math.prod(parameter.n_values for parameter in self.parameters)
+    def __post_init__(self) -> None:
+        self.swept = (*(parameter.key for parameter in self.parameters), *self.averaged)  # keys
+        self.n_jobs = math.prod(map(len, self.averaged.values()))  # of a trial
+        self.n_combinations = math.prod(parameter.n_values for parameter in self.parameters)  # of different trials
 
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
         """Overrides of a trial, without what it averages over."""
@@ -324,11 +313,10 @@ class Search:
     """
 
     def __init__(self, settings: Settings, space: Space, command: str) -> None:
-        optuna = _optuna()
         self.settings, self.space, self.command = settings, space, command
         self.trials: dict[Values, Trial] = {}  # in their order
         with _quiet():
-            self._study = optuna.create_study(sampler=_sampler(settings), directions=list(settings.direction))
+            self._study = _optuna().create_study(sampler=_sampler(settings), directions=list(settings.direction))
         self._distributions = {parameter.key: parameter.distribution for parameter in space.parameters}
 
     @property
@@ -375,11 +363,9 @@ class Search:
         return asked
 
     def _tell(self, question: int, trial: Trial) -> None:
-        from optuna.trial import TrialState
-
         with self._understood():
-            state = TrialState.FAIL if trial.error else TrialState.COMPLETE
-            self._study.tell(question, trial.objectives or None, state)
+            states = _optuna().trial.TrialState
+            self._study.tell(question, trial.objectives or None, states.FAIL if trial.error else states.COMPLETE)
 
     def _values(self, chosen: Mapping[str, Any]) -> Values:
         return tuple((parameter.key, parameter.value(chosen[parameter.key])) for parameter in self.space.parameters)

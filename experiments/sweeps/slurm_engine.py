@@ -23,7 +23,7 @@ from typing import Any
 
 from experiments.launch import deferred_interrupt, no_interrupt_for_children
 from experiments.options import whole
-from experiments.sweeps.engines import TASKS, Engine, EngineStopped, check_workers, count_cores
+from experiments.sweeps.engines import TASKS, Engine, EngineStopped, count_cores
 from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, forget, outcome_in, read_outcome
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute, limits_of
 from sysid import store
@@ -61,9 +61,9 @@ class SlurmQueue(Engine):
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
             raise ValueError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
-        check_workers(self.workers)
-        for name in ("jobs_per_task", "cpus_per_task", "array_size"):
-            whole(f"hydra.launcher.{name}", getattr(self, name), 1)
+        for name in ("workers", "jobs_per_task", "cpus_per_task", "array_size"):
+            if name != "workers" or self.workers is not None:
+                whole(f"hydra.launcher.{name}", getattr(self, name), 1)
         if self.poll is not None and not (type(self.poll) in (int, float) and 0 < self.poll < math.inf):
             raise ValueError(f"hydra.launcher.poll must be a positive number of seconds, got {self.poll!r}")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):

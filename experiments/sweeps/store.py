@@ -31,8 +31,6 @@ TRACE = ".trace"  # where a job stood when its timer ended it
 LEFT_OUT = (OUTCOME, ATTEMPTS, TRACE)  # files of a job that are no results; logs and hidden ones are none either
 VERSION = 1  # of both schemas
 PROJECT = "sysid"
-#: what a manifest holds
-KINDS = {"schema_version": int, "version": str, "code": str, "command": str, "swept": list, "jobs": list}
 
 
 class Limits(NamedTuple):
@@ -166,9 +164,9 @@ def forget(folder: Path) -> None:
 
 def _results(folder: Path) -> list[Path]:
     """Files that a job has made, without logs and hidden ones."""
-    names = {path: path.relative_to(folder).parts for path in sorted(folder.rglob("*")) if path.is_file()}
-    hidden = {path for path, parts in names.items() if any(part.startswith(".") for part in parts)}
-    return [path for path in names if path not in hidden and path.suffix != ".log" and path.name not in LEFT_OUT]
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".log"]
+    seen = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    return [path for path in seen if path.name not in LEFT_OUT]
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -247,13 +245,15 @@ class Manifest:
     command: str
     swept: list[str] = field(default_factory=list)  # keys, in the order of the command
     entries: dict[str, Entry] = field(default_factory=dict)  # by identity
+    version: str = field(default_factory=lambda: version(PROJECT))
+    code: str = field(default_factory=code_digest)
 
     def __post_init__(self) -> None:
         self._by_overrides = {tuple(sorted(entry.overrides)): entry.identity for entry in self.entries.values()}
 
     @classmethod
-    def of(cls, folder: Path, command: str) -> "Manifest":
-        """Manifest of a folder, or a new one.
+    def open(cls, folder: Path, command: str) -> "Manifest":
+        """Manifest of a folder to run jobs in, or a new one.
 
         Raises
         ------
@@ -266,23 +266,43 @@ class Manifest:
                 names = ", ".join(strangers[:3])
                 raise ValueError(f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}")
             return cls(folder, command)
-        content = read_manifest(folder)
-        theirs, ours = (content["version"], content["code"]), (version(PROJECT), code_digest())
-        if theirs != ours:
+        theirs, ours = cls.read(folder), cls(folder, command)
+        if (theirs.version, theirs.code) != (ours.version, ours.code):
             raise ValueError(
-                f"{folder} holds a sweep of other code (sysid {theirs[0]}, {theirs[1][:8]}; this is {ours[0]}, "
-                f"{ours[1][:8]}), whose results would not be comparable: {another}, or move it away"
+                f"{folder} holds a sweep of other code (sysid {theirs.version}, {theirs.code[:8]}; this is "
+                f"{ours.version}, {ours.code[:8]}), whose results would not be comparable: {another}, or move it away"
             )
-        if content["command"] != command:
-            raise ValueError(f"{folder} holds a sweep of sysid-{content['command']}, not of sysid-{command}: {another}")
+        if theirs.command != command:
+            raise ValueError(f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}")
+        return theirs
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """Manifest of a folder, whatever code and command has written it.
+
+        Raises
+        ------
+        ValueError
+            None there, a damaged one, one of another project or of a newer version.
+        """
+        path = folder / MANIFEST
+        damaged = f"{path} is damaged: restore it, or move the folder away"
+        try:
+            content = dict(json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(f"{damaged} ({error})") from None
+        if (content.get("schema"), content.get("project")) != ("sweep", PROJECT):
+            raise ValueError(f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder")
+        if (schema := content.get("schema_version", 0)) > VERSION:
+            raise ValueError(f"{path} has schema_version {schema}, this sysid reads {VERSION}: update")
         try:
             entries = [Entry(**job | {"overrides": tuple(job["overrides"])}) for job in content["jobs"]]
-            whole = sorted(entry.number for entry in entries) == list(range(len(entries)))
-        except (TypeError, LookupError):
-            whole = False
-        if not whole:
-            raise _damaged(folder / MANIFEST, "jobs: unknown or missing fields, or a number twice")
-        return cls(folder, command, content["swept"], {entry.identity: entry for entry in entries})
+            if sorted(entry.number for entry in entries) != list(range(len(entries))):
+                raise TypeError("a number of a job twice, or missing")
+            command, swept, *code = (content[name] for name in ("command", "swept", "version", "code"))
+            return cls(folder, command, swept, {entry.identity: entry for entry in entries}, *code)
+        except (TypeError, LookupError) as error:
+            raise ValueError(f"{damaged} ({error!r})") from None
 
     def admit(self, identity: str, overrides: Iterable[str], values: Mapping[str, Any]) -> int:
         """Number of a job: that which it has, or the next free one.
@@ -316,39 +336,13 @@ class Manifest:
             "schema": "sweep",
             "schema_version": VERSION,
             "project": PROJECT,
-            "version": version(PROJECT),
-            "code": code_digest(),
+            "version": self.version,
+            "code": self.code,
             "command": self.command,
             "swept": self.swept,
             "jobs": [entry._asdict() for entry in entries],
         }
         _write_json(content, self.folder / MANIFEST, indent=1)
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Content of the manifest of a folder.
-
-    Raises
-    ------
-    ValueError
-        None there, a damaged one, one of another project or of a newer version.
-    """
-    path = folder / MANIFEST
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise _damaged(path, error) from None
-    if not isinstance(content, dict) or content.get("schema") != "sweep" or content.get("project") != PROJECT:
-        raise ValueError(f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder")
-    if wrong := [name for name, kind in KINDS.items() if not isinstance(content.get(name), kind)]:
-        raise _damaged(path, f"{', '.join(wrong)} missing, or of another type")
-    if content["schema_version"] > VERSION:
-        raise ValueError(f"{path} has schema_version {content['schema_version']}, this sysid reads {VERSION}: update")
-    return content
-
-
-def _damaged(path: Path, what: object) -> ValueError:
-    return ValueError(f"{path} is damaged ({what}): restore it, or move the folder away")
 
 
 # --- one sweep at a time in a folder

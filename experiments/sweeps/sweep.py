@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -89,10 +89,10 @@ class Sweep:
         self._engine = self.make_engine(self.folder)
         self.composer = Composer(self.loader, self.master)
         try:
-            with interruptible() as self._check, store.hold(self.folder):
-                self._manifest = Manifest.of(self.folder, str(self.master.hydra.job.config_name))
-                with Report(self.folder, self._engine.place, planned) as self.report:
-                    yield
+            report = Report(self.folder, self._engine.place, planned)
+            with interruptible() as self._check, store.hold(self.folder), report as self.report:
+                self._manifest = Manifest.open(self.folder, str(self.master.hydra.job.config_name))
+                yield
         except KeyboardInterrupt:
             raise Refused(130) from None
         except EngineStopped:
@@ -108,16 +108,15 @@ class Sweep:
         KeyboardInterrupt, EngineStopped
             What is finished is stored.
         """
-        asked = [self._job(overrides) for overrides in _show_composing(batch)]
+        is_shown = None if len(batch) > MANY else True  # on a terminal, where composing takes seconds
+        asked = [self._job(each) for each in tqdm(batch, "checking", unit="job", disable=is_shown, leave=False)]
         self._manifest.write(self.swept)
         if not self._ended:
             write_bytes(OmegaConf.to_yaml(self.master).encode(), self.folder / "multirun.yaml")
-        jobs, todo = {job.number: job for job in asked if job.number not in self._ended}, []
-        for number, job in jobs.items():
-            if (outcome := self._find(job)) is None:
-                todo.append(job)
-            else:
-                self._ended[number] = outcome
+        jobs = {job.number: job for job in asked if job.number not in self._ended}
+        found = {number: self._find(job) for number, job in jobs.items()}
+        todo = [job for number, job in jobs.items() if found[number] is None]
+        self._ended |= {number: outcome for number, outcome in found.items() if outcome is not None}
         self.report.batch(jobs, len(jobs) - len(todo), len(asked))
         with closing(self._outcomes(todo)) as running:
             for outcome in running:
@@ -229,11 +228,6 @@ def _is_seen(job: Job) -> bool:
 
 
 # --- what a person sees
-
-
-def _show_composing(batch: Sequence[Sequence[str]]) -> Iterable[Sequence[str]]:
-    """The jobs one by one, with a line on the terminal where there are so many that it takes seconds."""
-    return tqdm(batch, unit="job", disable=None if len(batch) > MANY else True, desc="checking", leave=False)
 
 
 class Report:

@@ -223,24 +223,9 @@ def limits_of(time_limit: float | str | None, memory_limit: float | str | None) 
         With the option that is wrong.
     """
     return Limits(
-        None if time_limit is None else seconds_of(time_limit, "time_limit"),
+        None if time_limit is None else seconds(time_limit, "hydra.launcher.time_limit", "10min"),
         None if memory_limit is None else bytes_of(memory_limit),
     )
-
-
-def seconds_of(duration: float | str, option: str) -> float:
-    """Seconds of a setting of the launcher.
-
-    Raises
-    ------
-    ValueError
-        If it is no duration.
-    """
-    try:
-        return seconds(duration)
-    except ValueError:
-        expected = "a number of seconds, or one with a unit such as 10min"
-        raise ValueError(f"hydra.launcher.{option} must be {expected}, got {duration!r}") from None
 
 
 def bytes_of(size: float | str) -> int:

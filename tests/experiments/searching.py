@@ -1,7 +1,4 @@
-"""A command whose jobs cost nothing, for searches: the summary follows from the configuration by simple formulas.
-
-It runs in this process, or as `python -m searching` in one of its own.
-"""
+"""A command whose jobs cost nothing, for searches: the summary follows from the configuration by simple formulas."""
 
 import csv
 import json
@@ -14,34 +11,21 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from running import CONF
 from sweeping import FULL
 
 from experiments.job_file import Content, write
 
-CONF = Path(__file__).parents[2] / "conf"
 THRESHOLD = "insertion.error_threshold=interval(0,1)"
 BEST = 0.3  # error threshold with the lowest SMSE
 #: as much of conf/identify.yaml as searches are about
-QUICK = {
-    "defaults": [
-        {"insertion": "error"},
-        {"reduction": "mean_relevance"},
-        {"override hydra/launcher": "in_process"},
-        {"override hydra/sweeper": "optuna"},
-        {"override hydra/job_logging": "disabled"},
-        "_self_",
-    ],
-    "budget": 100,
-    "seed": 0,
-    "outputs": "lean",
-}
-ConfigStore.instance().store(name="quick", node=QUICK)
-END = {"interrupt": signal.SIGINT, "kill": signal.SIGKILL}
+GROUPS = {"insertion": "error", "reduction": "mean_relevance", "override hydra/launcher": "in_process"}
+GROUPS |= {"override hydra/sweeper": "optuna", "override hydra/job_logging": "disabled"}
+DEFAULTS = [*({group: option} for group, option in GROUPS.items()), "_self_"]
+ConfigStore.instance().store("quick", {"defaults": DEFAULTS, "budget": 100, "seed": 0, "outputs": "lean"})
 
 runs = []  # thresholds, budgets and seeds of the jobs that ran in this process
-ends = {}  # after how many jobs this process ends, and by what
-if "SEARCH_ENDS_AFTER" in os.environ:
-    ends = {"after": int(os.environ["SEARCH_ENDS_AFTER"]), "by": END[os.environ["SEARCH_ENDS_BY"]]}
+interrupted_after = None  # so many jobs
 
 
 def summary_of(threshold, budget, seed):
@@ -60,8 +44,8 @@ def summary_of(threshold, budget, seed):
 def main(config):
     threshold, budget, seed = config.insertion.get("error_threshold", BEST), config.budget, config.seed
     runs.append((threshold, budget, seed))
-    if len(runs) == ends.get("after"):
-        os.kill(os.getpid(), ends["by"])
+    if len(runs) == interrupted_after:
+        os.kill(os.getpid(), signal.SIGINT)
     if budget < 10:
         raise ValueError("budget must be at least 10")
     content = Content(FULL | summary_of(threshold, budget, seed), None, None)
@@ -96,7 +80,3 @@ def found_in(folder):
 def files_of(folder):
     """What must not depend on how often a search was interrupted."""
     return [(Path(folder) / name).read_bytes() for name in ("search.csv", "search.json", "sweep.json")]
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from glob import glob
 from importlib import import_module
@@ -15,16 +14,16 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-import netCDF4
 import psutil
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from running import CONF
+from running import CONF, ROOT, bits
+from sweep_jobs import alive
 
 from experiments.collection.run import run
-
-ROOT = Path(__file__).parents[2]
+from experiments.job_file import read_summary
+from sysid import store
 
 MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have
 #: jobs of a tenth of a second
@@ -32,8 +31,8 @@ QUICK = (
     *("system=van_der_pol", "duration=120samples", "budget=8", "training=fixed", "training.n_initial=10"),
     *("training.variance=1", "training.length_scales=1", "training.noise_variance=0.01"),
 )
-#: what differs between two runs of the same job
-OF_THE_RUN = ("timings", "history", "date_created", "creation_time")
+#: what a run measures of itself, or says about when and where it was made
+OF_THE_RUN = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 
 
 class Said(NamedTuple):
@@ -112,22 +111,25 @@ def manifest(folder):
     return json.loads((Path(folder) / "sweep.json").read_text())
 
 
-def wait_for(condition, seconds=60):
-    """Wait until a condition holds, and say whether it does."""
-    end = time.monotonic() + seconds
-    while not (holds := condition()) and time.monotonic() < end:
-        time.sleep(0.005)
-    return holds
-
-
 def half_written(folder):
     """Files that somebody has begun and left."""
     return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*.tmp"))
 
 
+def found_by(path):
+    """File of a job as dicts of bits and attributes, its summary without times, and the times."""
+    content = {
+        name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in OF_THE_RUN})
+        for name, group in store.read_groups(path, kind="job").items()
+    }
+    summary = read_summary(path)
+    times = summary.pop("times")
+    return content, json.dumps(summary), times
+
+
 def results(folder):
     """What the jobs of a sweep have found: the bits of all that does not depend on when and where they ran."""
-    return {path.parent.name: contents(path) for path in sorted(Path(folder).glob("*/job.nc"))}
+    return {path.parent.name: found_by(path)[:2] for path in sorted(Path(folder).glob("*/job.nc"))}
 
 
 def collected(folder, output):
@@ -135,32 +137,10 @@ def collected(folder, output):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("collect", overrides=[f"folder={folder}", f"output={output}", "figures=false"])
     run(config, output)
-    return contents(output / "sweep.nc")
-
-
-def contents(path):
-    """Bits of all variables and texts of all attributes of a file, by their path in it; without times."""
-    with netCDF4.Dataset(path) as file:
-        file.set_auto_maskandscale(False)
-        return dict(_contents(file, ""))
-
-
-def _contents(group, path):
-    for name in group.ncattrs():
-        value = group.getncattr(name)
-        if name == "summary":
-            value = {key: one for key, one in json.loads(value).items() if key != "times"}
-        if name not in (*OF_THE_RUN, "summary_sha256", "content_sha256"):
-            yield f"{path}@{name}", str(value)
-    for name, variable in group.variables.items():
-        if "measured" in variable.ncattrs() and variable.getncattr("measured"):
-            continue
-        facts = {attribute: str(variable.getncattr(attribute)) for attribute in variable.ncattrs()}
-        values = variable[...]
-        bits = values.tolist() if values.dtype == object else values.tobytes()
-        yield f"{path}/{name}", (str(variable.dtype), values.shape, bits, facts)
-    for name, inner in group.groups.items():
-        yield from _contents(inner, f"{path}/{name}")
+    dataset = store.read(output / "sweep.nc", kind="sweep")
+    compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
+    about = {name: str(variable.attrs) for name, variable in compared.variables.items()}
+    return bits(compared), about, {key: str(value) for key, value in dataset.attrs.items() if key not in OF_THE_RUN}
 
 
 def marked():
@@ -173,7 +153,7 @@ def living(own):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == own[MARK] and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(MARK) == own[MARK] and alive(process):
                 found.append(process)
     return found
 
@@ -189,13 +169,10 @@ def at_work(folder):
 
 def check_whole(folder, n, jobs, *launcher, expected=None):
     """The sweep can be resumed, and then it is as if nothing had happened."""
-    said = ended(started(folder, *jobs, *launcher), 400)
+    said = sweep(folder, *jobs, *launcher)
     assert said.code == 0, said
     assert "Traceback" not in said.out + said.err
     assert done(folder) == set(range(n))
     assert half_written(folder) == []
-    assert not [path for path in folder.rglob("*") if path.name.startswith(".job")]
-    if expected is not None:
-        found = results(folder)
-        assert found.keys() == expected.keys()
-        assert not [number for number in found if found[number] != expected[number]]
+    assert not list(folder.rglob(".job*"))
+    assert expected is None or results(folder) == expected

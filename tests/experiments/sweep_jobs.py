@@ -16,10 +16,11 @@ from tempfile import TemporaryDirectory
 
 import numba
 import numpy as np
+import psutil
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.sweeps.store import Job, Limits
+from experiments.sweeps.store import Job, Limits, count_attempts
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -114,12 +115,6 @@ def sleeping(config):
         time.sleep(0.05)
 
 
-def busy(config):
-    """Never end, computing in Python."""
-    while True:
-        pass
-
-
 def spinning(config):
     """Never end, in compiled code that holds the interpreter; without the compiler in one C call that does."""
     spin(np.zeros(2))  # compiled now: the compiler lets others speak
@@ -153,7 +148,7 @@ def killing_once(config):
     marker = folder_of_job() / ".was_here"
     if not marker.exists():
         marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        killing(config)
     return float(config.number)
 
 
@@ -168,11 +163,10 @@ def folder_of_job():
 
 def attempts(one):
     """Number of times that a job was started."""
-    path = Path(one.folder) / "attempts"
-    return len(path.read_text().splitlines()) if path.exists() else 0
+    return count_attempts(one.folder)
 
 
-def wait_until(condition, seconds=30.0, pause=0.05):
+def wait_until(condition, seconds=60.0, pause=0.01):
     """Wait for a condition; whether it came true."""
     end = time.monotonic() + seconds
     while not (met := condition()) and time.monotonic() < end:
@@ -181,17 +175,15 @@ def wait_until(condition, seconds=30.0, pause=0.05):
 
 
 def descendants(pid=None):
-    """Living processes below this one, or below another."""
-    import psutil
-
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return [p for p in psutil.Process(pid).children(recursive=True) if alive(p)]
-    return []
+    """Living processes below this one, or below another, without what Python and loky keep for themselves."""
+    found = []
+    for one in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [one] * (alive(one) and "resource_tracker import main" not in " ".join(one.cmdline()))
+    return found
 
 
 def alive(process):
-    import psutil
-
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
@@ -206,16 +198,11 @@ def hears_ctrl_c(process):
 
 @contextlib.contextmanager
 def driven(script, *arguments, **options):
-    """A script in a process of its own, which ends with the block even if a test fails in it."""
-    with driver(script, *arguments, **options) as process:
+    """Run a Python script that finds this module in a process of its own, which ends with the block."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE))), "NUMBA_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, env=environment, **options) as process:
         try:
             yield process
         finally:
             process.kill()
-
-
-def driver(script, *arguments, **options):
-    """Start a Python script that finds this module in a process of its own."""
-    paths = os.pathsep.join((str(ROOT), str(HERE)))
-    environment = os.environ | {"PYTHONPATH": paths, "NUMBA_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment, **options)

@@ -45,37 +45,21 @@ def write_sweep(folder, values, metric, skip=(), fail=(), swept=None, several=Fa
     jobs = [
         {
             "number": number,
-            "identity": identity(one),
+            "identity": hashlib.sha256(json.dumps([number, one]).encode()).hexdigest(),
             "overrides": ["budget=20", *(f"{key}={value}" for key, value in one.items())],
             "values": one,
         }
         for number, one in enumerate(values)
     ]
-    write_manifest(folder, jobs, swept)
+    content = {"schema": "sweep", "schema_version": 1, "project": "sysid", "version": "0.1.0", "code": "c0de"}
+    content |= {"command": "identify", "swept": swept, "jobs": jobs}
+    (folder / "sweep.json").write_text(json.dumps(content))
     for job in jobs:
         if job["number"] in fail:
             write_failure(folder, job, "ValueError: it did not work\n| twice")
         elif job["number"] not in skip:
             write_job(folder, job, metric(job["values"]), several=several)
     return folder
-
-
-def identity(values):
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def write_manifest(folder, jobs, swept, **changed):
-    content = {
-        "schema": "sweep",
-        "schema_version": 1,
-        "project": "sysid",
-        "version": "0.1.0",
-        "code": "c0de",
-        "command": "identify",
-        "swept": swept,
-        "jobs": jobs,
-    }
-    (folder / "sweep.json").write_text(json.dumps(content | changed))
 
 
 def write_job(folder, job, summary, several=False, configuration="", pid=1):

@@ -1,27 +1,22 @@
 """Work that jobs share, done once: damage, full disks, killed processes, and the same bits with and without."""
 
-import json
 import logging
-import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 from filelock import FileLock
-from numba import config as numba_config
 from omegaconf import OmegaConf
-from running import SHORT, bits, configured
-from sweep_jobs import wait_until
+from running import PLAIN, SHORT, configured
+from sweep_command import found_by
+from sweep_jobs import driven, wait_until
 
 from experiments.identification import prepare, run, source_of
-from experiments.job_file import read_summary
 from experiments.launch import Stopped
 from experiments.plant import Plant
 from experiments.sweeps import cache as cache_module
-from experiments.sweeps.cache import Cache, CachedTraining, Kind, cache_of, counts_of, read_sealed, write_sealed
+from experiments.sweeps.cache import Cache, CachedTraining, Kind, cache_of, counts_of
 from simulators import DivergenceError
 from sysid import (
     Adaptive,
@@ -36,7 +31,7 @@ from sysid import (
     store,
 )
 
-if numba_config.DISABLE_JIT:
+if PLAIN:
     pytest.skip("nothing here is compiled", allow_module_level=True)
 
 VALUES = np.arange(2000.0) / 3
@@ -47,73 +42,61 @@ KEY = "0123456789abcdef"
 class Work:
     """Something to compute, that counts."""
 
-    def __init__(self):
-        self.times = 0
+    def __init__(self, values=VALUES):
+        self.times, self.values = 0, values
 
     def __call__(self):
         self.times += 1
-        return VALUES
+        return self.values
 
 
-def obtained(folder, work, key=KEY, **options):
+def obtained(folder, work, key=KEY, kind=NUMBERS, **options):
     """Content by a new cache of the folder, as another job has it, and what the cache did."""
     cache = Cache(folder, **options)
-    found = cache.obtain(NUMBERS, key, work)
-    return found, counts_of(cache)["cache"].get("numbers")
+    found = cache.obtain(kind, key, work)
+    return found, counts_of(cache)["cache"][kind.name]
 
 
 def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_what_was_computed_once_is_read_by_its_key_and_kind(tmp_path):
-    work = Work()
+def test_what_was_computed_once_is_read_by_its_key_and_kind_and_computed_anew_if_damaged(tmp_path, caplog):
+    work, path = Work(), tmp_path / "numbers" / f"{KEY}.nc"
     (first, one), (second, two) = obtained(tmp_path, work), obtained(tmp_path, work)
     assert work.times == 1
     assert first.tobytes() == second.tobytes() == VALUES.tobytes()
     assert (one, two) == ({"misses": 1}, {"hits": 1})
-    obtained(tmp_path, work, key="another")
-    Cache(tmp_path).obtain(Kind("others", "Others", NUMBERS.to_dataset, NUMBERS.from_dataset), KEY, work)
+    obtained(tmp_path, Work(-VALUES), key="another")
+    obtained(tmp_path, work, kind=NUMBERS._replace(name="others"))
+    other = Kind("odd", "", lambda v: xr.Dataset({"y": ("n", v)}), lambda found: found["y"].values)
+    obtained(tmp_path, work, kind=other)
     assert work.times == 3
-    path = tmp_path / "numbers" / f"{KEY}.nc"
     with xr.open_dataset(path) as dataset:  # other programs read it
         assert dataset["x"].values.tobytes() == VALUES.tobytes()
         assert {"title", "creation_time", "package_versions"} <= dataset.attrs.keys()
-    content = path.read_bytes()
-    for place in [*range(0, len(content), max(1, len(content) // 100)), len(content) - 1, len(content) - 70]:
-        changed = bytearray(content)
-        changed[place] ^= 1 << place % 8
-        path.write_bytes(changed)
-        with pytest.raises(ValueError, match="digest"):
-            read_sealed(path, key=KEY)
-
-
-def test_a_damaged_file_is_computed_anew_and_replaced(tmp_path, caplog):
-    path = tmp_path / "numbers" / f"{KEY}.nc"
-    obtained(tmp_path, Work())
-    for damage in (
-        lambda: path.write_bytes(b""),
-        lambda: path.write_bytes(path.read_bytes()[:-1]),
-        lambda: write_sealed(NUMBERS.to_dataset(-VALUES), path, key="another", title=""),
-        lambda: write_sealed(xr.Dataset({"y": 1.0}), path, key=KEY, title=""),
-        lambda: store.write(NUMBERS.to_dataset(-VALUES), path, kind="narx", attributes={"key": KEY}),
-    ):
-        damage()
+    content, n = path.read_bytes(), 30
+    damages = [b"", content[:-1], (tmp_path / "numbers" / "another.nc").read_bytes()]
+    damages.append((tmp_path / "odd" / f"{KEY}.nc").read_bytes())
+    for place in [*range(0, len(content), len(content) // n), len(content) - 1, len(content) - 70]:
+        damages.append(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+    store.write(NUMBERS.to_dataset(-VALUES), path, kind="narx", attributes={"key": KEY})
+    for damage in (path.read_bytes(), *damages):
+        path.write_bytes(damage)
         caplog.clear()
         work = Work()
         found, did = obtained(tmp_path, work)
         assert (work.times, found.tobytes(), did) == (1, VALUES.tobytes(), {"damaged": 1, "misses": 1})
         (warning,) = warnings(caplog)
         assert f"cache file {path} is damaged" in warning
-        obtained(tmp_path, work)
-        assert work.times == 1
+    assert obtained(tmp_path, work)[1] == {"hits": 1}
 
 
-def test_a_full_disk_or_a_folder_that_is_none_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
+def test_what_is_wrong_with_the_folder_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
+    """No folder, a full disk, nobody can lock, somebody locks for too long."""
     for place in ("file", "file/below", "numbers"):
         (tmp_path / place.partition("/")[0]).write_text("in the way")
-        folder = tmp_path if place == "numbers" else tmp_path / place
-        found, did = obtained(folder, Work())
+        found, did = obtained(tmp_path if place == "numbers" else tmp_path / place, Work())
         assert (found is VALUES, did) == (True, {"misses": 1})
         assert len(warnings(caplog)) == 1
         caplog.clear()
@@ -121,48 +104,41 @@ def test_a_full_disk_or_a_folder_that_is_none_is_said_once_and_stops_nothing(tmp
     def full(content, path):
         raise store.StoreError(f"could not write {path}: No space left on device")
 
-    monkeypatch.setattr(cache_module.store, "write_bytes", full)
-    work, cache = Work(), Cache(tmp_path / "cache")
-    for key in ("a", "b", "a"):
-        assert cache.obtain(NUMBERS, key, work) is VALUES
+    with monkeypatch.context() as context:
+        context.setattr(cache_module.store, "write_bytes", full)
+        work, cache = Work(), Cache(tmp_path / "cache")
+        for key in ("a", "b", "a"):
+            assert cache.obtain(NUMBERS, key, work) is VALUES
     assert work.times == 3
     (warning,) = warnings(caplog)
     assert "No space left" in warning
 
-
-def test_who_cannot_lock_or_waits_too_long_computes_too(tmp_path, caplog, monkeypatch):
-    (tmp_path / "numbers").mkdir()
-    work = Work()
-    with FileLock(tmp_path / "numbers" / f"{KEY}.lock"):
-        found, _ = obtained(tmp_path, work, patience=0.06)
-    assert (found is VALUES, work.times) == (True, 1)
-    assert "0.06 s" in warnings(caplog)[0]
-
     def refused(self):
         raise NotImplementedError("no flock")
 
-    monkeypatch.setattr(cache_module.FileLock, "acquire", refused)
-    obtained(tmp_path, work, key="another")
-    assert "no flock" in warnings(caplog)[1]
+    folder, work = tmp_path / "locked", Work()
+    (folder / "numbers").mkdir(parents=True)
+    with FileLock(folder / "numbers" / f"{KEY}.lock"):
+        assert obtained(folder, work, patience=0.06)[0] is VALUES
+    assert "0.06 s" in warnings(caplog)[1]
+    with monkeypatch.context() as context:
+        context.setattr(cache_module.FileLock, "acquire", refused)
+        obtained(folder, work, key="another")
+    assert "no flock" in warnings(caplog)[2]
     for key in (KEY, "another"):
-        obtained(tmp_path, work, key=key)
-    assert work.times == 2
+        assert obtained(folder, work, key=key)[1] == {"hits": 1}
 
 
 def test_nothing_is_kept_of_work_that_fails_or_that_a_file_cannot_give_back(tmp_path, caplog):
-    def broken():
+    def broken(*arguments):
         raise ArithmeticError("it diverged")
-
-    def refusing(what):
-        raise TypeError("no description")
 
     for _ in range(2):  # the lock of the first is released
         with pytest.raises(ArithmeticError, match="diverged"):
             obtained(tmp_path, broken, patience=0.0)
     assert [path.suffix for path in (tmp_path / "numbers").iterdir()] == [".lock"]
     for functions in (
-        (refusing, NUMBERS.from_dataset),
-        (NUMBERS.to_dataset, refusing),
+        *((broken, NUMBERS.from_dataset), (NUMBERS.to_dataset, broken)),
         (lambda v: xr.Dataset({"x": ("n", v.astype(complex))}), NUMBERS.from_dataset),
     ):
         work, cache = Work(), Cache(tmp_path)
@@ -189,43 +165,33 @@ def test_a_run_has_a_cache_in_a_sweep_or_if_its_folder_is_absolute(tmp_path, mon
 JOB = """
 import sys, time
 from pathlib import Path
-import numpy as np, xarray as xr
-from experiments.sweeps.cache import Cache, Kind, counts_of
+from experiments.sweeps.cache import Cache, counts_of
+from test_cache import NUMBERS, VALUES
 folder, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-kind = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lambda found: found["x"].values)
 
 def compute():
     (folder / f"{name}.computes").touch()
     while len(list(folder.glob("*.asks"))) < 3:
         time.sleep(0.01)
     time.sleep(seconds)
-    return np.arange(1000.0) / 3
+    return VALUES
 
 cache = Cache(folder / "cache")
 (folder / f"{name}.asks").touch()
-values = cache.obtain(kind, "key", compute)
-assert values.tobytes() == (np.arange(1000.0) / 3).tobytes()
+assert cache.obtain(NUMBERS, "key", compute).tobytes() == VALUES.tobytes()
 print(counts_of(cache)["cache"])
 """
 
 
 def test_one_process_computes_while_the_others_wait_for_it_or_its_death(tmp_path):
-    def start(name, seconds):
-        command = [sys.executable, "-c", JOB, str(tmp_path), name, str(seconds)]
-        return subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
-
-    killed, others = start("killed", 60.0), []
-    try:
-        assert wait_until(lambda: (tmp_path / "killed.computes").exists(), 60)
-        others = [start(name, 0.1) for name in "ab"]
-        assert wait_until(lambda: len(list(tmp_path.glob("*.asks"))) == 3, 60)
-        assert not wait_until(lambda: len(list(tmp_path.glob("*.computes"))) > 1, 0.2)
-        killed.send_signal(signal.SIGKILL)
-        said = [process.communicate(timeout=60)[0] for process in others]
-    finally:
-        for process in (killed, *others):
-            process.kill()
-            process.communicate()
+    pipe = {"stdout": subprocess.PIPE, "text": True}
+    with driven(JOB, tmp_path, "killed", 60.0, **pipe) as killed:
+        assert wait_until((tmp_path / "killed.computes").exists)
+        with driven(JOB, tmp_path, "a", 0.1, **pipe) as a, driven(JOB, tmp_path, "b", 0.1, **pipe) as b:
+            assert wait_until(lambda: len(list(tmp_path.glob("*.asks"))) == 3)
+            assert not wait_until(lambda: len(list(tmp_path.glob("*.computes"))) > 1, 0.2)
+            killed.kill()
+            said = [process.communicate(timeout=60)[0] for process in (a, b)]
     assert sorted(said) == ["{'numbers': {'hits': 1}}\n", "{'numbers': {'misses': 1}}\n"]
     assert len(list(tmp_path.glob("*.computes"))) == 2
 
@@ -263,12 +229,7 @@ def test_every_argument_of_a_training_is_part_of_its_key(tmp_path):
 class Undescribed(Training):
     """A user's own training that is no dataclass."""
 
-    n_initial = 6
-    replaces = frozenset({"kernel"})
-    standardise = False
-
-    def __init__(self):
-        self.times = 0
+    n_initial, replaces, standardise, times = 6, frozenset({"kernel"}), False, 0
 
     def train(self, inputs, targets, seed):
         self.times += 1
@@ -282,8 +243,8 @@ def test_a_training_that_cannot_be_described_trains_every_time_and_a_wrapped_one
     assert repr(starts[0]) == repr(starts[1])
     for one in (training, QUICK, Adaptive(n_initial=7)):
         wrapped = CachedTraining(one, cache, "code")
-        assert (wrapped.n_initial, wrapped.standardise) == (one.n_initial, one.standardise)
-        assert wrapped.replaces == one.replaces
+        for name in ("n_initial", "standardise", "replaces"):
+            assert getattr(wrapped, name) == getattr(one, name)
         assert (wrapped.follow(3) is None) == (one.follow(3) is None)
 
 
@@ -291,8 +252,6 @@ def test_a_training_that_cannot_be_described_trains_every_time_and_a_wrapped_one
 
 FEW = ("duration=160samples", "budget=12", "training.n_initial=20", "training.restarts=1", "figures=false")
 BASE = ("system=van_der_pol", "noise.std=0.02", "insertion=error", *FEW)
-#: what a run measures of itself, or says about when and where it was made
-MEASURED = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 RUNS = {
     "building": FEW,
     "band-limited": ("system=bouc_wen", "interpolation=band_limited", *FEW),
@@ -301,22 +260,11 @@ RUNS = {
 }
 
 
-def read(folder):
-    """File of a job as dicts of bits and attributes, its summary without times, and the times."""
-    content = {
-        name: (bits(group), {key: str(value) for key, value in group.attrs.items() if key not in MEASURED})
-        for name, group in store.read_groups(folder / "job.nc", kind="job").items()
-    }
-    summary = read_summary(folder / "job.nc")
-    times = summary.pop("times")
-    return content, json.dumps(summary), times
-
-
 def job(folder, *overrides, cache=None):
-    """Run a job with lean outputs; what `read` finds of it."""
+    """Run a job with lean outputs; what `found_by` says of it."""
     folder.mkdir()
     run(configured(*overrides, "outputs=lean", f"cache={'null' if cache is None else cache}"), folder)
-    return read(folder)
+    return found_by(folder / "job.nc")
 
 
 @pytest.mark.parametrize("overrides", RUNS.values(), ids=RUNS)
@@ -335,20 +283,20 @@ def test_hit_miss_and_no_cache_give_the_same_bits_also_after_damage(overrides, t
 
 def test_what_jobs_share(tmp_path, monkeypatch):
     """By what a job after a first one counts; its simulations and trainings are counted apart."""
-    counted = {"simulations": 0, "trainings": 0}
-    samples, train = Plant.samples, MaximumAPosteriori.train
+    counted = {"trajectory": 0, "start": 0}
 
-    def counted_samples(self, *arguments):
-        counted["simulations"] += 1
-        return samples(self, *arguments)
+    def count(cls, name, kind):
+        original = getattr(cls, name)
 
-    def counted_train(self, *arguments):
-        counted["trainings"] += 1
-        return train(self, *arguments)
+        def call(self, *arguments):
+            counted[kind] += 1
+            return original(self, *arguments)
+
+        monkeypatch.setattr(cls, name, call)
 
     job(tmp_path / "first", *BASE, cache=tmp_path / "cache")
-    monkeypatch.setattr(Plant, "samples", counted_samples)
-    monkeypatch.setattr(MaximumAPosteriori, "train", counted_train)
+    count(Plant, "samples", "trajectory")
+    count(MaximumAPosteriori, "train", "start")
     for number, (overrides, simulations, trainings) in enumerate(
         (
             ("insertion=variance insertion.variance_threshold=0.001 selection=forward identified=0.6", 0, 0),
@@ -359,9 +307,8 @@ def test_what_jobs_share(tmp_path, monkeypatch):
     ):
         counted |= dict.fromkeys(counted, 0)
         *_, times = job(tmp_path / f"{number}", *BASE, *overrides.split(), cache=tmp_path / "cache")
-        assert counted == {"simulations": simulations, "trainings": trainings}, overrides
-        did = {kind: {"misses" if n else "hits": 1} for kind, n in (("start", trainings), ("trajectory", simulations))}
-        assert times["cache"] == did, overrides
+        assert counted == {"trajectory": simulations, "start": trainings}, overrides
+        assert times["cache"] == {kind: {"misses" if n else "hits": 1} for kind, n in counted.items()}, overrides
 
 
 @pytest.mark.parametrize("after", [10, 60, 130], ids=["initial", "online", "validation"])
@@ -379,7 +326,7 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(after, tmp_pa
     for name, cache in (("none", None), ("first", tmp_path / "cache"), ("second", tmp_path / "cache")):
         with pytest.raises(Stopped, match="the plant exploded"):
             job(tmp_path / name, *BASE, cache=cache)
-        found.append(read(tmp_path / name))
+        found.append(found_by(tmp_path / name / "job.nc"))
     assert found[0][:2] == found[1][:2] == found[2][:2]
     assert '"partial": true' in found[0][1]
     assert found[2][2]["cache"]["trajectory"] == {"misses": 1}
@@ -387,12 +334,10 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(after, tmp_pa
 
 
 def test_a_record_shares_its_training_and_has_no_trajectory(tmp_path):
-    path = tmp_path / "record.csv"
-    rng = np.random.default_rng(0)
+    path, rng = tmp_path / "record.csv", np.random.default_rng(0)
     path.write_text("u,y\n" + "\n".join(f"{a},{b}" for a, b in rng.normal(size=(60, 2)).tolist()) + "\n")
-    overrides = ("data=csv", f"data.estimation={path}", "data.inputs=[u]", "data.outputs=[y]", "data.dt=1")
-    overrides += ("narx=lags", "narx.outputs={y: 1}", "narx.inputs={u: 1}", "budget=10", "training.n_initial=20")
-    overrides += ("training.restarts=1", "figures=false")
+    overrides = ("data=csv", f"data.estimation={path}", "data.inputs=[u]", "data.outputs=[y]", "data.dt=1", *FEW[1:])
+    overrides += ("narx=lags", "narx.outputs={y: 1}", "narx.inputs={u: 1}")
     miss, hit = (job(tmp_path / name, *overrides, cache=tmp_path / "cache") for name in ("miss", "hit"))
     assert miss[:2] == hit[:2]
     assert (miss[2]["cache"], hit[2]["cache"]) == ({"start": {"misses": 1}}, {"start": {"hits": 1}})

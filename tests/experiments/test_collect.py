@@ -1,5 +1,6 @@
 """The data set and the tables of a sweep: every number of every job in the cell of its parameters, every gap known."""
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -14,6 +15,7 @@ import xarray as xr
 import yaml
 from sweeping import summary_like, write_job, write_sweep
 
+from experiments.collection import dataset
 from experiments.collection.dataset import add_records, build_dataset
 from experiments.collection.read import STATUSES, find_comparable_times, read_results, read_sweep
 from experiments.collection.run import count_jobs, write_csv, write_markdown
@@ -74,17 +76,21 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
     names = {"smse": "smse", "n_revised": "n_revised", "times.loop": "times_loop", "free_run.rmse": "free_run_rmse"}
     for number, one in enumerate(itertools.product(*VALUES.values())):
         cell, row = data.sel(dict(zip(data["smse"].dims, one, strict=True))), csv_of(found).loc[number]
-        assert (row["number"], row["folder"], row["error_threshold"], row["reduction"], row["seed"]) == (
-            number,
-            number,
-            *one,
-        )
+        columns = ("number", "folder", "error_threshold", "reduction", "seed")
+        assert tuple(row[name] for name in columns) == (number, number, *one)
         status = {1: MISSING, 4: FAILED}.get(number, DONE)
         assert (cell["number"], cell["status"], STATUSES.index(row["status"])) == (number, status, status)
         summary = pd.json_normalize(summary_like(dict(zip(VALUES, one, strict=True)))).loc[0]
         for key, name in names.items():
             np.testing.assert_array_equal([cell[name], row[name]], summary[key] if status == DONE else np.nan)
     assert not {"partial", "seed"} & set(data.data_vars), "told by the status; a parameter here"
+    units = {name: data[name].attrs.get("units") for name in data.variables}
+    assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
+    assert units["hyperparameters_noise_variance"] == "K2"
+    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
+    measured = {name for name in data if data[name].attrs.get("measured")}
+    assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
+    assert data["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
     counts = [data.attrs[f"n_{name}"] for name in ("jobs", "cells", "done", "missing", "failed", "superseded")]
     assert counts == [12, 12, 10, 1, 1, 0]
     expected = "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
@@ -103,17 +109,6 @@ def test_medians_quartiles_and_what_has_no_result(grid):
     assert "over the seeds; times_loop [s]." in text
     parameters, reason = r"error_threshold=0.2, reduction=a\|b, seed=1", r"ValueError: it did not work \| twice"
     assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
-
-
-def test_units_and_measured_times(grid):
-    _, data = grid
-    units = {name: data[name].attrs.get("units") for name in data.variables}
-    assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
-    assert units["hyperparameters_noise_variance"] == "K2"
-    assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
-    measured = {name for name in data if data[name].attrs.get("measured")}
-    assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
-    assert data["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
 
 
 def test_gaps_are_nan_and_counted(tmp_path):
@@ -236,13 +231,10 @@ def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch)
     monkeypatch.setattr(store, "header", lambda path: asked.append(int(path.parent.name)) or header(path))
     named = {"noise.std": 0.5, "flag": True, "key": 1, "noise.b": 1, "budget": 5}
     planned = [{"seed": 0} | named, {"seed": 1}, {"seed": 2}, {"seed": 3}]
-    folder = write_several(
-        tmp_path / "two",
-        planned,
-        lambda values: {"noise": {"std": None}, "flag": False, "key": {"a": 1}, "budget": 100 + values["seed"]},
-        skip=(3,),
+    own = {"noise": {"std": None}, "flag": False, "key": {"a": 1}}
+    _, found = read(
+        write_several(tmp_path / "two", planned, lambda one: own | {"budget": 100 + one["seed"]}, skip=(3,))
     )
-    _, found = read(folder)
     assert asked == [1, 2]
     assert found["smse"].dims == ("job",), "they do not agree"
     np.testing.assert_array_equal(found["budget"], [5, 101, 102, np.nan])
@@ -262,15 +254,15 @@ abcd/  xx/####/each was the first
 ..../    /####/"""
 
 
-@pytest.mark.parametrize("marks", TIMED.splitlines())
-def test_jobs_that_did_something_else_do_not_count(marks):
+def test_jobs_that_did_something_else_do_not_count():
     """Process (. unknown, upper case of a failed job), whether it simulated, whether its time counts, and why not."""
-    processes, simulated, counts, told = marks.split("/")
-    process = pd.Series([(None, None) if mark == "." else ("here", mark.lower()) for mark in processes])
-    done = pd.Series([not mark.isupper() for mark in processes])
-    timed, text = find_comparable_times(done, process, np.array([mark == "x" for mark in simulated]))
-    assert "".join("#" if one else " " for one in timed) == counts
-    assert told in text if told else not text
+    for marks in TIMED.splitlines():
+        processes, simulated, counts, told = marks.split("/")
+        process = pd.Series([(None, None) if mark == "." else ("here", mark.lower()) for mark in processes])
+        done = pd.Series([not mark.isupper() for mark in processes])
+        timed, text = find_comparable_times(done, process, np.array([mark == "x" for mark in simulated]))
+        assert "".join("#" if one else " " for one in timed) == counts, marks
+        assert told in text if told else not text
 
 
 def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
@@ -279,9 +271,8 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
     times = [99, 12, 13, 99, 99, 23]
     for number, (job, time) in enumerate(zip(jobs_of(folder), times, strict=True)):
         cache = {"trajectory": {"misses": int(number == 4)}}
-        write_job(
-            folder, job, summary_like(job["values"]) | {"times": {"loop": time, "cache": cache}}, pid=1 + number // 3
-        )
+        summary = summary_like(job["values"]) | {"times": {"loop": time, "cache": cache}}
+        write_job(folder, job, summary, pid=1 + number // 3)
     found, data = read(folder)
     assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
     assert data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
@@ -311,9 +302,14 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("words", UNFIT)
-def test_records_that_do_not_fit(words, tmp_path):
+def test_records_that_do_not_fit(tmp_path, monkeypatch):
     folder = write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, summary_like)
-    rewrite(folder, 2, UNFIT[words])
-    with pytest.raises((ValueError, store.StoreError), match=words):
-        add_records(*read(folder), ["mean"])
+    found, data = read(folder)
+    for most, refused in ((3 * 4 * 8 * 2, False), (3 * 4 * 8 * 2 - 1, True)):  # jobs, samples, bytes, variables
+        monkeypatch.setattr(dataset, "MOST_BYTES", most)
+        with pytest.raises(ValueError, match=r"records: .* GB in memory") if refused else contextlib.nullcontext():
+            add_records(found, data, ["mean", "variance"])
+    for words, record in UNFIT.items():
+        rewrite(folder, 2, record)
+        with pytest.raises((ValueError, store.StoreError), match=words):
+            add_records(*read(folder), ["mean"])

@@ -18,12 +18,7 @@ if PLAIN:
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
 CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette
-METRICS = {
-    "smse": ("smse",),
-    "n_revised": ("n_revised",),
-    "coverage_95": ("coverage_95",),
-    "times_loop": ("times", "loop"),
-}
+METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {"times_loop": ("times", "loop")}
 MINIMIZE = {"smse": "minimize"}
 
 
@@ -118,11 +113,11 @@ def test_a_heat_map_has_the_medians_in_true_order():
     assert texts.get_xlabel() == "Error threshold [K]", "numbers lie along x"
 
 
-@pytest.mark.parametrize("ways", list(product(("minimize", "maximize"), repeat=2)), ids="-".join)
-def test_the_front_is_the_definition(ways):
+def test_the_front_is_the_definition():
     """Few different values: many ties in one objective and in both; nan and inf among them."""
-    rng, signs = np.random.default_rng(0), np.array([1 if way == "minimize" else -1 for way in ways])
-    for n in range(25):
+    rng = np.random.default_rng(0)
+    for ways, n in product(product(("minimize", "maximize"), repeat=2), range(25)):
+        signs = np.array([1 if way == "minimize" else -1 for way in ways])
         points = rng.choice([0.0, 1.0, 2.0, 3.0, -1.0, np.inf, np.nan], (n, 2))
         front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x", dict(zip("xy", ways, strict=True)))
         known = [i for i in range(n) if np.isfinite(points[i]).all()]
@@ -155,9 +150,8 @@ def test_a_trial_is_the_median_of_its_jobs():
     assert pooled["trial"].tolist() == [0, 1, 2]
     assert pooled["budget"].tolist() == [20, 40, 10]
     np.testing.assert_array_equal(pooled["smse"], [np.nan, 6.0, 1.5])
-    np.testing.assert_allclose(
-        pooled["n_revised"], [found.numbers[""]["n_revised"][k].mean() for k in ([2, 3], [5], [0, 1])]
-    )
+    expected = [found.numbers[""]["n_revised"][k].mean() for k in ([2, 3], [5], [0, 1])]
+    np.testing.assert_allclose(pooled["n_revised"], expected)
     assert "seed" not in pooled
     assert [ax.get_xlabel() for ax in plan(found)["slices_smse"]().axes] == ["Budget"]
 
@@ -170,6 +164,5 @@ def test_times_that_cannot_be_compared_are_left_out_but_for_a_search_by_them():
     np.testing.assert_array_equal(figure.axes[1].lines[0].get_xdata(), found.numbers[""]["times_loop"][[1, 3]])
     search = search_of({"times.loop": "minimize"}, 4)
     search.jobs["timed"] = False
-    np.testing.assert_array_equal(
-        plan(search)["trials"]().axes[0].lines[0].get_ydata(), search.numbers[""]["times_loop"]
-    )
+    line = plan(search)["trials"]().axes[0].lines[0]
+    np.testing.assert_array_equal(line.get_ydata(), search.numbers[""]["times_loop"])

@@ -15,7 +15,7 @@ from validating import csv_file
 
 from experiments import export, identification, plant
 from experiments.identification import run
-from experiments.job_file import FILE, NUMBERS, VARIABLES, Outputs, outputs_of, read_record, read_summary
+from experiments.job_file import FILE, NUMBERS, VARIABLES, is_lean, read_record, read_summary
 from experiments.launch import Stopped
 from experiments.validation import run as validation
 from simulators import Signal, VanDerPol
@@ -133,11 +133,11 @@ def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
     assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
 
 
-def test_null_is_decided_by_the_mode():
-    for given, single, sweep in (("null", "full", "lean"), ("lean", "lean", "lean"), ("full", "full", "full")):
-        config = configured(f"outputs={given}")
-        assert outputs_of(config, multirun=False) is Outputs(single)
-        assert outputs_of(config, multirun=True) is Outputs(sweep)
+def test_null_is_decided_by_the_mode(monkeypatch):
+    for given, single, sweep in (("null", False, True), ("lean", True, True), ("full", False, False)):
+        for is_sweep, expected in ((False, single), (True, sweep)):
+            monkeypatch.setattr("experiments.job_file.is_multirun", lambda is_sweep=is_sweep: is_sweep)
+            assert is_lean(configured(f"outputs={given}")) is expected
 
 
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(multirun, record, tmp_path):

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.plots.frames import significant
 from experiments.plots.style import COLORS, draw_band
-
-
-def test_measured_numbers_keep_their_digits():
-    given = ((0.0256, 3), (-5.594, 3), (9.9996e-5, 3), (9.994e-5, 3), (-7e-07, 1), (9.996, 3), (2894.2, 3))
-    texts = ["0.0256", "-5.59", "0.000100", "9.99\u00b710\u207b\u2075", "-7\u00b710\u207b\u2077", "10.0", "2894"]
-    assert [significant(*one) for one in given] == texts
-    assert [significant(one) for one in (0.0, np.nan, np.inf)] == ["0", "", "inf"]
 
 
 def test_curves_have_medians_bands_and_markers_of_their_own():

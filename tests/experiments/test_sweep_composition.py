@@ -17,32 +17,18 @@ from experiments.sweeps.keys import Composer, resolve
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
 #: values, lists, texts with quotes, dicts, null, added and deleted keys, packages, options that bring more options
 VALUES = (
-    *("seed=3", "budget=17", "duration=20d", "'duration=100samples'", "identified=0.25", "validate=false"),
-    *("interpolation=linear", "weather_input='solar gain'", 'weather_input="a,b"', "cache=null", "outputs=full"),
-    *("excited=[mass_flow]", "excited=[]", "excited=null", "excited=[a,'b c',1.5,true]"),
-    *("excitations={}", "excitations={mass_flow:{_target_:a.B,level:2}}", "+excitations.mass_flow={a:[1,2],b:null}"),
-    *("+excitation@excitations.mass_flow=prbs", "+excitation@excitations.supply=aprbs"),
-    *("system.dt=30", "system.substeps=5", "+system.zone_capacity=1e6", "++system.zone_capacity=2e6"),
-    *("insertion.error_threshold=0.05", "+insertion.error_threshold=0.1", "++budget=8", "++new.key=1", "+own=1"),
-    *("training.restarts=2", "training.noise_bounds=[0.1,1]", "training.n_initial=20", "kernel.variance=2"),
-    *("noise.std=0.1", "noise.snr_db=30", "narx.target=all", "narx.outputs.zone_temperature=3"),
-    *(
-        "+narx={_target_:own.Lags,outputs:{y:2}}",
-        "kernel={_target_:own.Kernel}",
-        "narx={a:1}",
-        "narx.inputs={}",
-        "operating_point.rms=0.5",
-    ),
-    *("~weather", "~seed", "~budget=100", "~excitation", "~kernel", "~nothing", "~training.restarts"),
-    *("experiment=building_thresholds", "+experiment=building_thresholds", "experiment=null"),
-    *("nonsense=1", "system=nonsense", "system.nonsense=1", "reduction=mean_relevancy", "seed=${budget}"),
-    *("seed=${oc.env:NOT_THERE_AT_ALL}", "weather_input=${hydra:job.num}", "budget=${system.dt}"),
-    *("noise.std=${seed}", "excited=[${weather_input}]", "system=[building]", "system=7", "noise=null"),
+    *("seed=3", "'duration=100samples'", "weather_input='solar gain'", 'weather_input="a,b"', "cache=null"),
+    *("excited=[]", "excited=[a,'b c',1.5,true]", "excitations={mass_flow:{_target_:a.B,level:2}}", "+own=1"),
+    *("+excitations.mass_flow={a:[1,2],b:null}", "+excitation@excitations.mass_flow=prbs", "system.dt=30"),
+    *("+system.zone_capacity=1e6", "++system.zone_capacity=2e6", "+insertion.error_threshold=0.1", "++new.key=1"),
+    *("training.noise_bounds=[0.1,1]", "+narx={_target_:own.Lags,outputs:{y:2}}", "kernel={_target_:own.Kernel}"),
+    *("narx={a:1}", "~weather", "~seed", "~budget=100", "~nothing", "~training.restarts", "experiment=null"),
+    *("experiment=building_thresholds", "nonsense=1", "system=nonsense", "system.nonsense=1", "seed=${budget}"),
+    *("weather_input=${hydra:job.num}", "budget=${system.dt}", "system=[building]", "system=7", "noise=null"),
 )
 HYDRA = (
     *("hydra.verbose=true", "hydra.job.name=other", "hydra/job_logging=disabled", "hydra.output_subdir=null"),
-    *("hydra.job.config.override_dirname.exclude_keys=[seed]", "hydra.job.chdir=true", "+hydra.job.own=1"),
-    *("hydra/launcher=in_process", "hydra.job.env_set={A:'1'}", "hydra.sweeper.max_batch_size=3"),
+    *("hydra.job.config.override_dirname.exclude_keys=[seed]", "+hydra.job.own=1", "hydra/launcher=in_process"),
 )
 
 
@@ -60,19 +46,11 @@ def master_of(loader, *overrides):
     return master
 
 
-def choices(loader):
-    """Every option of every group of the command."""
-    groups = [group for group in loader.list_groups("") if group != "hydra"]
-    return [f"{group}={option}" for group in groups for option in loader.get_group_options(group)]
-
-
 def both(loader, master, overrides, finish=None):
     """What Hydra and what the composer of sweeps makes of overrides; the errors where it is none."""
     composer, found = Composer(loader, master), []
-    for compose in (
-        loader.load_sweep_config,
-        lambda _, lines: composer.compose(composer.parser.parse_overrides(lines)),
-    ):
+    ours = lambda _, lines: composer.compose(composer.parser.parse_overrides(lines))  # noqa: E731
+    for compose in (loader.load_sweep_config, ours):
         try:
             config = compose(master, overrides)
             plain = finish(config) if finish else OmegaConf.to_container(config, resolve=False, enum_to_str=True)
@@ -85,7 +63,6 @@ def both(loader, master, overrides, finish=None):
 def test_a_job_is_what_hydra_composes(loader):
     master = master_of(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
     for overrides in (
-        [],
         ["system.dt=30", "system=building", "insertion.error_threshold=0.05", "insertion=error"],
         ["experiment=building_thresholds", "reduction=prior_entropy"],
         ["~weather", "budget=17", "+excitations.a={b:[1,null],c:'x y'}", 'weather_input="a,b"'],
@@ -101,11 +78,13 @@ def test_a_job_is_what_hydra_composes(loader):
 
 @pytest.mark.slow
 def test_random_overrides_are_what_hydra_composes(loader):
+    groups = [group for group in loader.list_groups("") if group != "hydra"]
+    options = [f"{group}={option}" for group in groups for option in loader.get_group_options(group)]
     for number in range(5):
         random_, composed = random.Random(number), 0
         master = master_of(loader, *random_.sample(HYDRA, random_.randrange(3)))
         for _ in range(20):
-            lines = random_.sample(choices(loader), random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
+            lines = random_.sample(options, random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
             random_.shuffle(lines)
             one, other = both(loader, master, lines)
             assert one == other, lines
@@ -118,7 +97,7 @@ def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(
     found, _, numbered = composer.job(["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12)
     assert found["weather_input"] == f"{tmp_path}/sweep/12/12.csv"
     assert (found["hydra"]["sweep"]["subdir"], numbered) == ("12", True)
-    for text in ("3", "0.5", "true", "null", "abc", "'a b'", "[1,2]", "[a,'b,c']", "''", "100samples"):
+    for text in ("3", "0.5", "true", "null", "'a b'", "[a,'b,c']", "''", "100samples"):
         configuration, values, numbered = composer.job([f"weather_input={text}", "insertion=error"])
         assert (values["insertion"], numbered) == ("error", False)
         value, found = configuration["weather_input"], values["weather_input"]
@@ -138,10 +117,7 @@ def test_names_that_do_not_exist_are_told_with_the_nearest(loader):
         ("insertion=error +insertion.treshold=1", "unknown key 'insertion.treshold'"),
         ("insertion=always insertion.error_threshold=1", "unknown key 'insertion.error_threshold'"),
         ("acceptance=yes", "unknown option 'yes' of acceptance.*matched"),
-        ("budget=${seeed}", "seeed"),
-        ("system=7", "must be a string or a list"),
-        ("seed=1 +system=van_der_pol", "Multiple values for system"),
-        ("~nothing", "nothing"),
+        *(("budget=${seeed}", "seeed"), ("system=7", "must be a string or a list"), ("~nothing", "nothing")),
         ("hydra/launcher=laptop", "unknown option 'laptop' of hydra/launcher"),
     ):
         with pytest.raises(ValueError, match=message) as caught:

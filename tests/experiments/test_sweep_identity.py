@@ -6,24 +6,19 @@ import sys
 
 import numpy as np
 import pytest
-from numba import config as numba_config
 from omegaconf import OmegaConf
-from running import configured
+from running import PLAIN, configured
 
 from experiments.sources import SIMULATION
 from experiments.sweeps import identity
 from experiments.sweeps.cache import array_digest
 from experiments.sweeps.identity import code_digest, file_digests, identity_of, key_of, trajectory_key
 
-if numba_config.DISABLE_JIT:
+if PLAIN:
     pytest.skip("nothing here is compiled", allow_module_level=True)
 
 SETTINGS = {
-    "seed": 1,
-    "outputs": "lean",
-    "figures": True,
-    "cache": "/somewhere",
-    "path": None,
+    **{"seed": 1, "outputs": "lean", "figures": True, "cache": "/somewhere", "path": None},
     "system": {"_target_": "simulators.VanDerPol", "dt": 0.1, "lags": [1, 2]},
     "hydra": {"launcher": {"_target_": "x"}, "job": {"num": 3}},
 }
@@ -33,8 +28,7 @@ def test_every_setting_makes_another_job_and_how_it_is_run_does_not():
     before = identity_of("a:b", SETTINGS)
     for change in (
         *({"seed": 2}, {"seed": "1"}, {"seed": None}, {"outputs": "full"}, {"more": None}),
-        {"system": SETTINGS["system"] | {"dt": 0.1 + 1e-16}},
-        {"system": SETTINGS["system"] | {"lags": [2, 1]}},
+        *({"system": SETTINGS["system"] | {"dt": 0.1 + 1e-16}}, {"system": SETTINGS["system"] | {"lags": [2, 1]}}),
         {"system": SETTINGS["system"] | {"_target_": "simulators.BoucWen"}},
     ):
         assert identity_of("a:b", SETTINGS | change) != before
@@ -46,50 +40,51 @@ def test_every_setting_makes_another_job_and_how_it_is_run_does_not():
     assert full[0] != full[1]
 
 
+def test_keys_and_arrays_count_exactly():
+    assert key_of({"a": 1, "b": [0.1]}) == key_of({"b": [0.1], "a": 1})
+    assert len({key_of({"a": value}) for value in (0.1, 0.1 + 1e-17, np.nextafter(0.1, 1), "0.1", [0.1], None)}) == 5
+    one = np.arange(6.0)
+    others = [one, one.reshape(2, 3), one.reshape(3, 2), one.astype(int), one + np.spacing(one), -one]
+    assert len({array_digest(other) for other in others}) == len(others)
+    assert array_digest(one.reshape(2, 3)) == array_digest(np.asfortranarray(one.reshape(2, 3)))
+    assert array_digest(one[:2], one[2:]) != array_digest(one[:3], one[3:])
+
+
 # --- code
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Folder with a package of the user's own and a module that lies in none; the digest of a class, read anew."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "plant.py").write_text("class Plant: pass\n")
-    (tmp_path / "mine" / "detail.py").write_text('"""Words."""\nGAIN = 1\n\n\ndef f(x):\n    return x + 1\n')
-    (tmp_path / "alone_in_its_file.py").write_text("class Plant: pass\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-
+def test_words_do_not_count_and_what_computes_does(tmp_path, monkeypatch):
     def digest(target):
         identity._module_digest.cache_clear()
         return code_digest({"system": [{"deep": {"_target_": target}}]})
 
-    return tmp_path, digest
-
-
-def test_words_do_not_count_and_what_computes_does(package):
-    folder, digest = package
+    detail, alone = tmp_path / "mine" / "detail.py", tmp_path / "alone_in_its_file.py"
+    detail.parent.mkdir()
+    (tmp_path / "mine" / "plant.py").write_text("class Plant: pass\n")
+    alone.write_text("class Plant: pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    detail.write_text('"""Words."""\nGAIN = 1\n\n\ndef f(x):\n    return x + 1\n')
     before = digest("mine.plant.Plant")
     assert before not in {code_digest(), digest("alone_in_its_file.Plant"), digest("not_there.Plant")}
     assert before == digest("mine.detail.Other")
-    words = (
-        '"""Other words\nin two lines."""\n\nGAIN = 1  # of the plant\n\n\ndef f(x):\n    "What."\n\n    return x + 1\n'
-    )
-    (folder / "mine" / "detail.py").write_text(words)
+    words = '"""Other\nwords."""\n\nGAIN = 1  # of the plant\n\n\ndef f(x):\n    "What."\n\n    return x + 1\n'
+    detail.write_text(words)
     assert digest("mine.plant.Plant") == before
     found = {before}
     changes = [("+ 1", "+ 2"), ("x + 1", "x - 1"), ("GAIN", "GAIM"), ("(x)", "(x=1)"), ("= 1", "= {'a', 'b'}")]
     for old, new in changes:
-        (folder / "mine" / "detail.py").write_text(words.replace(old, new))
+        detail.write_text(words.replace(old, new))
         found.add(digest("mine.plant.Plant"))
-    (folder / "mine" / "detail.py").write_text(words)
-    (folder / "mine" / "detail.py").rename(folder / "mine" / "details.py")
+    detail.write_text(words)
+    detail.rename(detail.with_name("details.py"))
     found.add(digest("mine.plant.Plant"))
     assert len(found) == len(changes) + 2
     assert not {"mine", "mine.plant", "alone_in_its_file"} & sys.modules.keys()
     before = digest("alone_in_its_file.Plant")  # a module in no package counts alone, also one that cannot be imported
-    (folder / "mine" / "details.py").write_text("GAIN = 2\n")
+    detail.write_text("GAIN = 2\n")
     assert digest("alone_in_its_file.Plant") == before
     for text in ("class Plant: gain = 2\n", "class Plant: gain = = 2\n"):
-        (folder / "alone_in_its_file.py").write_text(text)
+        alone.write_text(text)
         assert digest("alone_in_its_file.Plant") != before
 
 
@@ -98,13 +93,11 @@ def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(monkeypatch):
         return [code_digest(), identity_of("a:b", SETTINGS), trajectory_key(configured(), 100)]
 
     found = [digests()]
-    monkeypatch.setattr(identity, "package_versions", lambda: '{"numpy": "0"}')
-    found.append(digests())
-    monkeypatch.undo()
-    monkeypatch.setattr(identity, "_own_digest", lambda: "other source")
-    found.append(digests())
+    for name, value in (("package_versions", '{"numpy": "0"}'), ("_own_digest", "other source")):
+        with monkeypatch.context() as context:
+            context.setattr(identity, name, lambda value=value: value)
+            found.append(digests())
     assert len({one for digests in found for one in digests}) == 9
-    monkeypatch.undo()
     own = {"a": {"_target_": "sysid.Fixed"}, "b": [{"_target_": "math.sqrt"}], "c": {"_target_": "numpy.array"}}
     launcher = {"hydra": {"launcher": {"_target_": "mine.plant.Plant"}}, "note": "mine.plant.Plant"}
     assert code_digest(own) == code_digest(OmegaConf.create(own)) == code_digest(launcher) == found[0][0]
@@ -132,11 +125,13 @@ def test_files_and_folders_count_by_their_content(tmp_path, monkeypatch):
     deep.rename(deep.with_name("b.csv"))
     assert file_digests(config)["records"] != found[0]["records"]
     assert file_digests({"hydra": {"a": "weather.csv"}, "cache": "records/", "output": "records/more"}) == {}
+    config = configured("weather=measured", f"weather.path={path}")
+    before = trajectory_key(config, 100)
+    path.write_text("1,4")
+    assert trajectory_key(config, 100) != before
 
 
-def test_results_below_the_working_folder_are_no_input_and_the_variable_names_data_without_a_path(
-    tmp_path, monkeypatch
-):
+def test_results_below_the_working_folder_are_no_input_and_a_variable_names_data_without_a_path(tmp_path, monkeypatch):
     work = tmp_path / "work"
     (work / "multirun").mkdir(parents=True)
     (work / "a.csv").write_text("1")
@@ -144,13 +139,12 @@ def test_results_below_the_working_folder_are_no_input_and_the_variable_names_da
     before = file_digests({"path": "."})
     (work / "multirun" / "result").write_text("2")
     assert file_digests({"path": "."}) == before
-    (work / "a.csv").write_text("2")
-    assert file_digests({"path": "."}) != before
     monkeypatch.setenv("SYSID_DATA", str(work))
-    before = file_digests({"data": {"path": None}})
-    assert (before.keys(), file_digests({"data": {"path": "elsewhere"}})) == ({"SYSID_DATA"}, {})
+    named = file_digests({"data": {"path": None}})
+    assert (named.keys(), file_digests({"data": {"path": "elsewhere"}})) == ({"SYSID_DATA"}, {})
     (work / "a.csv").write_text("3")
-    assert file_digests({"data": {"path": None}}) != before
+    assert file_digests({"path": "."}) != before
+    assert file_digests({"data": {"path": None}}) != named
     monkeypatch.delenv("SYSID_DATA")
     assert file_digests({"data": {"path": None}}) == {}
 
@@ -158,8 +152,7 @@ def test_results_below_the_working_folder_are_no_input_and_the_variable_names_da
 def test_a_file_that_changed_in_place_is_read_again_and_else_once(tmp_path, monkeypatch):
     path = tmp_path / "weather.csv"
     path.write_bytes(b"1,2\n")
-    state = path.stat()
-    before = file_digests([str(path)])
+    state, before = path.stat(), file_digests([str(path)])
     path.write_bytes(b"1,3\n")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
     assert file_digests([str(path)]) != before
@@ -187,55 +180,30 @@ PLANTS = {
 }
 
 
-def leaves(content, path=()):
-    """Path of every value in nested dicts and lists, and of every dict or list that is empty."""
+def changes_of(content, path=()):
+    """Path of every value in nested dicts and lists with another value; an empty dict or list counts as a value."""
     entries = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    if not entries or not content:
-        yield path
     for name, value in entries:
-        yield from leaves(value, (*path, name))
-
-
-def changed(content, path):
-    """A copy in which one value is another."""
-    place = copy = json.loads(json.dumps(content))
-    for name in path[:-1]:
-        place = place[name]
-    value = place[path[-1]]
-    other = {float: np.nextafter, bool: lambda v, _: not v, str: lambda v, _: f"{v}x"}.get(
-        type(value), lambda v, _: [v, 1]
-    )
-    place[path[-1]] = np.asarray(other(value, 1e9)).tolist() if isinstance(value, float) else other(value, None)
-    return OmegaConf.create(copy)
+        yield from changes_of(value, (*path, name))
+    if isinstance(content, float):
+        yield path, float(np.nextafter(content, 1e9))
+    elif isinstance(content, bool | str):
+        yield path, not content if isinstance(content, bool) else f"{content}x"
+    elif not isinstance(content, dict | list) or not content:
+        yield path, [content, 1]
 
 
 @pytest.mark.parametrize("overrides", PLANTS.values(), ids=PLANTS)
 def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its_trajectory(overrides):
-    config = configured(*overrides)
-    content = OmegaConf.to_container(config, resolve=True) | {"own": {"law": 1}}
-    before = trajectory_key(OmegaConf.create(content), 100)
+    content = OmegaConf.to_container(configured(*overrides), resolve=True) | {"own": {"law": 1}}
+    before, matter, plant = trajectory_key(OmegaConf.create(content), 100), set(), set()
     assert before != trajectory_key(OmegaConf.create(content), 101)
-    matter = {path for path in leaves(content) if trajectory_key(changed(content, path), 100) != before}
-    plant = {path for path in leaves(content) if path[0] in SIMULATION - {"duration", "identified"}}
+    for path, value in changes_of(content):
+        place = other = json.loads(json.dumps(content))
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = value
+        matter |= {path} if trajectory_key(OmegaConf.create(other), 100) != before else set()
+        plant |= {path} if path[0] in SIMULATION - {"duration", "identified"} else set()
     assert len(plant) > 20
     assert matter == plant | {("seed",), ("data",), ("own", "law")}
-
-
-def test_the_content_of_a_file_changes_the_key_of_a_trajectory(tmp_path):
-    path = tmp_path / "record.csv"
-    config = configured("weather=measured", f"weather.path={path}")
-    found = []
-    for content in ("t\n1\n2\n", "t\n1\n2\n", "t\n1\n3.0\n"):
-        path.write_text(content)
-        found.append(trajectory_key(config, 100))
-    assert found[0] == found[1] != found[2]
-
-
-def test_keys_and_arrays_count_exactly():
-    assert key_of({"a": 1, "b": [0.1]}) == key_of({"b": [0.1], "a": 1})
-    assert len({key_of({"a": value}) for value in (0.1, 0.1 + 1e-17, np.nextafter(0.1, 1), "0.1", [0.1], None)}) == 5
-    one = np.arange(6.0)
-    others = [one, one.reshape(2, 3), one.reshape(3, 2), one.astype(int), one + np.spacing(one), -one]
-    assert len({array_digest(other) for other in others}) == len(others)
-    assert array_digest(one.reshape(2, 3)) == array_digest(np.asfortranarray(one.reshape(2, 3)))
-    assert array_digest(one[:2], one[2:]) != array_digest(one[:3], one[3:])

@@ -21,8 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 
 @hydra.main(version_base="1.3", config_path=".", config_name="trivial")
 def main(config):
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    (folder / "number.txt").write_text(str(config.number))
+    (Path(HydraConfig.get().runtime.output_dir) / "number.txt").write_text(str(config.number))
     if config.number in config.refused:
         raise ValueError(f"number {config.number} is not for me")
     return config.number
@@ -33,15 +32,10 @@ if __name__ == "__main__":
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 CONFIGURATION = """
-defaults:
-  - _self_
-  - override hydra/launcher: in_process
-  - override hydra/sweeper: grid
+defaults: [_self_, override hydra/launcher: in_process, override hydra/sweeper: grid]
 number: 0
 refused: [499, 999, 1499, 1999]
-hydra:
-  searchpath: [pkg://conf]
-  sweep: {dir: sweep, subdir: "${hydra.job.num}"}
+hydra: {searchpath: [pkg://conf], sweep: {dir: sweep, subdir: "${hydra.job.num}"}}
 """
 
 
@@ -64,10 +58,6 @@ def test_a_command_of_a_users_own_is_swept_like_ours_and_found_by_workers(run):
     assert "3 jobs: 2 done, 1 failed" in process.stdout
     assert "#1 number=499: ValueError: number 499 is not for me" in process.stderr
     assert "Traceback" not in process.stderr
-    process = run("number=0,2")
-    assert process.returncode == 0, process
-    assert "2 finished already, 0 to run" in process.stdout
-    assert run("numbr=1,2").stderr == "Error: unknown key 'numbr'; did you mean 'number'?\n"
 
 
 @pytest.mark.slow
@@ -81,8 +71,8 @@ def test_of_two_thousand_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_pat
     for number in range(N):
         folder = tmp_path / "sweep" / str(number)
         assert (folder / "number.txt").read_text() == str(number)
-        failed = json.loads((folder / "outcome.json").read_text())["status"] == "failed"
-        assert failed == (number % 500 == 499)
+        status = json.loads((folder / "outcome.json").read_text())["status"]
+        assert status == ("failed" if number % 500 == 499 else "done")
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
     process = run(f"number=range(0,{N})")
     assert f"{N - 5} finished already, 5 to run (1 anew, damaged or out of date)" in process.stdout

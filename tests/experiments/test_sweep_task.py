@@ -1,5 +1,6 @@
 """One job in one process: what it returns, raises, exceeds, counts on and leaves."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,8 +9,11 @@ import sys
 from dataclasses import replace
 
 import pytest
+from hydra.conf import HydraConf
+from hydra.types import RunMode
 from numba import config
-from sweep_jobs import attempts, driver, job
+from omegaconf import OmegaConf
+from sweep_jobs import attempts, driven, job
 
 from experiments.sweeps import identity
 from experiments.sweeps.identity import file_digests
@@ -42,10 +46,7 @@ def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(t
     assert execute(one) == outcome
     assert attempts(one) == 1
     assert (folder / "result.txt").read_text() == "number 8\n"
-
-
-def test_a_value_that_is_no_number_leaves_json_that_every_reader_takes(tmp_path):
-    outcome = execute(job(tmp_path, 0, "undefined"))
+    outcome = execute(job(tmp_path, 0, "undefined"))  # nan: no reader of JSON takes it
     assert (outcome.done, outcome.value) == (True, None)
     json.loads((tmp_path / "0" / "outcome.json").read_text(), parse_constant=pytest.fail)
 
@@ -122,24 +123,16 @@ def test_input_files_and_code_are_checked_where_the_job_runs(tmp_path, monkeypat
     assert execute(replace(one, folder=str(tmp_path / "3"), code="other", text=identity.text_digest())).done
 
 
-def test_a_folder_that_cannot_be_made_fails_the_job(tmp_path):
+def test_a_folder_that_cannot_be_made_fails_the_job_and_the_node_of_hydra_has_its_types_again(tmp_path):
     (tmp_path / "0").write_text("a file")
     outcome = execute(job(tmp_path, 0, "number"))
     assert (outcome.done, outcome.stored) == (False, False)
     assert "FileExistsError" in outcome.error
-
-
-def test_the_node_of_hydra_has_its_types_again(tmp_path):
-    from hydra.conf import HydraConf
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf
-
     one = job(tmp_path, 3, "number")
     content = json.loads(one.configuration)
     content["hydra"]["mode"] = "MULTIRUN"
     found = hydra_config(replace(one, configuration=json.dumps(content)))
     assert (OmegaConf.get_type(found, "hydra"), found.hydra.mode) == (HydraConf, RunMode.MULTIRUN)
-    assert found.number == 3
 
 
 # --- limits
@@ -162,8 +155,11 @@ def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
     limits = {"sleeping": (0.3, None), "spinning": (1.0, None), "greedy": (None, 600_000_000)}
     for name in limits:
         (tmp_path / name).mkdir()
-    started = {name: driver(EXECUTE, tmp_path / name, name, *both) for name, both in limits.items()}
-    codes = {name: process.wait(timeout=120) for name, process in started.items()}
+    with contextlib.ExitStack() as stack:
+        started = {
+            name: stack.enter_context(driven(EXECUTE, tmp_path / name, name, *both)) for name, both in limits.items()
+        }
+        codes = {name: process.wait(timeout=120) for name, process in started.items()}
     found = {name: read_outcome(tmp_path / name / "0") for name in limits}
     assert codes == {"sleeping": -signal.SIGKILL, "spinning": 1, "greedy": -signal.SIGKILL}
     assert (found["sleeping"]["status"], found["sleeping"]["error"]) == ("failed", "time limit of 0.3 s exceeded")

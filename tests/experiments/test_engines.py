@@ -1,0 +1,175 @@
+"""What every engine with workers does: run, tell, enforce limits, end its workers when it ends, however it ends."""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import fields
+from functools import partial
+
+import pytest
+import yaml
+from running import PLAIN
+from sweep_jobs import ROOT, alive, attempts, descendants, driven, folder_of_job, hears_ctrl_c, job, jobs, wait_until
+from tqdm import tqdm
+
+from experiments.sweeps.dask_engine import DaskCluster
+from experiments.sweeps.engines import EngineStopped, JoblibPool
+from experiments.sweeps.slurm_engine import SlurmQueue
+from experiments.sweeps.store import read_outcome
+from experiments.sweeps.task import DIED_TWICE
+
+if PLAIN:
+    pytest.skip("processes start and end alike without the compiler", allow_module_level=True)
+MEMORY_LIMIT = 600_000_000  # byte
+LIMITED = {"spinning": {"time_limit": 1.0}, "greedy": {"memory_limit": MEMORY_LIMIT}}
+ENGINES = {
+    "joblib": partial(JoblibPool, workers=2),
+    "dask": partial(DaskCluster, workers=2, memory_limit=MEMORY_LIMIT),
+    "local": partial(SlurmQueue, cluster="local", workers=2, jobs_per_task=2),
+}
+SIMPLE = ["surroundings", "raising", "written", "number"]
+KINDS = {
+    "joblib": [*SIMPLE, "leaving", "number"],
+    "dask": [*SIMPLE, "leaving", "killing", "killing_once", *LIMITED],  # it outlives its workers
+    "local": [*SIMPLE, "killing_once", "greedy"],
+}
+DRIVER = """
+import sys
+from pathlib import Path
+from sweep_jobs import job
+from experiments.sweeps.{module} import {engine}
+
+if __name__ == "__main__":
+    folder, functions = Path(sys.argv[1]), sys.argv[2:]
+    try:
+        list({engine}(folder, workers=2).run([job(folder, n, one, task="") for n, one in enumerate(functions)]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(name, tmp_path, capfd, monkeypatch):
+    folder, work, before, most = tmp_path / "sweep", tmp_path / "work", dict(os.environ), []
+    folder.mkdir()
+    work.mkdir()
+    monkeypatch.chdir(work)
+    names, found = KINDS[name], {}
+    todo = [job(folder, n, one, **LIMITED.get(one, {})) for n, one in enumerate(names)]
+    for outcome in ENGINES[name](folder).run(todo):
+        found[names[outcome.number]] = outcome
+        most.append(len([one for one in descendants() if "submitit.local._local" in one.cmdline()]))
+    done = {one for one, outcome in found.items() if outcome.done}
+    assert done == {"surroundings", "written", "number", "killing_once"} & {*names}
+    assert max(most) <= 2
+    assert found["raising"].error == "ValueError: job 1 cannot work"
+    assert read_outcome(folder / "1")["status"] == "failed"
+    assert (folder / "2" / "result.txt").read_text() == "number 2\n"
+    assert found["number"].value in (3.0, 5.0)
+    facts = json.loads((folder / "0" / "surroundings.json").read_text())
+    assert (facts["pid"] != os.getpid(), facts["cwd"]) == (True, str(folder))
+    assert (facts["numba"], {*facts["blas"]}) == (1, {1})
+    threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}
+    assert {facts["environment"][one] for one in threads} == {"1"}
+    told = {
+        "killing": DIED_TWICE,
+        "spinning": "time limit of 1 s exceeded",
+        "greedy": "memory limit of 600 MB exceeded",
+    }
+    assert all(found[one].error.startswith(words) for one, words in told.items() if one in names)
+    starts = {one: attempts(todo[n]) for n, one in enumerate(names)}
+    assert starts == {one: {"killing": 3, "killing_once": 2}.get(one, 1) for one in names}  # a third is refused
+    assert list(work.iterdir()) == []
+    assert wait_until(lambda: not descendants())
+    assert name != "dask" or dict(os.environ) == before
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["joblib", "dask"])
+def test_outcomes_come_when_they_are_known_and_a_generator_that_is_closed_ends_its_workers(name, tmp_path):
+    running = ENGINES[name](tmp_path).run(jobs(tmp_path, ["sleeping", *["number"] * 6]))
+    assert sorted(next(running).number for _ in range(6)) == [1, 2, 3, 4, 5, 6]
+    assert len(descendants()) == 2
+    running.close()
+    assert wait_until(lambda: not descendants())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("name", ["joblib", "dask"])
+def test_workers_end_with_a_driver_that_is_interrupted_or_killed(name, tmp_path, number):
+    engine = ENGINES[name].func
+    script = DRIVER.format(module=engine.__module__.rpartition(".")[2], engine=engine.__name__)
+    streams = {"stdout": -1, "stderr": -1, "text": True, "start_new_session": True}
+    with driven(script, tmp_path, "test_engines:showing", "sweep_jobs:spinning", **streams) as process:
+        assert wait_until(lambda: (tmp_path / "0" / "shown").exists() and (tmp_path / "1" / ".spinning").exists())
+        below = descendants(process.pid)
+        assert len(below) == 2
+        assert not any(map(hears_ctrl_c, below))
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out, err) == (130, "", "")
+    assert wait_until(lambda: not any(map(alive, below)))
+
+
+def showing(config):
+    """Never end, with a progress bar, which makes semaphores unless it is told not to."""
+    for _ in tqdm(iter(int, 1), disable=True):
+        (folder_of_job() / "shown").touch()
+
+
+def test_a_killed_worker_stops_a_sweep_of_joblib_and_says_how_to_go_on(tmp_path, capfd):
+    todo = jobs(tmp_path, ["number", "killing", *["number"] * 9])
+    said = r"SIGKILL.*in flight are lost, the rest has not been run.*command resumes"
+    with pytest.raises(EngineStopped, match=said) as stop:
+        list(JoblibPool(tmp_path, 1).run(todo))  # a single worker is a process too
+    assert "\n" not in str(stop.value)
+    assert read_outcome(tmp_path / "0")["status"] == "done"
+    assert not [number for number in range(1, 11) if read_outcome(tmp_path / str(number))]
+    assert not descendants()
+    assert capfd.readouterr() == ("", "")
+
+
+# --- settings
+
+WORKERS = [({"workers": wrong}, "workers must be a whole number of at least 1") for wrong in (0, -1, "two", 1.5, True)]
+REFUSED = {
+    "joblib": WORKERS,
+    "dask": [
+        *WORKERS,
+        ({"address": "nowhere"}, r"address must be that of a scheduler, such as tcp://host:8786.*got 'nowhere'"),
+        ({"address": "tcp://a:1", "cluster": {"_target_": "b.C"}}, r"exclude each other"),
+        ({"cluster": {"_target_": "b.C"}}, r"cluster needs a _target_.* and a number of workers"),
+        ({"cluster": {"queue": "long"}, "workers": 2}, r"cluster needs a _target_"),
+        *(({"time_limit": "soon"}, r"launcher.time_limit must be"), ({"patience": -1}, r"launcher.patience must be")),
+        ({"memory_limit": "much"}, r"hydra.launcher.memory_limit must be"),
+    ],
+    "slurm": [
+        *WORKERS,
+        *(({"array_size": None}, "array_size must be"), ({"jobs_per_task": -1}, "jobs_per_task must be")),
+        *(({"cpus_per_task": 1.5}, "cpus_per_task must be"), ({"poll": 0}, "poll must be a positive")),
+        ({"cluster": "pbs"}, "cluster must be one of slurm, local, got 'pbs'"),
+        *(({"setup": "a"}, "setup is a list"), ({"additional_parameters": ["a"]}, "parameters a map")),
+        ({"time_limit": "soon"}, "time_limit must be .* 10min"),
+        ({"memory_limit": "much"}, "hydra.launcher.memory_limit must be .*'much'"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_settings_are_those_of_the_configuration_and_checked(name, tmp_path, monkeypatch):
+    make = {"joblib": JoblibPool, "dask": DaskCluster, "slurm": SlurmQueue}[name]
+    settings = yaml.safe_load((ROOT / f"conf/hydra/launcher/{name}.yaml").read_text())
+    assert settings.pop("_target_") == f"hydra_plugins.sysid_sweep.launcher.{name.title()}Launcher"
+    settings.pop("_recursive_", None)
+    assert {"folder": tmp_path} | settings == {one.name: getattr(make(tmp_path), one.name) for one in fields(make)}
+    for wrong, said in REFUSED[name]:
+        with pytest.raises(ValueError, match=said):
+            make(tmp_path, **wrong)
+    library = {"joblib": "joblib.externals", "dask": "distributed", "slurm": "submitit"}[name]
+    monkeypatch.setitem(sys.modules, library, None)
+    local = {"cluster": "local"} if name == "slurm" else {}
+    with pytest.raises(ImportError, match=rf"hydra/launcher={name} needs .*: pip install 'sysid\[{name}\]'"):
+        next(make(tmp_path, **local).run([job(tmp_path, 0, "number")]))
+    assert not list(tmp_path.iterdir())
