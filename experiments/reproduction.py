@@ -28,6 +28,7 @@ from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import to_bytes
 from experiments.studies.baselines import BaselinesStudy
 from experiments.studies.guidelines import Guidelines
+from experiments.studies.online import OnlineStudy
 from experiments.studies.stream import PREPARATIONS, Setting
 from experiments.studies.study import Plan, Study, Unit, write_part
 from experiments.studies.sweeps import BuildingSweep, Grid, RastriginMaps, Reduction, VanDerPolSweep
@@ -49,6 +50,7 @@ ALL: tuple[Study, ...] = (
     BuildingSweep(),
     Grid(),
     Guidelines(),
+    OnlineStudy(),
 )
 STUDIES: dict[str, Study] = {study.name: study for study in ALL}
 QUICK_WARNING = "**Computed with `quick=true`: sizes too small for the numbers to mean anything.**"
@@ -76,7 +78,8 @@ def run(config: DictConfig, folder: Path) -> None:
         log.info("Results of another version, or of other settings, are in %s: all is computed again", plan.folder)
     studies = [study for name, study in STUDIES.items() if name in names]
     units = [unit for study in studies for unit in study.units(plan) if unit.task not in gaps]
-    tasks = [name for name in plan.tasks if any(unit.task == name for unit in units)]
+    prepared = {unit.task for unit in units if STUDIES[unit.study].is_prepared}
+    tasks = [name for name in plan.tasks if name in prepared]
     waves = [
         [Unit("preparation", task, seed) for task in tasks for seed in TASKS[task].seeds(plan.seeds)],
         [Unit("calibration", task) for task in tasks],

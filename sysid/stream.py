@@ -34,6 +34,9 @@ from sysid.narx.window import LagWindow
 SCREENINGS, MOST_SCREENED = 3, 2000  # trainings that leave outliers out, and samples that are looked at, at most
 PIECE = 1000  # rows that are handed to the online GP at once, which starts anew after each outlier
 
+#: what is decided of a sample once it is predicted
+DECISIONS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
+
 #: settings that the online GP takes as they are
 PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting", "gate")
 
@@ -84,6 +87,14 @@ class Block(NamedTuple):
 
     rows: LagRows
     record: np.ndarray  # (n_rows,) one `UpdateReport` a row; its mean is nan while the initial samples are collected
+
+
+class Suspect(NamedTuple):
+    """A sample that was taken for an outlier, until the next one tells whether it was."""
+
+    regressor: np.ndarray  # (1, n_features)
+    target: np.ndarray  # (1,)
+    record: np.ndarray  # that ends with it
 
 
 class MendedRows:
@@ -208,7 +219,7 @@ class Identification:
         self.adaptation: Follower | None = settings.training.follow(settings.seed)
         self.n_initial_outliers = 0
         self._mended = MendedRows(narx)
-        self._suspect: tuple[np.ndarray, float] | None = None  # the sample before, if it was an outlier
+        self._suspect: Suspect | None = None  # the sample before, if it was an outlier
         self._collected: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # initial samples, block by block
         self._n_collected = 0
         if settings.training.n_initial == 0:
@@ -240,7 +251,8 @@ class Identification:
         -------
         structured array (n,)
             One row per sample, with the fields of `sysid.UpdateReport`. Of the initial samples, which are copied and
-            collected, nothing is predicted: their mean is nan.
+            collected, nothing is predicted: their mean is nan. If the last row is an outlier, the next call may write
+            it anew: it was none, and is learned then.
 
         Raises
         ------
@@ -266,7 +278,10 @@ class Identification:
         if len(y) > 1:  # all of them are checked before the first is learned
             x, y = matrix(x, self.narx.n_features, "regressors"), vector(y, len(x), "targets")
         records = [collected, *self._learn(self.model, x, y, follows)]
-        return records[1] if len(records) == 2 and not len(collected) else np.concatenate(records)
+        found = records[1] if len(records) == 2 and not len(collected) else np.concatenate(records)
+        if self._suspect is not None:
+            self._suspect = self._suspect._replace(record=found)
+        return found
 
     def _learn(self, model: Model, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> Iterator[np.ndarray]:
         """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the errors."""
@@ -275,7 +290,7 @@ class Identification:
         done, longest = 0, PIECE if self.adaptation is None else self.adaptation.n_until_look
         while done < len(y):
             if self._suspect is not None:
-                self._reconsider(*self._suspect, model, done)
+                self._reconsider(self._suspect, model, done)
             piece = slice(done, done + longest)
             record = model.update_many(mended.x[piece], mended.y[piece], until_outlier=True)
             done += len(record)
@@ -286,17 +301,17 @@ class Identification:
                     self.model = model = replace(model, gp=gp)
                 longest = self.adaptation.n_until_look
             if record[-1]["outlier"]:
-                self._suspect = mended.x[done - 1].copy(), float(mended.y[done - 1])
+                self._suspect = Suspect(mended.x[done - 1 : done].copy(), mended.y[done - 1 : done].copy(), record)
                 mended.replace(done - 1, float(record[-1]["mean"]), changed=model.gp.gate_is_open)
             if mended.y is not y:  # reported is the change from the measured value before, not from the mended one
                 record["mean"] += y[piece.start : done] - mended.y[piece.start : done]
             yield record
         mended.end()
 
-    def _reconsider(self, regressor: np.ndarray, target: float, model: Model, row: int) -> None:
+    def _reconsider(self, suspect: Suspect, model: Model, row: int) -> None:
         """Learn the sample before a row, an outlier so far, if the row is likelier after it than after its replacement.
 
-        What was reported of it stays: neither learned nor stored.
+        The record of it, which was returned already, is written anew.
         """
         self._suspect = None
         if (both := self._mended.alternatives(row)) is None:
@@ -307,8 +322,12 @@ class Identification:
         measured, replaced = (y - mean) ** 2 / noisy + np.log(noisy)  # twice the negative log density
         if measured < replaced:
             self._mended.restore(row - 1)
-            at = regressor[None]
-            model.gp.believe(model.scaling.transform(at), np.array([target]), model.mean(at))
+            x, y, record = suspect
+            became = model.gp.believe(model.scaling.transform(x), y, model.mean(x))[0]
+            for name in DECISIONS:
+                record[name][-1] = became[name]
+            if self.adaptation is not None:
+                self.adaptation.believe()
 
     def finish(self) -> None:
         """Train on the samples collected so far if the training takes all that there are; else nothing."""

@@ -21,7 +21,7 @@ from experiments.plots.style import BASELINE, COLORS, PAGE, PUBLISHED, label_log
 from experiments.studies import paper
 from experiments.studies.stream import Setting, data_of, identify, narx_without_lags
 from experiments.studies.study import Plan, Study, Unit, part_of
-from experiments.studies.tasks import BUILDING_NARX, TASKS, Rows, TaskData, draw_rows
+from experiments.studies.tasks import BUILDING_NARX, PAPER_TASKS, TASKS, Rows, TaskData, draw_rows
 from sysid.simulation.baselines import LinearArx
 
 QUANTITIES = (
@@ -78,7 +78,7 @@ class Method:
     """A way to learn from all training rows of a task."""
 
     fit: Callable[[Material], Fitted]
-    tasks: tuple[str, ...] = tuple(TASKS)  # that it is computed for
+    tasks: tuple[str, ...] = tuple(PAPER_TASKS)  # that it is computed for
     most_rows: float = np.inf  # training rows that it is computed for
 
 
@@ -322,8 +322,8 @@ class BaselinesStudy(Study):
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         """Shuffled tables after those in file order; all methods."""
-        endings = {task: ("", ", shuffled") if task in TABLES else ("",) for task in plan.tasks}
-        datasets = [TASKS[task].title + ending for task in plan.tasks for ending in endings[task]]
+        endings = {task: ("", ", shuffled") if task in TABLES else ("",) for task in plan.tasks if task in self.tasks}
+        datasets = [TASKS[task].title + ending for task in endings for ending in endings[task]]
         return {"dataset": datasets, "model": [*METHODS]}
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from experiments.studies import paper
 from experiments.studies.stream import QUANTITIES, VARIANTS, Setting
 from experiments.studies.study import Plan, Study, Unit, spread_out
 from experiments.studies.sweeps import average_sizes
-from experiments.studies.tasks import TASKS
+from experiments.studies.tasks import PAPER_TASKS
 
 LEVEL = 0.05  # of tests; intervals hold 95 %
 INDIFFERENT = float(np.log(1.01))  # a ratio this close to 1 is a tie
@@ -39,7 +39,7 @@ NAN = float("nan")
 PRINTED = "printed"  # the paper's own tables, beside the settings
 COLUMNS = (*(setting.value for setting in Setting), PRINTED)
 DEFAULTS: dict[str, Any] = {"ratios": (), "where": (), "own": True, "chance": 0.5}  # of a claim
-TITLES = [task.title for task in TASKS.values()]
+TITLES = [task.title for task in PAPER_TASKS.values()]
 COUNTS = ("n_won", "n_lost", "n_equal", "n_tied", "n_missing")
 NUMBERS = (*COUNTS, "n_tested", "p_sign", "p_least", "ratio")
 #: columns of the CSV file, by the variables of the store
@@ -373,7 +373,7 @@ def find_places(claim: Mapping[str, Any], setting: str, store: xr.Dataset) -> di
         store = store.reindex(dataset=TITLES)
     found = {}
     for name, place, ratios in _list_places(claim):
-        task = next((task for task in TASKS.values() if task.title == place.get("dataset")), None)
+        task = next((task for task in PAPER_TASKS.values() if task.title == place.get("dataset")), None)
         is_tested = setting != PRINTED and (task is None or task.is_random)
         here: xr.Dataset | None = store
         if claim["study"].startswith("table"):
@@ -390,7 +390,7 @@ def _list_places(claim: Mapping[str, Any]) -> list[tuple[str, dict[str, str], Se
         return [(LABELS[name], {"criterion": name}, ratios) for name in places["criterion"]]
     if isinstance(places, Mapping):
         return [(name, {}, own) for name, own in places.items()]
-    titles = TITLES if places == "tasks" else [TASKS[name].title for name in places]
+    titles = TITLES if places == "tasks" else [PAPER_TASKS[name].title for name in places]
     return [(title, {"dataset": title}, ratios) for title in titles]
 
 

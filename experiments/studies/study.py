@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments.plots.frames import quantiles, significant, to_markdown
 from experiments.plots.style import LABELS
 from experiments.studies import paper
-from experiments.studies.tasks import TASKS, YEAR
+from experiments.studies.tasks import PAPER_TASKS, TASKS, YEAR
 from experiments.sweeps.identity import code_digest, key_of
 from sysid import store
 
@@ -132,7 +132,8 @@ class Study:
 
     name: str  # how the configuration calls it
     title: str
-    tasks: ClassVar[tuple[str, ...]] = tuple(TASKS)  # that it looks at
+    tasks: ClassVar[tuple[str, ...]] = tuple(PAPER_TASKS)  # that it looks at
+    is_prepared: ClassVar[bool] = True  # whether it takes hyper-parameters that were found before
     needs: ClassVar[tuple[str, ...]] = ()  # studies whose stores it reads
     template: ClassVar[str] = ""  # name of the report's template, where it is not that of the study
     quantities: ClassVar[tuple[str, ...]] = ()  # columns of numbers of the rows that `compute` makes

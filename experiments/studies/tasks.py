@@ -1,4 +1,4 @@
-"""The ten tasks of the paper: rows to learn from, in their order, and rows to judge by."""
+"""The ten tasks of the paper and further streams: rows to learn from, in their order, and rows to judge by."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +27,15 @@ BUILDING_NARX = sysid.Narx(
     {"zone_temperature": 3}, {"ambient_temperature": 3, "mass_flow": 3}, predict=sysid.Target.change
 )
 YEAR = 35041  # samples of 15 min
+BUILDING, NOISELESS = simulators.Building(), simulators.MeasurementNoise()
+
+TANKS_NARX = sysid.Narx({"level": 2}, {"pump_voltage": 2}, predict=sysid.Target.change)
+SILVERBOX_NARX = sysid.Narx({"output_voltage": 3}, {"input_voltage": [0, 1, 2, 3]})
+N_LEVELS, HOLD = 4000, 25  # samples of a simulated stream of the tanks, and of one level of the pump
+LEVEL_NOISE = 0.004  # V/s, of both levels: 16 mV over a sample
+CLOGGING, RAMP, CLOGGED = 1500, 1500, 0.6  # sample at which the outlet clogs, samples that it takes, part that is left
+FAULTS = simulators.OutlierNoise(share=0.02, size=0.4)  # V: 25 times the noise of a sample
+BUILDING_CHANGE = 8760  # sample, in the middle of the part that trains
 
 
 class Rows(NamedTuple):
@@ -83,6 +92,7 @@ class Task:
     title: str
     unit: str  # of the target
     draw: Callable[[int], tuple[Rows, Rows]]  # seed -> training rows in their order, and test rows
+    narx: sysid.Narx | None = None  # of the rows; None: they have no order
     source: sysid.DataSource | None = None  # of the measured records that it reads
     is_random: bool = True  # whether another seed gives other rows
 
@@ -122,8 +132,7 @@ def read_table(source: sysid.DataSource) -> tuple[Rows, Rows]:
 def read_tanks(source: sysid.DataSource) -> tuple[Rows, Rows]:
     """Read the measured cascaded tanks: two lags of the level and of the pump voltage."""
     recordings = source.load()
-    narx = sysid.Narx({recordings.outputs[0]: 2}, {recordings.inputs[0]: 2}, predict=sysid.Target.change)
-    return make_rows(narx, recordings.estimation), make_rows(narx, recordings.test)
+    return make_rows(TANKS_NARX, recordings.estimation), make_rows(TANKS_NARX, recordings.test)
 
 
 def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
@@ -151,18 +160,67 @@ def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
     return rows(0), rows(1)
 
 
-def simulate_building(seed: int, n_samples: int = YEAR) -> tuple[Rows, Rows]:
+def simulate_building(seed: int, n_samples: int = YEAR, system: simulators.System = BUILDING) -> tuple[Rows, Rows]:
     """Simulate the heated building in closed loop: the first half trains, the second, with its lags, validates."""
-    system = simulators.Building()
     weather = simulators.SyntheticWeather().temperature(system.dt * np.arange(n_samples), seed=seed)
     options: dict[str, Any] = {"seed": seed, "interpolation": simulators.Interpolation.held}
     loop = system, simulators.PI(), {"ambient_temperature": weather}
-    noise = simulators.MeasurementNoise()
-    samples = simulators.closed_loop(*loop, n_samples=n_samples, measurement=noise, **options)
+    samples = simulators.closed_loop(*loop, n_samples=n_samples, **options)
     record = simulators.collect(samples, system, **options).to_dataset()
     half = (n_samples - 1) // 2 + 1
     training, test = slice(half), slice(half - BUILDING_NARX.max_lag, None)
     return make_rows(BUILDING_NARX, [record.isel(time=training)]), make_rows(BUILDING_NARX, [record.isel(time=test)])
+
+
+def read_silverbox(source: sysid.DataSource) -> tuple[Rows, Rows]:
+    """Read the Silverbox: its multisine trains, the end of it judges."""
+    recordings = source.load()
+    return make_rows(SILVERBOX_NARX, recordings.estimation), make_rows(SILVERBOX_NARX, recordings.test[:1])
+
+
+def simulate_tanks(
+    seed: int,
+    *,
+    changes: Sequence[simulators.Change] = (),
+    noise: simulators.MeasurementNoise = NOISELESS,
+) -> tuple[Rows, Rows]:
+    """Simulate the tanks at random levels of the pump, as they change; the plant as it is at the end judges."""
+    noisy: dict[str, Any] = {"upper_noise_std": LEVEL_NOISE, "lower_noise_std": LEVEL_NOISE}
+    final: dict[str, Any] = {change.parameter: change.to for change in changes}
+    plants = simulators.CascadedTanks(changes=changes, **noisy), simulators.CascadedTanks(**noisy, **final)
+
+    def rows(purpose: int, noise: simulators.MeasurementNoise) -> Rows:
+        levels = np.random.default_rng([seed, purpose]).uniform(1.2, 2.4, N_LEVELS // HOLD)
+        options: dict[str, Any] = {"seed": 2 * seed + purpose, "initial_state": [2.0, 2.0], "measurement": noise}
+        record = simulators.simulate(plants[purpose], levels.repeat(HOLD), **options).to_dataset()
+        return make_rows(TANKS_NARX, [record])
+
+    return rows(0, noise), rows(1, NOISELESS)
+
+
+def simulate_tanks_loop(seed: int) -> tuple[Rows, Rows]:
+    """Simulate the tanks under a PI controller that follows random levels: one run trains, another one judges."""
+    system = simulators.CascadedTanks(upper_noise_std=LEVEL_NOISE, lower_noise_std=LEVEL_NOISE)
+    gains: dict[str, Any] = {"proportional_gain": 0.3, "integral_gain": 0.001, "minimum": 0.0, "maximum": 10.0}
+
+    def rows(purpose: int) -> Rows:
+        levels = np.random.default_rng([seed, purpose]).uniform(2.0, 8.0, N_LEVELS // 100)
+        schedule = simulators.Levels(levels=levels.tolist(), hold=100 * system.dt)
+        signals: dict[str, Any] = {"output": "level", "input": "pump_voltage", "schedule": schedule}
+        controller = simulators.PI(dt=system.dt, **signals, **gains)
+        samples = simulators.closed_loop(system, controller, {}, n_samples=N_LEVELS, seed=2 * seed + purpose)
+        return make_rows(TANKS_NARX, [simulators.collect(samples, system, seed=2 * seed + purpose).to_dataset()])
+
+    return rows(0), rows(1)
+
+
+def simulate_changed_building(seed: int) -> tuple[Rows, Rows]:
+    """Simulate the building as its radiator and its wall change; another year of the changed one judges."""
+    names: dict[str, Any] = {"radiator_resistance": 0.004, "zone_resistance": 0.004}  # K/W, both twice as large
+    start = BUILDING_CHANGE * BUILDING.dt
+    changed = simulators.Building(changes=[simulators.Change(name, to, start) for name, to in names.items()])
+    training, _ = simulate_building(seed, YEAR, changed)
+    return training, simulate_building(seed + 1000, YEAR, simulators.Building(**names))[1]
 
 
 def make_rows(narx: sysid.Narx, records: Sequence[xr.Dataset]) -> Rows:
@@ -179,16 +237,39 @@ FUNCTIONS: dict[str, simulators.StaticFunction] = {
     "six_hump_camel": simulators.SixHumpCamel(),  # the textbook function; the paper misprints its last term
 }
 BOSTON, CONCRETE, TANKS = sysid.BostonData(), sysid.ConcreteData(), sysid.CascadedTanksData()
-#: all tasks by their name in the configuration, in the order of the paper's tables, which is about that of their size
-TASKS: dict[str, Task] = {
+SILVERBOX = sysid.SilverboxData()
+#: the tasks of the paper by their name in the configuration, in the order of its tables, about that of their size
+PAPER_TASKS: dict[str, Task] = {
     **{name: Task(name.replace("_", " ").title(), "1", partial(sample_function, f)) for name, f in FUNCTIONS.items()},
-    "boston": Task("Boston", "1000 USD", lambda _: read_table(BOSTON), BOSTON, is_random=False),
-    "concrete": Task("Concrete", "MPa", lambda _: read_table(CONCRETE), CONCRETE, is_random=False),
-    "bouc_wen": Task("Bouc-Wen", "m", simulate_bouc_wen, sysid.BoucWenData()),
-    "tanks": Task("Tanks", "V", lambda _: read_tanks(TANKS), TANKS, is_random=False),
-    "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol),
-    "building": Task("Building", "K", simulate_building),
+    "boston": Task("Boston", "1000 USD", lambda _: read_table(BOSTON), None, BOSTON, is_random=False),
+    "concrete": Task("Concrete", "MPa", lambda _: read_table(CONCRETE), None, CONCRETE, is_random=False),
+    "bouc_wen": Task("Bouc-Wen", "m", simulate_bouc_wen, BOUC_WEN_NARX, sysid.BoucWenData()),
+    "tanks": Task("Tanks", "V", lambda _: read_tanks(TANKS), TANKS_NARX, TANKS, is_random=False),
+    "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol, VAN_DER_POL_NARX),
+    "building": Task("Building", "K", simulate_building, BUILDING_NARX),
 }
+OUTLET = simulators.CascadedTanks().lower_outflow
+RATE = CLOGGED * OUTLET, CLOGGING * simulators.CascadedTanks().dt  # of the outlet once it is clogged, and when
+SLOW = simulators.Change("lower_outflow", *RATE, end=RATE[1] + RAMP * simulators.CascadedTanks().dt)
+#: streams that the paper does not have, for the comparison of online methods
+STREAMS: dict[str, Task] = {
+    "silverbox": Task(
+        "Silverbox", "V", lambda _: read_silverbox(SILVERBOX), SILVERBOX_NARX, SILVERBOX, is_random=False
+    ),
+    "tanks_loop": Task("Tanks in closed loop", "V", simulate_tanks_loop, TANKS_NARX),
+    "steady": Task("Tanks, nothing changes", "V", simulate_tanks, TANKS_NARX),
+    "clogging": Task("Tanks, outlet clogs slowly", "V", partial(simulate_tanks, changes=[SLOW]), TANKS_NARX),
+    "clogged": Task(
+        "Tanks, outlet clogs at once",
+        "V",
+        partial(simulate_tanks, changes=[simulators.Change("lower_outflow", *RATE)]),
+        TANKS_NARX,
+    ),
+    "failing_sensor": Task("Tanks, sensor with outliers", "V", partial(simulate_tanks, noise=FAULTS), TANKS_NARX),
+    "changed_building": Task("Building, radiator and wall change", "K", simulate_changed_building, BUILDING_NARX),
+}
+#: all tasks by their name in the configuration
+TASKS = PAPER_TASKS | STREAMS
 
 
 def draw_rows(task: str, seed: int, building_samples: int = YEAR) -> tuple[Rows, Rows]:

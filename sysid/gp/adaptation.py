@@ -165,6 +165,11 @@ class Adaptation:
         self._regressors[new], self._targets[new], self._record[new] = regressors, targets, record
         self._n = after
 
+    def believe(self) -> None:
+        """Count the last sample, an outlier so far, among the usual ones; too late if it was looked at already."""
+        if self._n:
+            self._record["outlier"][self._n - 1] = False
+
     def adapted(self, gp: OnlineGP) -> OnlineGP:
         """The online GP with new hyper-parameters if it is time to look and there is reason, else itself."""
         if self.n_until_look > 0 or (reason := self._look(gp.noise_variance)) is None:

@@ -372,14 +372,15 @@ class OnlineGP:
         if self.learns_every_sample:
             dictionary.condition_all(self._rules, self._state, self.n_points, x, y)
 
-    def believe(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> None:
+    def believe(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
         """`learn` the last sample (1, n_features), (1,) after all; the gate passed it over, and opens for the next."""
         counts = self._state.counts
         counts[dictionary.N_OUTLIERS] -= 1
         counts[dictionary.N_SEEN] -= 1
         self._state.errors[dictionary.LEVEL] = self.gate_opens_after
-        self.learn(x, y, prior_mean)
+        record = self.learn(x, y, prior_mean)
         self._state.errors[dictionary.LEVEL] = self.gate_opens_after
+        return record
 
     def copy(self) -> "OnlineGP":
         """Online GP of the same settings, points and counts that learns on independently."""

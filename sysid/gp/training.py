@@ -205,6 +205,9 @@ class Follower(Protocol):
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
         """Take note of samples (n, p), (n,) and of their record (n,)."""
 
+    def believe(self) -> None:
+        """Take the last sample, an outlier so far, for a usual one."""
+
     def adapted(self, gp: OnlineGP) -> OnlineGP:
         """The online GP with new hyper-parameters, or itself."""
 

@@ -60,7 +60,12 @@ def test_every_simulation_is_drawn(run, tmp_path):
 def result_of(phase, target, mean, variance):
     n = len(phase)
     columns = {"target": target, "mean": mean, "variance": variance, "unchanged": np.zeros(n), "phase": phase}
-    columns |= {"inserted": np.ones(n, bool), "accepted": np.ones(n, bool), "slot": np.arange(n) % 4}
+    columns |= {
+        "outlier": np.arange(n) % 9 == 8,
+        "inserted": np.ones(n, bool),
+        "accepted": np.ones(n, bool),
+        "slot": np.arange(n) % 4,
+    }
     columns |= {"n_points": np.full(n, 4)}
     return xr.Dataset(
         {name: ("sample", np.asarray(column)) for name, column in columns.items()},

@@ -1,0 +1,320 @@
+"""Online methods side by side: the same stream, hyper-parameters and number of points."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from textwrap import fill
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import xarray as xr
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+import sysid
+from experiments.plots.frames import significant, to_markdown
+from experiments.plots.style import GREY, PAGE, PALETTE, page, scale_axis
+from experiments.studies import online_methods
+from experiments.studies.baselines import condition
+from experiments.studies.study import Plan, Study, Unit, part_of
+from experiments.studies.tasks import TASKS, Rows, draw_rows
+
+N_PARTS = 12  # of a stream, whose errors stand apart
+PARTS = tuple(f"error_{k + 1}" for k in range(N_PARTS))  # mean squared, over the variance of the target in the stream
+QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", "n_numbers", "n_revised", "n_outliers")
+FULL_ROWS = 2000  # of the full GP, the last ones of the stream and some of the others
+COLUMNS = 4  # of panels in a figure
+#: methods whose error over the stream is drawn
+DRAWN = dict(zip(("RLS", "stored, mean relevance", "every_sample", "every_sample, adaptive"), PALETTE, strict=False))
+SLOW_ROWS = 5000  # rows up to which methods that cost O(N^3) a sample are run
+#: mean in the stream (n,); mean and variance of a measurement on the test rows (m,); what is counted
+Outcome = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, float]]
+
+
+class Case(NamedTuple):
+    """What a method gets: the stream after its first rows, and what these gave."""
+
+    narx: sysid.Narx
+    initial: Rows
+    stream: Rows
+    test: Rows
+    start: sysid.Start  # scaling, mean and hyper-parameters
+    budget: int
+    seed: int
+
+    def scaled(self, rows: Rows) -> Rows:
+        """Rows as the kernel sees them: standardised features, centred targets."""
+        assert self.start.scaling is not None
+        assert self.start.mean is not None
+        return Rows(self.start.scaling.transform(rows.inputs), rows.targets - self.start.mean(rows.inputs))
+
+
+def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
+    """Run an online GP of this toolbox; by default the paper's, without insertion rule, acceptance and gate."""
+    chosen: dict[str, Any] = {"acceptance": sysid.AcceptAll(), "insertion": sysid.Always(), "gate": None}
+    n, budget = len(case.initial.targets), min(case.budget, len(case.stream.targets))
+    training: Any = (sysid.Adaptive if adaptive else sysid.MaximumAPosteriori)(n_initial=n)
+    options = sysid.Settings(training=training, budget=budget, seed=case.seed, **chosen | settings)
+    identification = sysid.Identification(case.narx, options, start=case.start)
+    identification.observe_many(*case.initial)
+    record = identification.observe_many(*case.stream)
+    model = identification.model
+    assert model is not None
+    mean, variance = model.predict(case.test.inputs)
+    numbers = sum(array.size for array in model.gp.state().values())
+    counts = {"n_revised": float((record["removed"] >= 0).sum()), "n_outliers": float(record["outlier"].sum())}
+    return record["mean"], mean, variance + model.gp.noise_variance, {"n_numbers": float(numbers), **counts}
+
+
+def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -> Outcome:
+    """Run a method of `online_methods` on the scaled rows, the initial ones first."""
+    assert case.start.mean is not None
+    initial, stream = case.scaled(case.initial), case.scaled(case.stream)
+    method = make(case, Rows(np.vstack([initial.inputs, stream.inputs]), np.append(initial.targets, stream.targets)))
+    for x, y in zip(*initial, strict=True):
+        method.learn(x, float(y))
+    found = np.array([method.learn(x, float(y))[0] for x, y in zip(*stream, strict=True)])
+    mean, variance = method.predict(case.scaled(case.test).inputs)
+    offset = case.start.mean(case.test.inputs)
+    counts = {"n_numbers": float(method.n_numbers), "n_revised": float(method.n_revised)}
+    return found + case.start.mean(case.stream.inputs), mean + offset, variance, counts
+
+
+def run_window(case: Case) -> Outcome:
+    """Run an exact GP on the last rows."""
+    assert case.start.mean is not None
+    assert case.start.hyperparameters is not None
+    initial, stream, n = case.scaled(case.initial), case.scaled(case.stream), case.budget
+    x, y = np.vstack([initial.inputs, stream.inputs]), np.append(initial.targets, stream.targets)
+    first = len(initial.targets)
+    is_cheap = len(stream.targets) <= SLOW_ROWS
+    found = np.full(len(stream.targets), np.nan)
+    for k in range(first, len(y)) if is_cheap else ():
+        last = slice(max(0, k - n), k)
+        found[k - first] = condition(case.start.hyperparameters, x[last], y[last]).predict(x[k : k + 1])[0][0]
+    fitted = condition(case.start.hyperparameters, x[-n:], y[-n:])
+    mean, variance = fitted.predict(case.scaled(case.test).inputs)
+    counts = {"n_numbers": float(x[-n:].size + n * n), "n_revised": float(len(y) - n)}
+    offset = case.start.mean
+    return found + offset(case.stream.inputs), mean + offset(case.test.inputs), variance + fitted.noise_variance, counts
+
+
+def run_full(case: Case) -> Outcome:
+    """Condition an exact GP on all rows, or on some of them in equal steps; it predicts no stream."""
+    assert case.start.mean is not None
+    assert case.start.hyperparameters is not None
+    initial, stream = case.scaled(case.initial), case.scaled(case.stream)
+    x, y = np.vstack([initial.inputs, stream.inputs]), np.append(initial.targets, stream.targets)
+    some = np.linspace(0, len(y) - 1, min(len(y), FULL_ROWS)).astype(int)
+    fitted = condition(case.start.hyperparameters, x[some], y[some])
+    mean, variance = fitted.predict(case.scaled(case.test).inputs)
+    none = np.full(len(case.stream.targets), np.nan)
+    counts = {"n_numbers": float(fitted.size_bytes / 8)}
+    return none, mean + case.start.mean(case.test.inputs), variance + fitted.noise_variance, counts
+
+
+def run_linear(case: Case) -> Outcome:
+    """Least squares of all rows; it predicts no stream."""
+
+    def columns(rows: Rows) -> np.ndarray:
+        return np.column_stack([case.scaled(rows).inputs, np.ones(len(rows.targets))])
+
+    rows = np.vstack([columns(case.initial), columns(case.stream)])
+    targets = np.append(case.initial.targets, case.stream.targets)
+    weights = np.linalg.lstsq(rows, targets)[0]
+    mean, noise = columns(case.test) @ weights, np.mean((targets - rows @ weights) ** 2)
+    none = np.full(len(case.stream.targets), np.nan)
+    return none, mean, np.full(len(mean), noise), {"n_numbers": float(weights.size)}
+
+
+def _basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
+    found = case.start.hyperparameters
+    assert found is not None
+    budget = min(case.budget, len(case.stream.targets))
+    initial = None
+    if name == "RGP, best points":
+        initial = rows.inputs[online_methods.pivoted_cholesky(found.kernel, rows.inputs, budget)]
+    options = online_methods.PRESETS[BASES[name]]
+    return online_methods.BasisPosterior(found.kernel, found.noise_variance, budget, initial=initial, **options)
+
+
+def _streaming(case: Case, rows: Rows) -> online_methods.Method:
+    found = case.start.hyperparameters
+    assert found is not None
+    return online_methods.StreamingVFE(found.kernel, found.noise_variance, case.budget)
+
+
+def _random(case: Case, rows: Rows) -> online_methods.Method:
+    found = case.start.hyperparameters
+    assert found is not None
+    n_weights = case.budget - case.budget % 2
+    return online_methods.RandomFeatures(found.kernel, found.noise_variance, n_weights, seed=case.seed)
+
+
+def _least_squares(forgetting: float | None, case: Case, rows: Rows) -> online_methods.Method:
+    return online_methods.RecursiveLeastSquares(rows.inputs.shape[1], forgetting)
+
+
+OURS: dict[str, Any] = {"insertion": sysid.Novelty(), "learning": "every_sample", "gate": 4.0}
+STORED: dict[str, Any] = {"learning": "stored"}
+BASES = {"KRLS-T": "krls_t", "SOGP": "sogp", "ALD-KRLS": "ald_krls", "RGP": "rgp", "RGP, best points": "rgp"}
+CRITERIA = {
+    "entropy": sysid.PredictiveEntropy(),
+    "mean relevance": sysid.MeanRelevance(),
+    "likelihood": sysid.MarginalLogLikelihood(),
+}
+N_OURS = 10  # of the methods, the first ones, are of this toolbox
+#: all methods, in the order of the report
+METHODS: dict[str, Callable[[Case], Outcome]] = {
+    "every_sample": partial(run_ours, **OURS),
+    "every_sample, adaptive": partial(run_ours, **OURS, adaptive=True),
+    "every_sample, forgetting": partial(run_ours, **OURS, forgetting=100.0),
+    "every_sample, no gate": partial(run_ours, **OURS | {"gate": None}),
+    **{f"stored, {name}": partial(run_ours, **STORED, reduction=one) for name, one in CRITERIA.items()},
+    "stored, adaptive": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], adaptive=True),
+    "stored, forgetting": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], forgetting=300.0),
+    "stored, gate": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], gate=4.0),
+    "frozen": partial(run_ours, **STORED | {"insertion": sysid.ErrorThreshold(1e300)}),
+    "sliding_window": run_window,
+    **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
+    "VFE, streaming": partial(run_other, make=_streaming),
+    "random_features": partial(run_other, make=_random),
+    "RLS": partial(run_other, make=partial(_least_squares, None)),
+    "RLS, forgetting": partial(run_other, make=partial(_least_squares, 1 - 1 / 300)),
+    "linear": run_linear,
+    "full_gp": run_full,
+}
+
+
+def errors_of(targets: np.ndarray, means: np.ndarray) -> list[float]:
+    """Mean squared error in each part of a stream (n,), over the variance of its targets."""
+    squares = np.array_split((targets - means) ** 2, N_PARTS)
+    return [float(np.mean(part) / np.var(targets)) for part in squares]
+
+
+def matrix_vector_seconds(n: int) -> float:
+    """Seconds of a product of a matrix (n, n) with a vector by BLAS, the best of some rounds."""
+    a, b, out = np.ones((n, n)), np.ones(n), np.ones(n)
+    rounds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(1000):
+            np.dot(a, b, out=out)
+        rounds.append((time.perf_counter() - begin) / 1000)
+    return min(rounds)
+
+
+def case_of(unit: Unit, plan: Plan) -> Case:
+    """Rows of a task and seed, and what is found on the first ones."""
+    narx = TASKS[unit.task].narx
+    assert narx is not None
+    training, test = draw_rows(unit.task, unit.seed, plan.building_samples)
+    n, most = plan.n_initial, plan.most_rows
+    initial, stream = (Rows(*(part[rows] for part in training)) for rows in (slice(n), slice(n, n + most)))
+    settings = sysid.Settings(training=sysid.MaximumAPosteriori(n_initial=n), budget=plan.budget, seed=unit.seed)
+    found = sysid.Identification(narx, settings)
+    found.observe_many(*initial)
+    assert found.model is not None
+    start = sysid.Start(found.model.scaling, found.model.mean, found.hyperparameters)
+    return Case(narx, initial, stream, Rows(*(part[:most] for part in test)), start, plan.budget, unit.seed)
+
+
+class OnlineStudy(Study):
+    """Every online method on the same streams."""
+
+    name = "online"
+    title = "Online methods on the same streams"
+    tasks: ClassVar[tuple[str, ...]] = tuple(name for name, task in TASKS.items() if task.narx is not None)
+    is_prepared: ClassVar[bool] = False
+    quantities: ClassVar[tuple[str, ...]] = (*QUANTITIES, *PARTS)
+
+    def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
+        """One row per method."""
+        case, product, rows = case_of(unit, plan), matrix_vector_seconds(plan.budget), []
+        run_ours(case._replace(stream=Rows(*(part[:50] for part in case.stream))), **OURS)  # compiles
+        for name, method in METHODS.items():
+            begin = time.perf_counter()
+            stream, mean, variance, counts = method(case)
+            seconds = time.perf_counter() - begin
+            after, predicted = sysid.validate(case.test.targets, mean, variance, 0.0), np.isfinite(stream).all()
+            smse = sysid.standardised_mean_squared_error
+            rows.append(
+                {
+                    "model": name,
+                    "smse": after.smse,
+                    "smse_stream": smse(case.stream.targets, stream) if predicted else np.nan,
+                    "nlpd": after.nlpd,
+                    "coverage_95": after.coverage_95,
+                    "per_sample": seconds / len(case.stream.targets) / product if predicted else np.nan,
+                    "n_numbers": counts["n_numbers"],
+                    "n_revised": counts.get("n_revised", np.nan),
+                    "n_outliers": counts.get("n_outliers", np.nan),
+                    **dict(zip(PARTS, errors_of(case.stream.targets, stream), strict=True)),
+                }
+            )
+        return part_of(rows)
+
+    def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
+        """Tasks and methods."""
+        return {**super().axes(plan), "model": [*METHODS]}
+
+    def tables(self, store: xr.Dataset) -> dict[str, str]:
+        """One table for each task, and one of the errors after the streams, as ratios to those of linear ARX."""
+        rows = self.rows(store)
+        shown = rows[["model", *QUANTITIES]].map(lambda x: significant(x) if isinstance(x, float) else x)
+        sections = [
+            f"## {name}\n\n{to_markdown(shown.loc[part.index])}" for name, part in rows.groupby("dataset", sort=False)
+        ]
+        ratios = (store["smse"] / store["smse"].sel(model="linear")).median("seed").transpose("model", "dataset")
+        table = ratios.dropna("dataset", how="all").to_pandas().map(lambda x: "" if np.isnan(x) else f"{x:.3f}")
+        return {"rows": "\n\n".join(sections), "ratios": to_markdown(table.reset_index())}
+
+    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
+        """Error after the stream against the time of a sample, and error over the stream, a panel for each task."""
+        found = store.median("seed")
+        found = found.sel(dataset=found["smse"].notnull().any("model"))
+        return {"online": partial(draw_costs, found), "online_over_time": partial(draw_errors, found)}
+
+
+@rc_context(PAGE)
+def draw_costs(found: xr.Dataset) -> Figure:
+    """SMSE against the time of a sample, medians over seeds; a number for each method."""
+    names = [name for name in found["model"].values if np.isfinite(found["per_sample"].sel(model=name)).any()]
+    n_rows = -(-found.sizes["dataset"] // COLUMNS)
+    figure, axes = page(n_rows, COLUMNS, 0.9 + 2.0 * n_rows)
+    for ax, task in zip(axes.flat, found["dataset"].values, strict=False):
+        values = found.sel(dataset=task, model=names)
+        for i, (x, y) in enumerate(zip(values["per_sample"].values, values["smse"].values, strict=True)):
+            ax.plot(x, y, ".", color=PALETTE[0] if i < N_OURS else GREY, markersize=3)
+            ax.annotate(str(i + 1), (x, y), textcoords="offset points", xytext=(2, 1), fontsize=5)
+        scale_axis(ax.xaxis, values["per_sample"].values, ratio=1.0)
+        scale_axis(ax.yaxis, values["smse"].values, ratio=1.0)
+        ax.set_title(task, fontsize=7)
+    _finish(figure, axes, found.sizes["dataset"], "time of a sample [matrix-vector products]", "SMSE [1]")
+    text = ",  ".join(f"{i + 1} {name}" for i, name in enumerate(names))
+    figure.suptitle(fill(text, 150), fontsize=6, x=0.01, ha="left")
+    return figure
+
+
+@rc_context(PAGE)
+def draw_errors(found: xr.Dataset) -> Figure:
+    """Squared error in each part of the stream, as a ratio to that of recursive least squares."""
+    n_rows = -(-found.sizes["dataset"] // COLUMNS)
+    figure, axes = page(n_rows, COLUMNS, 0.9 + 1.7 * n_rows)
+    for ax, task in zip(axes.flat, found["dataset"].values, strict=False):
+        errors = found[[*PARTS]].to_array("part").sel(dataset=task)
+        errors = errors / errors.sel(model="RLS")
+        for name, color in DRAWN.items():
+            ax.plot((np.arange(N_PARTS) + 0.5) / N_PARTS, errors.sel(model=name), color=color, label=name, linewidth=1)
+        scale_axis(ax.yaxis, errors.sel(model=[*DRAWN]).values)
+        ax.set_title(task, fontsize=7)
+    _finish(figure, axes, found.sizes["dataset"], "part of the stream [1]", "squared error over that of RLS [1]")
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def _finish(figure: Figure, axes: np.ndarray, n_panels: int, x: str, y: str) -> None:
+    for ax in axes.flat[n_panels:]:
+        ax.set_visible(False)
+    figure.supxlabel(x, fontsize=8)
+    figure.supylabel(y, fontsize=8)
