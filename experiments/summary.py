@@ -21,7 +21,7 @@ REPAIRS = {
     "near_duplicates": "{} points that entered equal a stored one",
     "clipped_variances": "{} variances were negative by rounding and set to 0",
     "refactorisations": "the factor was repaired {} times",
-    "initial_outliers": "{} of the initial samples contradicted the others and were left out of the training",
+    "initial_outliers": "initial samples that contradicted the others and were left out of the training: {}",
 }
 
 

@@ -303,7 +303,7 @@ def _read_changes(system: System) -> tuple[Change, ...]:
         return tuple(change if isinstance(change, Change) else Change(**change) for change in system.changes)
     except TypeError as error:
         wanted = "a list of {parameter: name, to: value, start: s, end: s or None}"
-        raise refuse(system, "changes", f"{wanted} ({error})") from error
+        raise refuse(system, "changes", f"{wanted} ({error})") from None
 
 
 def names_of(signals: tuple[Signal, ...]) -> list[str]:

@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (70, 8830),
     "simulators": (30, 2500),
-    "experiments": (75, 9480),
+    "experiments": (77, 9660),
     "hydra_plugins": (3, 150),
-    "tests/experiments": (56, 8080),
+    "tests/experiments": (57, 8170),
     "tests/sysid": (26, 6720),
     "tests/simulators": (16, 1930),
 }
