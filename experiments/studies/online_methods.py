@@ -111,7 +111,7 @@ def change_of_mean(mean: np.ndarray, spread: np.ndarray, inverse: np.ndarray) ->
 
 
 def csato_score(mean: np.ndarray, spread: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """``a_r^2 / (Q_rr + C_rr)``, ``C = Q S Q - Q`` (Csato and Opper 2002, equation 27)."""
+    """``a_r^2 / (Q_rr + C_rr)``, ``C = Q S Q - Q`` (Csato and Opper 2002)."""
     return np.asarray((inverse @ mean) ** 2 / np.einsum("ij,ij->i", inverse @ spread, inverse))
 
 
@@ -167,7 +167,7 @@ class BasisPosterior(BasisMethod):
     While nothing is dropped or projected it is the exact GP. For a basis that stays it is FITC (``alpha = 1``) or
     VFE (``alpha = 0``). With a memory of T samples every sample first steps back to the prior::
 
-        S <- l S + (1 - l) K,   m <- sqrt(l) m,   l = 1 - s2 / (T^2 k(x, x))
+        S <- l S + (1 - l) K,   m <- sqrt(l) m,   l = max(0, 1 - s2 / (T^2 k(x, x)))
 
     Cost O(M^2) per sample; a point that leaves costs O(M^3) on top.
 
@@ -184,7 +184,7 @@ class BasisPosterior(BasisMethod):
     ----------
     kernel : Kernel
     noise_variance : float
-        s2 > 0, target unit squared.
+        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold the factor.
     budget : int
         Largest M >= 1.
     growth : float
@@ -231,13 +231,13 @@ class BasisPosterior(BasisMethod):
     def _project(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """``k`` (M, m), ``L^-1 k`` (M, m) with ``L L' = K``, ``q = K^-1 k`` (M, m), gamma (m,).
 
-        S q needs the refinement of q: K may have the condition 1e10, and errors along its small eigenvalues stay in S.
+        K may have the condition 1e12. Substitution with its factor is backward stable, which a product with an inverse
+        that is updated point by point is not; a refinement of q gains nothing.
         """
         k = self.kernel(self.points, inputs)
         whitened = solve_triangular(self.factor, k, lower=True, check_finite=False)
         q = solve_triangular(self.factor, whitened, lower=True, trans=1, check_finite=False)
-        q += cho_solve((self.factor, True), k - self.covariance @ q, check_finite=False)
-        return k, whitened, q, np.maximum(self.kernel.diagonal(inputs) - (whitened**2).sum(axis=0), 0.0)
+        return k, whitened, q, self.kernel.diagonal(inputs) - (whitened**2).sum(axis=0)
 
     def predict(self, inputs: ArrayLike) -> Prediction:
         _, _, q, gamma = self._project(matrix(inputs, self.n_features, "inputs"))
@@ -296,7 +296,7 @@ class StreamingVFE(BasisMethod):
     ----------
     kernel : Kernel
     noise_variance : float
-        s2 > 0, target unit squared.
+        s2 > 0, target unit squared; below 1e-8 of the prior variance double precision cannot hold the factor.
     budget : int
         M >= 1.
     batch : int
@@ -337,7 +337,7 @@ class StreamingVFE(BasisMethod):
         x = matrix(inputs, self.n_features, "inputs")
         v = self._whiten(x)
         known = solve_triangular(self.root, v, lower=True, check_finite=False)
-        gamma = np.maximum(self.kernel.diagonal(x) - (v**2).sum(axis=0), 0.0)
+        gamma = self.kernel.diagonal(x) - (v**2).sum(axis=0)
         return v.T @ self.weights, self.noise_variance + gamma + (known**2).sum(axis=0)
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
@@ -456,9 +456,8 @@ class RandomFeatures(LinearModel):
             raise ValueError(f"RandomFeatures: n_weights must be even, a cosine and a sine each, got {n_weights}")
         self.noise_variance = positive(noise_variance, "RandomFeatures: noise_variance")
         generator, n, p = np.random.default_rng(seed), n_weights // 2, kernel.n_features
-        q, r = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))
-        q *= np.sign(np.diagonal(r, axis1=1, axis2=2))[:, None]  # uniform over all orthogonal matrices
-        directions, lengths = q.reshape(-1, p)[:n], np.sqrt(generator.chisquare(p, (n, 1)))
+        directions = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))[0].reshape(-1, p)[:n]
+        lengths = np.sqrt(generator.chisquare(p, (n, 1)))
         self.n_features, self.frequencies = p, directions * lengths / np.asarray(kernel.length_scales)
         self.amplitude = float(np.sqrt(kernel.variance / n))
         self.weights, self.spread = np.zeros(n_weights), np.eye(n_weights) / self.noise_variance
