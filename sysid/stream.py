@@ -279,7 +279,7 @@ class Identification:
             x, y = matrix(x, self.narx.n_features, "regressors"), vector(y, len(x), "targets")
         records = [collected, *self._learn(self.model, x, y, follows)]
         found = records[1] if len(records) == 2 and not len(collected) else np.concatenate(records)
-        if self._suspect is not None:
+        if self._suspect is not None and len(y):
             self._suspect = self._suspect._replace(record=found)
         return found
 

@@ -232,7 +232,9 @@ class NarxGPRegressor(GPRegressor):
         Samples ahead that `score` predicts; None: free run.
     propagation : Propagation, optional
         How uncertainty grows over several samples, about the fed-back mean; None: `sysid.Pathwise`.
-    budget, kernel, training, mean, insertion, acceptance, reduction, learning, selection, standardise, random_state
+    forgetting, gate, selection, standardise, random_state
+        As for `OnlineGPRegressor`.
+    budget, kernel, training, mean, insertion, acceptance, reduction, learning
         As for `OnlineGPRegressor`; with ``training.n_initial`` rows or fewer, all of them train.
 
     Attributes

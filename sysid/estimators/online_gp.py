@@ -38,6 +38,8 @@ class GPRegressor(RegressorMixin, BaseEstimator):
     acceptance: Acceptance | None = None
     reduction: Criterion | None = None
     learning: str | None = None
+    forgetting: float | str | None = None
+    gate: float | str | None = None
     selection: Selection | None = None
     standardise: bool = True
     random_state: Any = 0
@@ -60,7 +62,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
             changes["kernel"] = self.kernel
         if n_samples is not None and (training.n_initial is None or training.n_initial > n_samples):
             changes["n_initial"] = n_samples
-        rules = ("mean", "insertion", "acceptance", "reduction", "learning", "selection")
+        rules = ("mean", "insertion", "acceptance", "reduction", "learning", "forgetting", "gate", "selection")
         settings = Settings(
             training=replace(training, **changes) if changes else training,  # type: ignore[type-var]
             budget=self.budget,
@@ -112,8 +114,8 @@ class OnlineGPRegressor(GPRegressor):
         Prototype that the training fills, such as ``sysid.Matern52()``; None: that of the training.
     training : Training, optional
         None: `sysid.MaximumAPosteriori`.
-    mean, insertion, acceptance, reduction, learning, selection : optional
-        As in `sysid.Settings`; None: its defaults. Thresholds are in the unit of the target.
+    mean, insertion, acceptance, reduction, learning, forgetting, gate, selection : optional
+        As in `sysid.Settings`; None: its defaults (``gate="none"``: no gate). Thresholds are in the unit of the target.
     standardise : bool
         Whether the training standardises the features; `sysid.Fixed` never does.
     random_state : int, RandomState or None

@@ -6,9 +6,9 @@ import xarray as xr
 from experiments.studies.paper import CRITERIA
 from experiments.studies.stream import VARIANTS
 from experiments.studies.tables import CHOICES
-from experiments.studies.tasks import TASKS
+from experiments.studies.tasks import PAPER_TASKS
 
-TITLES = [task.title for task in TASKS.values()]
+TITLES = [task.title for task in PAPER_TASKS.values()]
 SEEDS, NOISE = 10, 0.01
 ENTROPY, RELEVANCE, LIKELIHOOD = CRITERIA
 #: place among the three criteria, 0 is the best, as the paper has it
@@ -37,7 +37,7 @@ def noisy(rng, *shape):
 
 
 def without_repeated_records(store):
-    records = [task.title for task in TASKS.values() if not task.is_random]
+    records = [task.title for task in PAPER_TASKS.values() if not task.is_random]
     return store.where(~store["dataset"].isin(records) | (store["seed"] == 0))
 
 

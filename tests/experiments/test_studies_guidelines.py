@@ -39,7 +39,7 @@ from experiments.studies.guidelines import (
     signed_rank,
     sum_up,
 )
-from experiments.studies.tasks import TASKS
+from experiments.studies.tasks import PAPER_TASKS
 from sysid import store as files
 
 STUDY = STUDIES["guidelines"]
@@ -122,7 +122,7 @@ def test_pairs_are_formed_within_a_seed(true_world):
     assert place.n == SEEDS
     found = of_task("lowest_smse_table_2", true_world)
     untested = {name for name, place in found.places.items() if np.isnan(place.p_value)}
-    assert untested == {task.title for task in TASKS.values() if not task.is_random}
+    assert untested == {task.title for task in PAPER_TASKS.values() if not task.is_random}
     assert found.n_tested == 7
     smse = np.log(
         true_world["table_2"]["smse"].sel(dataset="Rastrigin", setting="trained", threshold_choice="published")
@@ -231,7 +231,7 @@ def test_guideline_from_its_parts():
 
 def test_store_is_written_read_and_told(true_world, tmp_path):
     """From the folder of a run to the rows and the text; one store is not there, one is of another version."""
-    plan = make_plan(tmp_path, *TASKS)
+    plan = make_plan(tmp_path, *PAPER_TASKS)
     assert STUDY.units(plan) == []
     for name, store in true_world.items():
         if name != "figure_building":

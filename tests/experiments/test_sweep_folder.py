@@ -245,13 +245,13 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
 
 def test_a_second_sweep_in_the_same_folder_ends_and_the_first_goes_on(tmp_path):
     folder = tmp_path / "sweep"
-    first = started(folder, *QUICK, "seed=range(0,9)")
+    first = started(folder, *QUICK, "seed=range(0,40)")
     assert wait_until(lambda: list(folder.glob("*/outcome.json")))
-    line = told(sweep(folder, *QUICK, "seed=range(0,9)"))
+    line = told(sweep(folder, *QUICK, "seed=range(0,40)"))
     assert first.poll() is None, "the first has ended before the second: the test needs more jobs"
     assert f"another sweep runs in {folder} (process {first.pid} on " in line
     said = ended(first)
-    assert (said.code, "9 done" in said.out) == (0, True), said
+    assert (said.code, "40 done" in said.out) == (0, True), said
 
 
 def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):

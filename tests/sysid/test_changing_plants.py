@@ -240,6 +240,7 @@ def test_a_jump_of_the_plant_is_believed_one_sample_later():
     assert found.model.gp.repairs["outliers"] == 1
     rows = rows_of(record)
     before = found.model.gp.n_points
+    assert not len(found.observe_many(rows.regressor[:0], rows.target[:0]))
     late = found.observe_many(rows.regressor[399:400], rows.target[399:400])
     assert not late["outlier"][0]
     assert found.model.gp.repairs["outliers"] == 0
