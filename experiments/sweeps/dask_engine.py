@@ -229,8 +229,8 @@ def _quiet() -> Iterator[None]:
 
     Not of numba here, which refuses a change while it runs: the workers get that later.
     """
-    noisy = [name for name in logging.root.manager.loggerDict if name.startswith("distributed.")]
-    names = ("distributed", "tornado", "asyncio", *noisy)  # these two tell of callbacks that Ctrl-C cut off
+    loud = ("distributed", "tornado", "asyncio")  # the last two tell of callbacks that Ctrl-C cut off
+    names = [*loud, *(name for name in logging.root.manager.loggerDict if name.partition(".")[0] in loud)]
     before = {logger: logger.level for logger in map(logging.getLogger, names)}
     environment = dict(os.environ)
     for logger in before:

@@ -1,6 +1,7 @@
 """Sweeps on Dask: processes of this machine, a cluster that runs, workers and schedulers that are killed."""
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from running import PLAIN
 from sweep_command import QUICK, sweep
 from sweep_jobs import ROOT, attempts, descendants, jobs, wait_until
 
+from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import EngineStopped
 
@@ -110,3 +112,13 @@ def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypat
     with pytest.raises(EngineStopped, match=message) as said:
         next(DaskCluster(tmp_path, address="tcp://127.0.0.1:9").run(jobs(tmp_path, ["number"])))
     assert "\n" not in str(said.value)
+
+
+def test_what_dask_tells_of_callbacks_that_ctrl_c_cut_off_is_silenced(monkeypatch):
+    import distributed  # noqa: F401  (it gives some loggers of tornado a level of their own)
+
+    logger = logging.getLogger("tornado.application")
+    monkeypatch.setattr(logger, "level", logging.ERROR)
+    with dask_engine._quiet():
+        assert not logger.isEnabledFor(logging.CRITICAL)
+    assert logger.level == logging.ERROR
