@@ -108,7 +108,8 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
             f"{settings.gate} is too narrow for this plant, or its sensor fails; gate=none learns all"
         )
     found += result.source.warnings()
-    if idle := without_effect(result.source.unused | training.replaces):
+    no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
+    if idle := without_effect(result.source.unused | training.replaces | no_gate):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")

@@ -38,7 +38,7 @@ PIECE = 1000  # rows that are handed to the online GP at once, which starts anew
 DECISIONS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
 
 #: settings that the online GP takes as they are
-PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting", "gate")
+PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting")
 
 #: what is reported of a sample that is only collected: nothing is predicted, nothing enters
 NOT_PREDICTED = np.array([(np.nan, np.nan, False, False, False, -1, -1, 0, np.nan, np.nan, np.nan)], dtype=RECORD)
@@ -70,7 +70,7 @@ class Settings:
     forgetting: float | str | None = (
         None  # memory in samples, for a plant that changes; None or "none": nothing is forgotten
     )
-    gate: float | str | None = 4.0  # largest standardised error of a sample that is learned; None or "none": no gate
+    gate: float | str | None = 4.0  # largest standardised error of a sample that is learned, if the target has lags
     selection: Selection = field(default_factory=Backward)  # of the initial samples, if they exceed the budget
     budget: int = 100  # points
     seed: int = 0  # of the training's random starts
@@ -180,7 +180,8 @@ class Identification:
     replaced there by its prediction. If the next sample is likelier after the measurement than after its replacement,
     it was the plant that jumped, not the sensor: the sample is learned, one later, its measurement comes back, and the
     gate is open until a sample is within it. So it is after ``2 (n_y + 1)`` outliers in a row, n_y the largest lag of
-    the target, or if more than one sample in six is one.
+    the target, or if more than one sample in six is one. Where the target has no lags, no sample tells of the one
+    before: there is no gate.
 
     Parameters
     ----------
@@ -224,6 +225,11 @@ class Identification:
         self._n_collected = 0
         if settings.training.n_initial == 0:
             self._start()
+
+    @property
+    def gate(self) -> float | None:
+        """The gate of the settings; None where no row tells whether the one before was an outlier, for want of lags."""
+        return self.settings.gate if self._mended.reach else None  # type: ignore[return-value]  # Settings reads texts
 
     def observe(self, regressor: ArrayLike, target: float, *, follows: bool = True) -> UpdateReport | None:
         """Predict and learn from one sample; None while it is still one of the initial samples.
@@ -371,6 +377,7 @@ class Identification:
             hyperparameters.kernel,
             noise_variance=hyperparameters.noise_variance,
             learning=s.learning if points is None else Learning.stored,  # given points say it all
+            gate=self.gate,
             gate_opens_after=2 * (self._mended.reach + 1),
             **{name: getattr(s, name) for name in PASSED_ON},
         )
@@ -387,7 +394,7 @@ class Identification:
 
     def _find_outliers(self, start: Start, samples: InitialSamples) -> np.ndarray:
         """Which of the initial samples (n,) are beyond the gate if the trained GP predicts each from all others."""
-        gate, n = self.settings.gate, len(samples.targets)
+        gate, n = self.gate, len(samples.targets)
         if gate is None or start.points is not None or start.hyperparameters is None or not 2 <= n <= MOST_SCREENED:
             return np.zeros(n, dtype=bool)
         assert start.scaling is not None

@@ -250,6 +250,17 @@ def test_a_jump_of_the_plant_is_believed_one_sample_later():
     np.testing.assert_allclose(became["mean"][401:], ungated["mean"][401:], atol=0.02)
 
 
+def test_rows_without_lags_have_no_gate():
+    random = np.random.default_rng(0)
+    x = random.uniform(-2, 2, (300, 1))
+    y = np.sin(x[:, 0]) + 0.02 * random.standard_normal(300)
+    y[::50] += 5.0
+    narx = Narx({"y": []}, {"x": [0]}, predict="value")
+    found = sysid.Identification(narx, Settings(training=sysid.MaximumAPosteriori(n_initial=60, restarts=1)))
+    assert not found.observe_many(x, y)["outlier"].any()
+    assert (found.gate, found.model.gp.gate, found.n_initial_outliers) == (None, None, 0)
+
+
 def test_without_lags_the_gate_opens_after_so_many():
     gp = online_gp(gate=4.0, gate_opens_after=3, insertion=sysid.Always())
     x = np.linspace(-2, 2, 60)[:, None]
