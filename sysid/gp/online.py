@@ -453,10 +453,11 @@ class OnlineGP:
                 self._renew_factors()
             if self._state.errors[dictionary.NUMBER] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
-            if self._rules.forget_interval and self._state.counts[dictionary.N_SEEN] % self._rules.forget_interval == 0:
+            if record[done - 1]["outlier"]:  # if it is believed later, it is forgotten by then, too: once
+                if until_outlier:
+                    return record[:done]
+            elif (n := self._rules.forget_interval) and self._state.counts[dictionary.N_SEEN] % n == 0:
                 self._forget()
-            if until_outlier and record[done - 1]["outlier"]:
-                return record[:done]
         return record
 
     def _forget(self) -> None:

@@ -223,9 +223,10 @@ def test_blocks_and_breaks_do_not_matter(blocks):
 def test_if_every_outlier_is_believed_nothing_else_changes_than_when():
     """The gate costs nothing on a plant that jumps or changes: the same model, bit for bit."""
     record = plant(900, jump=[300, 500], change=600)
-    for learning in ("every_sample", "stored"):
-        found, became = identified(record, learning=learning)
-        without, ungated = identified(record, learning=learning, gate=None)
+    for learning, memory in (("every_sample", None), ("stored", None), ("every_sample", 3.0)):
+        settings = {"learning": learning, "forgetting": memory}
+        found, became = identified(record, **settings)
+        without, ungated = identified(record, **settings, gate=None)
         assert not became["outlier"].any()
         assert found.model.gp.repairs["outliers"] == 0
         for name in ("inputs", "targets", "weights"):
