@@ -38,15 +38,25 @@ class Case(NamedTuple):
     initial: Rows
     stream: Rows
     test: Rows
-    start: sysid.Start  # scaling, mean and hyper-parameters
+    scaling: Any  # of the features
+    mean: Any  # of the target, a function of the features
+    found: sysid.Hyperparameters
     budget: int
     seed: int
 
     def scaled(self, rows: Rows) -> Rows:
         """Rows as the kernel sees them: standardised features, centred targets."""
-        assert self.start.scaling is not None
-        assert self.start.mean is not None
-        return Rows(self.start.scaling.transform(rows.inputs), rows.targets - self.start.mean(rows.inputs))
+        return Rows(self.scaling.transform(rows.inputs), rows.targets - self.mean(rows.inputs))
+
+    def learned(self) -> Rows:
+        """Initial rows and stream, scaled."""
+        parts = self.scaled(self.initial), self.scaled(self.stream)
+        return Rows(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))
+
+    @property
+    def gp(self) -> tuple[sysid.Kernel, float]:
+        """Kernel and noise variance."""
+        return self.found.kernel, self.found.noise_variance
 
 
 def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
@@ -55,7 +65,8 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     n, budget = len(case.initial.targets), min(case.budget, len(case.stream.targets))
     training: Any = (sysid.Adaptive if adaptive else sysid.MaximumAPosteriori)(n_initial=n)
     options = sysid.Settings(training=training, budget=budget, seed=case.seed, **chosen | settings)
-    identification = sysid.Identification(case.narx, options, start=case.start)
+    start = sysid.Start(case.scaling, case.mean, case.found)
+    identification = sysid.Identification(case.narx, options, start=start)
     identification.observe_many(*case.initial)
     record = identification.observe_many(*case.stream)
     model = identification.model
@@ -68,49 +79,40 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
 
 def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -> Outcome:
     """Run a method of `online_methods` on the scaled rows, the initial ones first."""
-    assert case.start.mean is not None
-    initial, stream = case.scaled(case.initial), case.scaled(case.stream)
-    method = make(case, Rows(np.vstack([initial.inputs, stream.inputs]), np.append(initial.targets, stream.targets)))
-    for x, y in zip(*initial, strict=True):
-        method.learn(x, float(y))
-    found = np.array([method.learn(x, float(y))[0] for x, y in zip(*stream, strict=True)])
+    rows = case.learned()
+    method = make(case, rows)
+    found = np.array([method.learn(x, float(y))[0] for x, y in zip(*rows, strict=True)])[len(case.initial.targets) :]
     mean, variance = method.predict(case.scaled(case.test).inputs)
-    offset = case.start.mean(case.test.inputs)
     counts = {"n_numbers": float(method.n_numbers), "n_revised": float(method.n_revised)}
-    return found + case.start.mean(case.stream.inputs), mean + offset, variance, counts
+    return found + case.mean(case.stream.inputs), mean + case.mean(case.test.inputs), variance, counts
 
 
 def run_window(case: Case) -> Outcome:
     """Run an exact GP on the last rows."""
-    assert case.start.mean is not None
-    assert case.start.hyperparameters is not None
-    initial, stream, n = case.scaled(case.initial), case.scaled(case.stream), case.budget
-    x, y = np.vstack([initial.inputs, stream.inputs]), np.append(initial.targets, stream.targets)
-    first = len(initial.targets)
-    is_cheap = len(stream.targets) <= SLOW_ROWS
-    found = np.full(len(stream.targets), np.nan)
-    for k in range(first, len(y)) if is_cheap else ():
+    (x, y), n, first = case.learned(), case.budget, len(case.initial.targets)
+    found = np.full(len(case.stream.targets), np.nan)
+    for k in range(first, len(y)) if len(found) <= SLOW_ROWS else ():
         last = slice(max(0, k - n), k)
-        found[k - first] = condition(case.start.hyperparameters, x[last], y[last]).predict(x[k : k + 1])[0][0]
-    fitted = condition(case.start.hyperparameters, x[-n:], y[-n:])
-    mean, variance = fitted.predict(case.scaled(case.test).inputs)
+        found[k - first] = condition(case.found, x[last], y[last]).predict(x[k : k + 1])[0][0]
+    mean, variance = _predict_exactly(case, x[-n:], y[-n:])
     counts = {"n_numbers": float(x[-n:].size + n * n), "n_revised": float(len(y) - n)}
-    offset = case.start.mean
-    return found + offset(case.stream.inputs), mean + offset(case.test.inputs), variance + fitted.noise_variance, counts
+    return found + case.mean(case.stream.inputs), mean, variance, counts
 
 
 def run_full(case: Case) -> Outcome:
     """Condition an exact GP on all rows, or on some of them in equal steps; it predicts no stream."""
-    assert case.start.mean is not None
-    assert case.start.hyperparameters is not None
-    initial, stream = case.scaled(case.initial), case.scaled(case.stream)
-    x, y = np.vstack([initial.inputs, stream.inputs]), np.append(initial.targets, stream.targets)
+    x, y = case.learned()
     some = np.linspace(0, len(y) - 1, min(len(y), FULL_ROWS)).astype(int)
-    fitted = condition(case.start.hyperparameters, x[some], y[some])
+    mean, variance = _predict_exactly(case, x[some], y[some])
+    counts = {"n_numbers": float(x[some].size + len(some) ** 2 + len(some))}
+    return np.full(len(case.stream.targets), np.nan), mean, variance, counts
+
+
+def _predict_exactly(case: Case, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (m,) of measurements on the test rows by an exact GP of scaled rows (n, p), (n,)."""
+    fitted = condition(case.found, x, y)
     mean, variance = fitted.predict(case.scaled(case.test).inputs)
-    none = np.full(len(case.stream.targets), np.nan)
-    counts = {"n_numbers": float(fitted.size_bytes / 8)}
-    return none, mean + case.start.mean(case.test.inputs), variance + fitted.noise_variance, counts
+    return mean + case.mean(case.test.inputs), variance + fitted.noise_variance
 
 
 def run_linear(case: Case) -> Outcome:
@@ -128,27 +130,21 @@ def run_linear(case: Case) -> Outcome:
 
 
 def _basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
-    found = case.start.hyperparameters
-    assert found is not None
     budget = min(case.budget, len(case.stream.targets))
     initial = None
     if name == "RGP, best points":
-        initial = rows.inputs[online_methods.pivoted_cholesky(found.kernel, rows.inputs, budget)]
+        initial = rows.inputs[online_methods.pivoted_cholesky(case.found.kernel, rows.inputs, budget)]
     options = online_methods.PRESETS[BASES[name]]
-    return online_methods.BasisPosterior(found.kernel, found.noise_variance, budget, initial=initial, **options)
+    return online_methods.BasisPosterior(*case.gp, budget, initial=initial, **options)
 
 
 def _streaming(case: Case, rows: Rows) -> online_methods.Method:
-    found = case.start.hyperparameters
-    assert found is not None
-    return online_methods.StreamingVFE(found.kernel, found.noise_variance, case.budget)
+    return online_methods.StreamingVFE(*case.gp, case.budget)
 
 
 def _random(case: Case, rows: Rows) -> online_methods.Method:
-    found = case.start.hyperparameters
-    assert found is not None
     n_weights = case.budget - case.budget % 2
-    return online_methods.RandomFeatures(found.kernel, found.noise_variance, n_weights, seed=case.seed)
+    return online_methods.RandomFeatures(*case.gp, n_weights, seed=case.seed)
 
 
 def _least_squares(forgetting: float | None, case: Case, rows: Rows) -> online_methods.Method:
@@ -215,8 +211,9 @@ def case_of(unit: Unit, plan: Plan) -> Case:
     found = sysid.Identification(narx, settings)
     found.observe_many(*initial)
     assert found.model is not None
-    start = sysid.Start(found.model.scaling, found.model.mean, found.hyperparameters)
-    return Case(narx, initial, stream, Rows(*(part[:most] for part in test)), start, plan.budget, unit.seed)
+    assert found.hyperparameters is not None
+    known = found.model.scaling, found.model.mean, found.hyperparameters
+    return Case(narx, initial, stream, Rows(*(part[:most] for part in test)), *known, plan.budget, unit.seed)
 
 
 class OnlineStudy(Study):

@@ -88,9 +88,9 @@ def test_the_window_is_an_exact_gp_of_the_last_rows(plan):
     n = len(case.stream.targets)
     assert counts["n_revised"] == plan.n_initial + n - case.budget
     rows = online.Rows(*(np.concatenate([a, b]) for a, b in zip(case.initial, case.stream, strict=True)))
-    scaled, found = case.scaled(rows), case.start.hyperparameters
+    scaled, found = case.scaled(rows), case.found
     gp = sysid.OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=case.budget)
     gp.fit(scaled.inputs[-case.budget :], scaled.targets[-case.budget :])
-    expected = gp.predict(case.scaled(case.test).inputs)[0] + case.start.mean(case.test.inputs)
+    expected = gp.predict(case.scaled(case.test).inputs)[0] + case.mean(case.test.inputs)
     np.testing.assert_allclose(mean, expected, atol=1e-8)
     assert np.isfinite(stream).all()
