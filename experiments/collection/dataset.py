@@ -1,4 +1,4 @@
-"""The data set of a sweep: a dimension per swept parameter, a variable per metric; records sample by sample."""
+"""The data set of a sweep: a dimension per swept parameter, a variable per metric."""
 
 import json
 import math
@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from tqdm import tqdm
 
 from experiments.collection.read import STATUSES, TIME, Results
-from experiments.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_record
+from experiments.job_file import NUMBERS, SQUARED, TIMES, UNIT
 from experiments.options import meant
 from sysid.model.result import squared_unit
 
-MOST_BYTES = 2**31  # of the records of all jobs in memory
 LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
 LONG_NAMES = {
     **{name: meaning for name, (_, meaning) in NUMBERS.items()},
@@ -35,16 +33,15 @@ UNITS = {
 def build_dataset(found: Results) -> xr.Dataset:
     """Lay out the metrics of all jobs over the swept parameters, nan where there is none.
 
-    Parameters that do not form a grid (a random search, or some that only some jobs have) are coordinates along one
-    dimension ``job``, and so are those of a search. Several outputs are one more dimension, ``output``. Of several
-    jobs with the same parameters the last one that is done has the cell, the last one if none is.
+    Parameters that do not form a grid (those of a search, or some that only some jobs have) are coordinates along one
+    dimension ``job``. Several outputs are one more dimension, ``output``. Of several jobs with the same parameters the
+    last one that is done has the cell, the last one if none is.
 
     Returns
     -------
     xarray.Dataset
         A variable for each metric, ``status`` (flags), ``number`` (of the job, and so of its folder; -1 without) and
-        ``timed`` (1 where measured times can be compared). Along the jobs of a search ``trial`` is the number of the
-        trial that a job belongs to.
+        ``timed`` (1 where measured times can be compared).
     """
     jobs = found.jobs.assign(job=found.jobs.index)
     dims = list(found.parameters) if is_grid(found) else ["job"]
@@ -79,9 +76,6 @@ def build_dataset(found: Results) -> xr.Dataset:
     coordinates: dict[str, Any] = {}
     if dims == ["job"]:
         coordinates["job"] = "job", jobs["job"], {"long_name": "number of the job and of its folder"}
-    if dims == ["job"] and found.sweep.trials:
-        trial = "number of the trial of the search that the job belongs to, -1 where there is none"
-        coordinates["trial"] = ("job", jobs["trial"], {"long_name": trial})
     for name, key in found.parameters.items():
         values, unit = np.asarray(axes[name].categories if name in axes else jobs[name]), ""
         if values.dtype.kind in "iuf":
@@ -94,13 +88,15 @@ def build_dataset(found: Results) -> xr.Dataset:
     counts = {f"n_{name}": int(np.sum(status == flag)) for flag, name in enumerate(STATUSES)}  # missing: unplanned, too
     sizes = {"n_jobs": len(found.jobs), "n_cells": status.size, **counts}
     sizes |= {"n_unplanned": status.size - len(jobs), "n_superseded": len(found.jobs) - len(jobs)}
-    return xr.Dataset(variables, coordinates, _describe_sweep(found) | sizes)
+    sweep = found.sweep
+    about = {"sweep_version": sweep.version, "sweep_code": sweep.code, "swept": json.dumps(sweep.swept)}
+    return xr.Dataset(variables, coordinates, about | sizes)
 
 
 def is_grid(found: Results) -> bool:
     """Whether the jobs are worth a dimension for each parameter: all have all of them, many cells have a job."""
     columns = found.jobs[list(found.parameters)]
-    if not found.parameters or found.sweep.objectives or columns.isna().any(axis=None):
+    if not found.parameters or found.sweep.is_search or columns.isna().any(axis=None):
         return False
     return math.prod(columns.nunique()) <= LARGEST_SHARE * len(columns)
 
@@ -119,59 +115,6 @@ def find_unit(name: str, target_unit: str) -> str:
 
 def _drop_empty(**attributes: str | int) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value}
-
-
-def _describe_sweep(found: Results) -> dict[str, Any]:
-    """Origin of a sweep, and the metrics that a search has gone by."""
-    sweep = found.sweep
-    about = {"sweep_version": sweep.version, "sweep_code": sweep.code, "swept": json.dumps(sweep.swept)}
-    if sweep.objectives:
-        names = {".".join(keys): name for name, keys in found.metrics.items()}
-        ways = {names[key]: way for key, way in sweep.objectives.items() if key in names}
-        about["objectives"] = json.dumps([name for name, way in ways.items() if way == "minimize"])
-        about["directions"] = json.dumps(ways)
-    return about
-
-
-# --- records --------------------------------------------------------------------------------------
-
-
-def add_records(found: Results, dataset: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
-    """Add the variables ``record_<name>`` (..., sample) of all jobs that are done.
-
-    Raises
-    ------
-    ValueError
-        A variable that a record does not have, with the nearest that it has; records of different length, or more than
-        memory is meant to hold.
-    sysid.StoreError
-        A record that cannot be read.
-    """
-    dims = [*dataset["status"].dims, *(["output"] if found.outputs else [])]
-    arrays: dict[str, xr.DataArray] = {}
-    done = list(zip(*np.nonzero(dataset["status"].values == STATUSES.index("done")), strict=True))
-    for cell in tqdm(done, unit=" jobs", disable=None, mininterval=0.2):
-        number = int(dataset["number"].values[cell])
-        path = found.sweep.folder / str(number) / FILE
-        for place, output in enumerate(found.numbers):
-            if found.numbers[output].loc[number].isna().all():
-                continue
-            record = read_record(path, output)
-            check_names("records", names, [n for n in record if record[n].dims == ("sample",)], f"{path} has no")
-            for name in names:
-                values, about = record[name].values, record[name].attrs
-                if name not in arrays:
-                    shape = [*(dataset.sizes[dim] for dim in dims), len(values)]
-                    if (size := 8 * math.prod(shape) * len(names)) > MOST_BYTES:
-                        advice = f"at most {MOST_BYTES / 1e9:.2g}: name fewer variables, or read {FILE} of each job"
-                        raise ValueError(f"records: those of all jobs take {size / 1e9:.2g} GB in memory, {advice}")
-                    kept = {key: about[key] for key in ("units", "long_name") if key in about}
-                    arrays[name] = xr.DataArray(np.full(shape, np.nan), dims=[*dims, "sample"], attrs=kept)
-                if len(values) != (expected := arrays[name].sizes["sample"]):
-                    told = f"expected records of the same length, {expected} samples, got {len(values)} in {path}"
-                    raise ValueError(f"records: {told}: leave out records=")
-                arrays[name].values[(*cell, place) if output else cell] = values
-    return dataset.assign({f"record_{name}": array for name, array in arrays.items()})
 
 
 def check_names(option: str, names: Sequence[str], known: Sequence[Any], problem: str) -> None:

@@ -195,41 +195,35 @@ def score_models(
 
     ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``; None stands for a run that leaves the finite
     numbers. The floor has every output, baselines those that have lags, and a free run where the lags need no
-    other output. With process noise the floor of the free run also has ``expected_rmse``, the mean over all
-    noise paths instead of the one that was recorded, and ``standard_error``, by the finite number of paths.
+    other output.
     """
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
     units, window = {name: unit for name, unit, _ in plant.system.outputs}, test[0].window
     models = {(key, o): one.fit(lags[o], estimation, seed) for o in units if o in lags for key, one in settings.items()}
-    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output, fact: of every record
+    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output: of every record
     for record in test:
         trajectory, first = record.trajectory, record.transient + window
         floor = find_floor(trajectory, plant.controller.inputs_driven, first - 1, noise_paths)
         noise = trajectory.noise_free_output - trajectory.output
         for i, name in enumerate(units):
             for task in TASKS:
-                errors[task, "measurement_noise", name, "rmse"].append(noise[first:, i])
-                errors[task, "noise_floor", name, "rmse"].append((getattr(floor, task) - trajectory.output)[first:, i])
-            if plant.system.noise_std().any():
-                expected = np.hypot(np.sqrt(floor.variance), noise)
-                errors["free_run", "noise_floor", name, "expected_rmse"].append(expected[first:, i])
-                uncertain = np.sqrt(floor.error_variance)
-                errors["free_run", "noise_floor", name, "standard_error"].append(uncertain[first:, i])
+                errors[task, "measurement_noise", name].append(noise[first:, i])
+                errors[task, "noise_floor", name].append((getattr(floor, task) - trajectory.output)[first:, i])
         for (key, name), model in models.items():
             narx, measured = model.narx, record.measured[[*model.narx.signals]]
             rows = narx.dataset(measured)
             error = rows["target"].values - model.one_step(rows)
-            errors["one_step", key, name, "rmse"].append(error[window - narx.max_lag :])
+            errors["one_step", key, name].append(error[window - narx.max_lag :])
             if len(narx.output_names) == 1:
                 error = model.free_run(dict(measured), n_initial=window) - measured[name].values
-                errors["free_run", key, name, "rmse"].append(error[window:])
+                errors["free_run", key, name].append(error[window:])
     keys = ("measurement_noise", "noise_floor", *settings)
     scores: dict[str, Any] = {task: {key: {} for key in keys} for task in TASKS}
-    for (task, key, name, fact), found in errors.items():
+    for (task, key, name), found in errors.items():
         with np.errstate(over="ignore"):
             rms = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
-        scores[task][key].setdefault(name, {"unit": units[name]})[fact] = rms if isfinite(rms) else None
+        scores[task][key][name] = {"unit": units[name], "rmse": rms if isfinite(rms) else None}
     return {"initialisation_window": window, **scores}
 
 

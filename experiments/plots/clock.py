@@ -5,9 +5,8 @@ import xarray as xr
 
 UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  # s
 LEAST = 3.0  # units that a record must span to be shown in them
-WEEK = 7.0  # days
 DETAIL = 100  # samples per day of detail, where the unit is not the day
-FEWEST = 10  # samples that a detail of whole days must have
+FEWEST = 10  # samples that a detail of days must have
 
 
 def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
@@ -36,16 +35,7 @@ def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
 
 
 def detail(shown: xr.DataArray, days: float) -> slice:
-    """Rows near the end to show closely: whole days, after a full week where there is one.
-
-    Where the unit is not the day, or a day has few samples, 100 rows for every day asked for.
-    """
+    """Rows at the end to show closely: so many days; 100 rows for each where the unit is not the day, or it has few."""
     x = shown.values
-    last = slice(max(len(x) - int(DETAIL * days), 0), len(x))
-    if shown.attrs["unit"] != "day":
-        return last
-    start = max(np.floor(x[-1] - days), x[0])
-    if x[-1] - x[0] > days + WEEK:
-        start = np.ceil((x[-1] - days - WEEK) / WEEK) * WEEK
-    first, end = np.searchsorted(x, [start, start + days])
-    return slice(int(first), int(end)) if end - first >= FEWEST else last
+    n = int(np.sum(x > x[-1] - days)) if shown.attrs["unit"] == "day" else 0
+    return slice(max(len(x) - (n if n >= FEWEST else int(DETAIL * days)), 0), len(x))

@@ -74,7 +74,7 @@ class Table(Study):
         return summarise_cells(store, self.name)[COLUMNS]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Ours / published per setting, initial errors, references, and what following the stream brings.
+        """Ours / published per setting.
 
         Reads the attribute ``gaps`` (JSON, reason by dataset), if it is there.
         """
@@ -86,10 +86,6 @@ class Table(Study):
             groups, over = here.groupby("threshold_choice", sort=False), (["dataset", "acceptance"], "criterion")
             parts = [pivot(part, *over) for _, part in groups]
             sections[f"Setting `{setting}`"] = "\n\nAt own thresholds:\n\n".join(parts)
-        if self.name == "table_2":
-            name = "Mean difference of the percentages accepted to the published ones [points of percent]"
-            sections[name] = compare_references(cells)
-        sections["Setting `adaptive` over `trained`, seed by seed"] = compare_adaptive(store)
         return {"sections": "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items() if text)}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
@@ -194,25 +190,6 @@ def count_below(cells: pd.DataFrame) -> str:
     return f"{low if low == high else f'{low} to {high}'} of {groups.size().max()}"
 
 
-def compare_references(cells: pd.DataFrame) -> str:
-    """Mean absolute difference of our median percentages accepted to the published ones over the datasets."""
-    known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(DISTINCT[1:]) & (cells["setting"] != "adaptive")]
-    known = known.assign(difference=(known["accepted_percent"] - known["accepted_percent_published"]).abs())
-    means = known.groupby(["setting", "criterion", "variant"], sort=False)["difference"].mean().reset_index()
-    return pivot(means.assign(text=means["difference"].map("{:.1f}".format)), ["setting", "criterion"], "variant")
-
-
-def compare_adaptive(store: xr.Dataset) -> str:
-    """SMSE and time of adaptive over those of trained at the published thresholds, over criteria, variants, seeds."""
-    store = store[["smse", "seconds"]].sel(threshold_choice="published", variant=list(DISTINCT))
-    trained, adaptive = (store.sel(setting=s.value) for s in (Setting.trained, Setting.adaptive))
-    is_record = trained["smse"].notnull().sum("seed") == 1  # one run without following stands beside every seed of it
-    trained = trained.where(~is_record, trained.isel(seed=0, drop=True))
-    ratios = (adaptive / trained).to_dataframe().dropna(subset="smse").groupby("dataset", sort=False)
-    names = {"SMSE, median": ("smse", "median"), "SMSE, worst": ("smse", "max"), "time, median": ("seconds", "median")}
-    return to_markdown(ratios.agg(**names).map(significant).reset_index())
-
-
 # --- figure ---------------------------------------------------------------------------------------
 
 
@@ -249,9 +226,6 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
 # --- table 1: what one evaluation of a criterion costs as published, and all N scores our way ----
 
 PRINTED_SIZES = (20, 100)  # points, of the published table
-LINES: dict[str, Any] = dict(zip(WAYS, ("-", ":", "--"), strict=True))
-WAY_NAMES = ("factorised anew, as published", "cached factor, NumPy", "cached factor, compiled")  # of `WAYS`
-OPEN: dict[str, Any] = {"markersize": 4.5, "markerfacecolor": "none", "markeredgewidth": 0.8}
 
 
 class ComplexityStudy(Study):
@@ -298,28 +272,3 @@ class ComplexityStudy(Study):
         rows = rows[rows["N"].isin(PRINTED_SIZES)].map(lambda x: significant(x) if isinstance(x, float) else x)
         growth = store["exponent"].to_pandas().T.map("{:.2f}".format).rename(index=LABELS).reset_index()
         return {"times": to_markdown(rows), "growth": to_markdown(growth), "machine": store.attrs["machine"]}
-
-    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Time over number of points."""
-        return {"table_1": partial(draw_costs, store)}
-
-
-@rc_context(PAGE)
-def draw_costs(store: xr.Dataset) -> Figure:
-    """Left: all N scores, medians with quartiles; right: one evaluation beside the published times (hollow)."""
-    figure, axes = page(1, 2, 3.4)
-    (left, right), sizes, seconds = axes[0], store["points"].values, 1e3 * store["seconds"]
-    for way, name in product(WAYS, stream.CRITERIA):
-        low, middle, high = seconds.sel(way=way, criterion=name).values * (sizes if way == ONE_BY_ONE else 1.0)
-        left.loglog(sizes, middle, LINES[way], color=COLORS[name])
-        left.fill_between(sizes, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
-    for name in stream.CRITERIA:
-        style = {"color": COLORS[name], "marker": MARKERS[name]}
-        here = seconds.sel(way=ONE_BY_ONE, criterion=name, quartile=0.5)
-        right.loglog(sizes, here, markersize=3, markeredgewidth=0, label=LABELS[name], **style)
-        right.plot(sizes, 1e3 * store["seconds_published"].sel(criterion=name), linestyle="none", **style, **OPEN)
-    left.set(xlabel="Points N [1]", ylabel="Time of all N scores [ms]", title="All scores")
-    right.set(xlabel="Points N [1]", ylabel="Time of one score [ms]", title="One score (hollow: published)")
-    ways = [Line2D([], [], color="0.3", linestyle=LINES[way], label=n) for way, n in zip(WAYS, WAY_NAMES, strict=True)]
-    figure.legend(handles=[*ways, *right.get_legend_handles_labels()[0]], loc="outside lower center", ncols=2)
-    return figure

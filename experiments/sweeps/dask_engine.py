@@ -65,9 +65,6 @@ class DaskCluster(Engine):
         whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
         if self.address is not None and self.cluster is not None:
             raise ValueError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
-        if self.address is not None and ":" not in self.address and not Path(self.address).is_file():
-            expected = "that of a scheduler, such as tcp://host:8786, or the path of its scheduler file"
-            raise ValueError(f"hydra.launcher.address must be {expected}, got {self.address!r}")
         if self.cluster is not None and (self.workers is None or "_target_" not in self.cluster):
             needed = "a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
             raise ValueError(f"hydra.launcher.cluster needs {needed}")

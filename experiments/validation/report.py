@@ -35,7 +35,6 @@ OUTSIDE = 0.01  # part of the regressors that may be outside
 MARGIN = 0.05  # of the range of a coordinate among the stored points: so far beyond it is still inside
 UNKNOWN = 0.5  # part of the prior variance that the stored points must explain
 SHORT_OF = 10.0  # percent: by so much a band may cover less than it says
-TOO_WIDE = 80.0  # percent that the 50 % band may cover
 
 log = logging.getLogger(__name__)
 
@@ -292,23 +291,12 @@ def warn(assessment: Assessment) -> Iterator[str]:
             )
     yield from _check_coverage(assessment)
     yield from _check_region(assessment)
-    largest = assessment.joint.models[0].narx.max_lag
     for case, found in assessment.forecasts.items():
         if found.n_filled and case.horizon is None:
-            yield (
-                f"the window of {case.window} samples is shorter than the largest lag {largest}: {found.n_filled} "
-                "predictions take the first value of their record for samples before it"
-            )
-    origin = assessment.joint.origin
-    if origin.output_mean is None:
-        yield "the model does not say what it was identified from: MSLL is not defined"
-    if origin.sampling_time is None:
+            lacking = f"{found.n_filled} predictions take the first value of their record for samples before it"
+            yield f"the window of {case.window} samples is shorter than the largest lag: {lacking}"
+    if assessment.joint.origin.sampling_time is None:
         yield "the model does not state its sampling time: that of the data was not compared"
-    for name in (*assessment.outputs, *assessment.joint.input_names):
-        known = origin.unit(name), str(assessment.material.records[0][name].attrs.get("units", ""))
-        if any(known) and not all(known):
-            who, other = ("model", "data") if known[0] else ("data", "model")
-            yield f"the {who} states the unit of {name}, {known[0] or known[1]}, the {other} does not: not compared"
 
 
 def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
@@ -331,7 +319,7 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
 
 
 def _check_coverage(assessment: Assessment) -> Iterator[str]:
-    """Bands of the main window that cover too little by `SHORT_OF` at some level, or far too much."""
+    """Bands of the main window that cover too little by `SHORT_OF` at some level."""
     for name in assessment.outputs:
         covered = {c: cover(assessment.scores[c][name]) for c in assessment.forecasts if c.window == assessment.window}
         worst = {case: max(shares, key=lambda level: level - shares[level]) for case, shares in covered.items()}
@@ -341,9 +329,6 @@ def _check_coverage(assessment: Assessment) -> Iterator[str]:
             may_help = short[-1].horizon != 1 and vars(assessment.propagation).get("process_noise") is False
             advice = "; if the plant itself is disturbed, try propagation.process_noise=true" if may_help else ""
             yield f"the bands of {name} do not cover what they should, {bands}: do not rely on the uncertainty{advice}"
-        if wide := [case for case, shares in covered.items() if shares[50] > TOO_WIDE]:
-            bands = ", ".join(f"50 % band {case.words} {covered[case][50]:.1f} %" for case in wide)
-            yield f"the bands of {name} are wider than they need to be, {bands}"
 
 
 def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
