@@ -409,13 +409,6 @@ def rounds_for(size: int, repetitions: int) -> int:
     return min(repetitions, max(5, round(repetitions * min(1.0, (100 / size) ** 2))))
 
 
-def exponent(sizes: np.ndarray, seconds: np.ndarray) -> float:
-    """Slope of log time over log N, from 200 points on (below, the calls count); from all if these are too few."""
-    large = sizes >= 200
-    chosen = large if large.sum() >= 2 else np.ones(len(sizes), dtype=bool)
-    return float(np.polyfit(np.log(sizes[chosen]), np.log(seconds[chosen]), 1)[0])
-
-
 def replace_by_textbook(gp: sysid.OnlineGP, start: Samples, samples: Samples) -> Iterator[np.ndarray]:
     """Targets (N,) of the points after each replacement; every point is scored by a Cholesky factorisation of its own.
 

@@ -158,7 +158,8 @@ def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, labels: Lab
     """Draw the median error of each setting against each median cost, and list those that no other one beats."""
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()
     series = next((name for name in by if _is_text(rows[name])), by[0])
-    looks = _choose_looks(rows, series)
+    looks, own = _choose_looks(rows, series), [name for name in by if name != series]
+    beside = f", beside each: {', '.join(labels[name] for name in own)}" if own else ""
     figure, axes = style.page(1, len(costs), 3.6)
     for ax, cost in zip(axes[0], costs, strict=True):
         ax.plot(medians[cost], medians[error], "o", color=style.GREY, markersize=3)  # also those without a colour
@@ -166,7 +167,6 @@ def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, labels: Lab
             ax.plot(cost, error, data=medians[medians[series] == value], **POINT | look)
         front = find_front(medians, error, cost)
         ax.plot(front[cost], front[error], color="black", linewidth=0.8, drawstyle="steps-post", zorder=1)
-        own = [name for name in by if name != series]
         for _, row in front.iloc[_spread_out(len(front), MOST_LISTED)].iterrows():
             text = ", ".join(_text(row[name]) for name in own)
             ax.annotate(text, (row[cost], row[error]), (3, 3), textcoords="offset points", fontsize=5)
@@ -174,7 +174,7 @@ def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, labels: Lab
             style.scale_axis(axis, medians[name].to_numpy(), margin=0.12)
         ax.set(xlabel=labels[cost], ylabel=labels[error])
     axes[0, -1].legend(title=labels[series])
-    return _finish(figure, "", note, "Line: settings that no other one beats in both")
+    return _finish(figure, "", note, f"Line: settings that no other one beats in both{beside}")
 
 
 def find_front(settings: DataFrame, error: str, cost: str) -> DataFrame:

@@ -9,8 +9,7 @@ import pandas as pd
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.collection.dataset import build_dataset, check_names
-from experiments.collection.read import AGAIN, SEED, Results, read_results, read_sweep
+from experiments.collection.read import AGAIN, SEED, Results, build_dataset, check_names, read_results, read_sweep
 from experiments.files import write_every
 from experiments.options import flag
 from experiments.plots.frames import pool, significant, to_csv, to_markdown

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,16 +24,6 @@ from sysid.simulation import baselines
 from sysid.simulation.baselines import Baseline
 
 TASKS = ("one_step", "free_run")
-AS_GOOD = 1.05  # largest ratio of two errors that count as equal
-BY_CHANCE = (
-    "by chance: these records are few against their noise; for a fair comparison raise realisations.test, or shorten "
-    "the test"
-)
-NEARLY_LINEAR = (
-    "the system is nearly linear at this amplitude, or noise hides the rest; for a nonlinear benchmark raise the "
-    "amplitude or lower the noise"
-)
-BY_THE_INPUT = "which can be: in closed loop the recorded input tells what the noise did"
 
 log = logging.getLogger(__name__)
 
@@ -225,32 +215,3 @@ def score_models(
             rms = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
         scores[task][key][name] = {"unit": units[name], "rmse": rms if isfinite(rms) else None}
     return {"initialisation_window": window, **scores}
-
-
-def note_scores(
-    scores: Mapping[str, Any], settings: Mapping[str, BaselineSettings], *, is_open_loop: bool
-) -> list[str]:
-    """What the scores tell about a benchmark, in sentences.
-
-    A note for each output of which a linear model predicts as well as the online GP, in every task; and one for each
-    baseline that does better in free run than the true system is expected to.
-    """
-    labels, notes = label_baselines(settings), []
-    linear, gp = ([key for key, one in settings.items() if isinstance(one, kind)] for kind in (Arx, OnlineGp))
-
-    def rmse(task: str, key: str, output: str) -> float:
-        found = scores[task][key][output]["rmse"]
-        return inf if found is None else float(found)
-
-    for output in scores["one_step"][linear[0]] if linear and gp else ():
-        tasks = [task for task in TASKS if output in scores[task][linear[0]]]
-        pairs = [[min(rmse(task, key, output) for key in keys) for keys in (linear, gp)] for task in tasks]
-        if all(error <= AS_GOOD * reference and error < inf for error, reference in pairs):
-            notes.append(f"Linear ARX reaches the level of the online GP for `{output}`: {NEARLY_LINEAR}")
-    for key in settings:
-        for output in scores["free_run"][key]:
-            floor = rmse("free_run", "noise_floor", output)
-            if floor < inf and rmse("free_run", key, output) < floor / AS_GOOD:
-                reason = BY_CHANCE if is_open_loop else BY_THE_INPUT
-                notes.append(f"The free run of {labels[key]} for `{output}` lies below the noise floor, {reason}")
-    return notes

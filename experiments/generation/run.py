@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build_all, check_trusted, targets_of, trusted_names
-from experiments.generation.baselines import choose_lags, label_baselines, note_scores, score_models
+from experiments.generation.baselines import choose_lags, label_baselines, score_models
 from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_record
 from experiments.generation.card import fill_card, table
 from experiments.launch import CONF
@@ -113,7 +113,6 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
     records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
     scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
-    notes += note_scores(scores, baselines, is_open_loop=plant.is_open_loop)
     return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)
 
 

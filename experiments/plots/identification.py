@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.clock import detail, on_clock_of, with_clock
+from experiments.plots import style
 from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, label_of, screen, show_from_to, unit_of
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
@@ -20,8 +20,8 @@ MOST_PANELS = 6
 
 def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) -> dict[str, Callable[[], Figure]]:
     """Figure name to the function that draws it."""
-    trajectory = with_clock(trajectory, "time")
-    result = on_clock_of(trajectory, result).assign_attrs(static=trajectory.attrs.get("static", 0))
+    trajectory = style.with_clock(trajectory, "time")
+    result = style.on_clock_of(trajectory, result).assign_attrs(static=trajectory.attrs.get("static", 0))
     return {
         "signals": partial(signals, trajectory),
         "prediction": partial(prediction, result, noise_variance),
@@ -39,7 +39,7 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
-    part = chosen.isel(sample=detail(chosen["shown"], 2.0))
+    part = chosen.isel(sample=style.detail(chosen["shown"], 2.0))
     x, mean = part["shown"].values, part["mean"].values
     half = Z_95 * np.sqrt(part["variance"].values + noise_variance)
     title = "By the final model on new data" if phase == VALIDATION else "While learning"
@@ -167,7 +167,7 @@ def signals(trajectory: xr.Dataset) -> Figure:
     names = [*outputs, *inputs][:MOST_PANELS]
     figure, axes = screen(len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False)
     panels = axes.reshape(-1, 2)
-    near = trajectory.isel(time=detail(trajectory["shown"], 3.0))
+    near = trajectory.isel(time=style.detail(trajectory["shown"], 3.0))
     for (whole, close), name in zip(panels, names, strict=True):
         color, held = (BLUE, False) if name in outputs else (ORANGE, trajectory.attrs.get("interpolation") == "held")
         _line(whole, trajectory, name, color, held=held)

@@ -1,4 +1,4 @@
-"""Baselines: full and sparse GPs, linear models and the online GP on every task, beside published values and floors."""
+"""Baselines: full and sparse GPs, linear models and the online GP on every task, beside published values."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.linalg import cho_factor, cho_solve, expm, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-import simulators
 import sysid
 from experiments.studies import paper
 from experiments.studies.stream import Setting, data_of, identify, narx_without_lags
 from experiments.studies.study import Plan, Study, Unit, part_of
-from experiments.studies.tasks import BUILDING_NARX, PAPER_TASKS, TASKS, Rows, TaskData, draw_rows
+from experiments.studies.tasks import BUILDING_NARX, PAPER_TASKS, TASKS, Rows, TaskData
 from sysid.simulation.baselines import LinearArx
 
 QUANTITIES = (
@@ -40,8 +39,6 @@ CAUTIOUS_START = sysid.MaximumAPosteriori(n_initial=300, restarts=2, variance_bo
 MANY_ROWS = 5000  # from which on the cautious start is used
 TOLERANCE = 1e-4  # nats per sample that ten more iterations gain, where the training ends
 RIDGES = (0.0, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # mean squares of the standardised features
-SETTLING = 200  # samples that the filter needs to find the temperatures that nobody measures
-UNKNOWN = np.array([0.0, 10.0, 20.0])  # K, standard deviations of zone, wall, radiator at the start
 
 
 # --- methods --------------------------------------------------------------------------------------
@@ -206,57 +203,6 @@ def measure(method: Method, material: Material) -> dict[str, float]:
     return dict(zip(QUANTITIES, map(float, values), strict=True))
 
 
-# --- what no model of the Building can be expected to beat ----------------------------------------
-
-
-class Transition(NamedTuple):
-    """``x[k+1] = A x[k] + b + w``, ``w ~ N(0, Q)``, for every sample."""
-
-    matrix: np.ndarray  # (n, 3, 3)
-    offset: np.ndarray  # (n, 3) K
-    covariance: np.ndarray  # (n, 3, 3) K^2
-
-
-def discretise(system: simulators.Building, inputs: np.ndarray) -> Transition:
-    """Exact for held inputs (n, 2) and noise: ``exp([[J, I], [0, 0]] dt)`` with ``J = df/dx``, which has no x in it."""
-    zero, n = np.zeros(3), len(inputs)
-    block = np.zeros((n, 6, 6))
-    block[:, :3, :3] = [system.jacobian(zero, u)[0] for u in inputs]
-    block[:, :3, 3:] = np.eye(3)
-    rates = np.array([system.derivative(0.0, zero, u, zero) for u in inputs])
-    whole = expm(block * system.dt)
-    integral, noise = whole[:, :3, 3:], np.diag(system.noise_std() ** 2)
-    covariance = integral @ noise @ integral.transpose(0, 2, 1)
-    return Transition(whole[:, :3, :3], np.einsum("nij,nj->ni", integral, rates), covariance)
-
-
-def find_floor(test: Rows) -> float:
-    """Lowest expected one-step SMSE on consecutive test rows of the Building.
-
-    It is that of a prediction from all earlier outputs and inputs, reached by the Kalman filter of the true plant
-    (given the flow the building is linear in its temperatures; Kalman, 1960), measured; models of three lags know less.
-    """
-    lag = {name: test.inputs[:, i] for i, name in enumerate(BUILDING_NARX.feature_names)}
-    output = lag["zone_temperature[k-1]"]
-    inputs = np.column_stack([lag["ambient_temperature[k-1]"], lag["mass_flow[k-1]"]])
-    moves = discretise(simulators.Building(), inputs)
-    error = output + test.targets - filter_output(moves, output)
-    return float(np.mean(error[SETTLING:] ** 2)) / float(np.var(test.targets))
-
-
-def filter_output(moves: Transition, output: np.ndarray) -> np.ndarray:
-    """Zone temperature (n,) predicted for the sample after each of the exactly measured ones (n,)."""
-    x, P = np.full(3, output[0]), np.diag(UNKNOWN**2)
-    predicted = np.empty(len(output))
-    for k, (A, b, Q) in enumerate(zip(*moves, strict=True)):
-        if P[0, 0] > 0:
-            gain = P[:, 0] / P[0, 0]
-            x, P = x + gain * (output[k] - x[0]), P - np.outer(gain, P[0])
-        x, P = A @ x + b, A @ P @ A.T + Q
-        predicted[k] = x[0]
-    return predicted
-
-
 # --- the study ------------------------------------------------------------------------------------
 
 
@@ -265,25 +211,23 @@ class BaselinesStudy(Study):
 
     name, title = "baselines", "Baselines: batch models beside the online GP"
     has_random_records = True  # tables are shuffled, and the adaptive GP keeps a sample
-    quantities = (*QUANTITIES, "smse_published", "floor_whole_past", "ratio_to_floor")
+    quantities = (*QUANTITIES, "smse_published")
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Quantities of the methods in each order of the rows, published values, floors of the Building."""
+        """Quantities of the methods in each order of the rows, and published values."""
         data, title = data_of(unit.task, unit.seed, plan), TASKS[unit.task].title
-        floor, rows = float("nan"), []
+        rows = []
         names = METHODS if TASKS[unit.task].is_random or unit.seed == 0 else SEEDED_METHODS
         cases = [(title, name, data) for name in names]
         if unit.task in TABLES:
             shuffled = shuffle(data, unit.seed)
             cases += [(f"{title}, shuffled", name, shuffled) for name in SHUFFLED_METHODS]
-        if unit.task == "building":
-            floor = find_floor(draw_rows(unit.task, unit.seed, plan.building_samples)[1])
         for dataset, name, case in cases:
             method = METHODS[name]
             if unit.task in method.tasks and len(case.training_targets) <= method.most_rows:
                 found = measure(method, Material(case, unit.seed, plan))
-                found |= {"smse_published": PUBLISHED_SMSE.get((unit.task, name), np.nan), "floor_whole_past": floor}
-                rows.append({"dataset": dataset, "model": name, **found, "ratio_to_floor": found["smse"] / floor})
+                published = PUBLISHED_SMSE.get((unit.task, name), np.nan)
+                rows.append({"dataset": dataset, "model": name, **found, "smse_published": published})
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:

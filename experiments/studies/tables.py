@@ -13,14 +13,23 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.benchmarks.dictionary import COMPILED, WAYS, exponent, rounds_for, score_seconds
-from experiments.benchmarks.dictionary import PUBLISHED as ONE_BY_ONE
+from experiments.benchmarks.dictionary import WAYS, rounds_for, score_seconds
 from experiments.benchmarks.harness import describe, machine
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
 from experiments.studies import paper, stream
 from experiments.studies.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
-from experiments.studies.study import Plan, Study, Unit, part_of, pivot, read_part, summarise, with_quartiles
+from experiments.studies.study import (
+    Plan,
+    Study,
+    Unit,
+    part_of,
+    pivot,
+    read_part,
+    spread_out,
+    summarise,
+    with_quartiles,
+)
 from experiments.studies.tasks import TASKS
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
@@ -232,43 +241,35 @@ class ComplexityStudy(Study):
     """Time of the five criteria over the number of points, the published way and ours, in turns in one process."""
 
     name, title, tasks = "table_1", "Table 1: cost of the criteria", ()
+    quantities = ("published_ms", *(f"{way}_ms" for way in WAYS), "gain")
 
     def units(self, plan: Plan) -> list[Unit]:
         return [Unit(self.name, "")]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Quartiles of the seconds of one call (quartile, way, criterion, points), and the machine they are from."""
-        text, names, levels = describe(machine()), [*stream.CRITERIA], [0.25, 0.5, 0.75]
-        over = {"points": plan.table_sizes, "way": WAYS, "criterion": names, "quartile": levels}
-        measured = [score_seconds(n, rounds_for(n, plan.repetitions), unit.seed) for n in plan.table_sizes]
-        found = [[[np.quantile(each[way, name], levels) for name in names] for way in WAYS] for each in measured]
-        seconds = xr.DataArray(found, {name: list(x) for name, x in over.items()}, [*over], attrs={"units": "s"})
-        seconds = seconds.transpose("quartile", "way", "criterion", "points")
-        return xr.Dataset({"seconds": seconds}, attrs={"machine": text})
+        """Median times of one call [ms] for every criterion and number of points, and the machine they are from."""
+        printed, rows = paper.read_table("table_1"), []
+        for n in plan.table_sizes:
+            seconds = score_seconds(n, rounds_for(n, plan.repetitions), unit.seed)
+            for name in stream.CRITERIA:
+                one, every = (1e3 * float(np.median(seconds[way, name])) for way in WAYS)
+                published = printed[f"median_ms_n{n}"][name] if n in PRINTED_SIZES else np.nan
+                times = dict(zip(self.quantities, (published, one, every, n * one / every), strict=True))
+                rows.append({"criterion": name, "points": n, **times})
+        return part_of(rows).assign_attrs(machine=describe(machine()))
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """The one part, with the published seconds and the exponents of growth."""
-        store = read_part(Unit(self.name, ""), plan)
-        middle = store["seconds"].sel(quartile=0.5, drop=True)
-        published = middle.isel(way=0, drop=True) * np.nan
-        for name, row in paper.read_table("table_1").iterrows():
-            for size in set(PRINTED_SIZES) & set(plan.table_sizes):
-                published.loc[name, size] = 1e-3 * row[f"median_ms_n{size}"]
-        slopes = np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
-        published.attrs["units"] = "s"
-        return store.assign(seconds_published=published, exponent=(("way", "criterion"), slopes))
+        """The one part over criterion and points."""
+        part = read_part(Unit(self.name, ""), plan)
+        over: dict[str, Sequence[Any]] = {"criterion": [*stream.CRITERIA], "points": plan.table_sizes}
+        return spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(machine=part.attrs["machine"])
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per criterion and number of points, times in milliseconds."""
-        middle = 1e3 * store["seconds"].sel(quartile=0.5, drop=True)
-        columns = {"published_ms": 1e3 * store["seconds_published"]}
-        columns |= {f"{way}_ms": middle.sel(way=way, drop=True) for way in WAYS}
-        columns["gain"] = store["points"] * middle.sel(way=ONE_BY_ONE, drop=True) / middle.sel(way=COMPILED, drop=True)
-        return xr.Dataset(columns).to_dataframe(["criterion", "points"]).reset_index()
+        return store.to_dataframe(["criterion", "points"]).reset_index()
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Published sizes, exponents, the machine."""
+        """Published sizes, the machine."""
         rows = self.rows(store).replace({"criterion": LABELS}).rename(columns={"points": "N"})
         rows = rows[rows["N"].isin(PRINTED_SIZES)].map(lambda x: significant(x) if isinstance(x, float) else x)
-        growth = store["exponent"].to_pandas().T.map("{:.2f}".format).rename(index=LABELS).reset_index()
-        return {"times": to_markdown(rows), "growth": to_markdown(growth), "machine": store.attrs["machine"]}
+        return {"times": to_markdown(rows), "machine": store.attrs["machine"]}

@@ -311,22 +311,19 @@ class Report:
             lines.insert(0, "Sweep interrupted")
         for line in lines:
             self._tell(line)
-        if failed:
-            self._tell_failures()
-        if failed or missing:
-            say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
-        say(f"Results: {self._name}")
-
-    def _tell_failures(self) -> None:
         common = set.intersection(*(set(job.overrides) for job in self._jobs.values()))
         for outcome in sorted(self._failed)[:MOST_FAILURES]:
             job = self._jobs[outcome.number]
-            own = [one for one in job.overrides if one not in common]
+            own = " ".join([f"#{outcome.number}", *(one for one in job.overrides if one not in common)])
             unstored = "" if outcome.stored else f" (could not be stored in {job.folder})"
-            say(f"  {' '.join([f'#{outcome.number}', *own])}: {one_line(outcome.error)}{unstored}", sys.stderr)
-        if len(self._failed) > MOST_FAILURES:
-            say(f"  and {len(self._failed) - MOST_FAILURES} more, see sweep.log", sys.stderr)
-        say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
+            say(f"  {own}: {one_line(outcome.error)}{unstored}", sys.stderr)
+        if failed > MOST_FAILURES:
+            say(f"  and {failed - MOST_FAILURES} more, see sweep.log", sys.stderr)
+        if failed:
+            say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
+        if failed or missing:
+            say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
+        say(f"Results: {self._name}")
 
     def _tell(self, line: str) -> None:
         self.log(line)

@@ -21,10 +21,9 @@ from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess
 from experiments.validation.loop import LoopComparison
 from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
-from sysid.simulation.residuals import MEANINGS, most_lags
+from sysid.simulation.residuals import most_lags
 
 N_LAGS = 25  # largest lag of the residual tests, where the records are long enough
-SHOWN = 2  # alarms on the terminal; the files hold all
 TITLES = {"one_step": "Residuals of one step", FREE_RUN: "Residuals of the free run"}
 #: correlated by nature: what disturbed the plant stays in the simulated output
 NOT_WHITE = " (not white even of a right model that is disturbed)"
@@ -211,7 +210,7 @@ def cover(score: Validation) -> dict[int, float]:
 
 
 def tell(report: Report, folder: Path) -> None:
-    """Log tables, residual tests with their strongest alarms, warnings and the folder."""
+    """Log tables, residual tests, warnings and the folder."""
     assessment, material = report.assessment, report.assessment.material
     n, kind = len(material.records), type(assessment.propagation).__name__
     counted = f"{'1 record' if n == 1 else f'{n} records'}, {material.n_samples} samples"
@@ -226,9 +225,8 @@ def tell(report: Report, folder: Path) -> None:
                 lines.append(f"{TITLES[kind]}: {name} is constant, nothing to test")
             else:
                 head = next(sentence for sentence in found.verdict() if sentence.startswith(f"{name}: "))
-                alarms = sorted((t for t in found.tests if t.output == name and t.alarm), key=lambda test: test.p_value)
-                lines.append(f"{TITLES[kind]}, {head}{NOT_WHITE if alarms and kind == FREE_RUN else ''}")
-                lines += [f"  {test}: {MEANINGS[test.name]}" for test in alarms[:SHOWN]]
+                is_alarm = any(test.alarm for test in found.tests if test.output == name)
+                lines.append(f"{TITLES[kind]}, {head}{NOT_WHITE if is_alarm and kind == FREE_RUN else ''}")
         for line in lines:
             log.info("%s", line)
     for signal in () if assessment.loop is None else assessment.loop.signals:

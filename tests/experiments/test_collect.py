@@ -12,8 +12,7 @@ import pytest
 import sweeping
 from sweeping import summary_like, write_job, write_sweep
 
-from experiments.collection.dataset import build_dataset
-from experiments.collection.read import STATUSES, find_comparable_times, read_results, read_sweep
+from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results, read_sweep
 from experiments.collection.run import count_jobs, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from running import PLAIN
 
-from experiments.collection.dataset import build_dataset
 from experiments.collection.figures import find_front, plan_figures
-from experiments.collection.read import Results, Sweep, column_of
+from experiments.collection.read import Results, Sweep, build_dataset, column_of
 from experiments.plots.style import COLORS, MARKERS
 
 if PLAIN:

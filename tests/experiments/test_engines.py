@@ -160,7 +160,7 @@ REFUSED = {
 def test_settings_are_those_of_the_configuration_and_checked(name, tmp_path, monkeypatch):
     make = {"joblib": JoblibPool, "dask": DaskCluster, "slurm": SlurmQueue}[name]
     settings = yaml.safe_load((ROOT / f"conf/hydra/launcher/{name}.yaml").read_text())
-    assert settings.pop("_target_") == f"hydra_plugins.sysid_sweep.launcher.{name.title()}Launcher"
+    assert settings.pop("_target_") == f"hydra_plugins.sysid_sweep.plugins.{name.title()}Launcher"
     settings.pop("_recursive_", None)
     assert {"folder": tmp_path} | settings == {one.name: getattr(make(tmp_path), one.name) for one in fields(make)}
     for wrong, said in REFUSED[name]:

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from running import execute
 
 from experiments.plots import identification as figures
-from experiments.plots.clock import detail, with_clock
+from experiments.plots.style import detail, with_clock
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
