@@ -63,6 +63,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
         "training": identification.report,
+        "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
     return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes]})

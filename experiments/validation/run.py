@@ -9,12 +9,14 @@ from experiments.build import build, trusted_names
 from experiments.files import write_every
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
+from experiments.physics import read_physics
 from experiments.summary import without_effect
 from experiments.validation.assessment import FREE_RUN, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
 from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
 from sysid.data.source import ROLES
+from sysid.store import header
 
 
 def run(config: DictConfig, folder: Path) -> float:
@@ -31,15 +33,23 @@ def run(config: DictConfig, folder: Path) -> float:
         raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
     joint = JointModel.load(config.model, trusted=trusted_names(config))
     material = read_material(config)
+    if "physics" in (stated := header(config.model)):
+        physics = read_physics(str(stated["physics"]), trusted_names(config))
+        physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
+        material = replace(material, physics=physics)
     check_signals(joint, material, config.left_out)
     cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
+    material = replace(material, records=material.records_after(cases[0].window))
     assessment = assess(joint, material, cases, propagation, seed=config.seed)
-    if (controller := material.controller) is not None:
+    if (controller := material.controller) is not None and material.physics is None:
         settings = {"window": cases[0].window, "seed": config.seed}
         loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
         assessment = replace(assessment, loop=loop)
     idle = without_effect(material.unused)
-    report = make_report(assessment, [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else [])
+    notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
+    if material.physics is not None and material.controller is not None:
+        notes.append("no closed loop with the model: its physics follows measured inputs")
+    report = make_report(assessment, notes)
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
         write_every(writers(report, folder, attributes, figures=config.figures))
