@@ -38,9 +38,8 @@ def run(config: DictConfig, folder: Path) -> None:
     rows, seconds = [], {}
     for name in (bar := tqdm(names, disable=None, unit="benchmark")):
         start = time.perf_counter()
-        for row in BENCHMARKS[name](plan):
-            rows.append({"benchmark": name} | row)
-            bar.set_postfix_str(f"{name}: {row['case']}")
+        bar.set_postfix_str(name)
+        rows += [{"benchmark": name} | row for row in BENCHMARKS[name](plan)]
         seconds[name] = time.perf_counter() - start
     table = to_frame(rows)
     if config.quick:

@@ -71,16 +71,6 @@ class DaskCluster(Engine):
         _ = self.limits, self._patience
 
     @property
-    def place(self) -> str:
-        if self.address is not None:
-            most = "" if self.workers is None else f", {self.workers} jobs at a time"
-            return f"the Dask cluster at {self.address}{most}"
-        if self.cluster is not None:
-            return f"{self.workers} workers of {self.cluster['_target_']}"
-        n = self.workers or count_cores()
-        return f"a Dask cluster of {n} process{'es' if n > 1 else ''} of this machine"
-
-    @property
     def limits(self) -> Limits:
         return limits_of(self.time_limit, self.memory_limit)
 

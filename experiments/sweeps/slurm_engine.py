@@ -70,12 +70,6 @@ class SlurmQueue(Engine):
         _ = self.limits
 
     @property
-    def place(self) -> str:
-        if self.cluster == "local":
-            return f"{self.at_a_time} processes of this machine, through submitit"
-        return "Slurm" + (f", {self.workers} tasks at a time" if self.workers else "")
-
-    @property
     def limits(self) -> Limits:
         """Limits that the task itself enforces; those given to Slurm are a bit above."""
         return limits_of(self.time_limit, self.memory_limit)

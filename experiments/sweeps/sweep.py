@@ -89,7 +89,7 @@ class Sweep:
         self._engine = self.make_engine(self.folder)
         self.composer = Composer(self.loader, self.master)
         try:
-            report = Report(self.folder, self._engine.place, planned)
+            report = Report(self.folder, planned)
             with interruptible() as self._check, store.hold(self.folder), report as self.report:
                 self._manifest = Manifest.open(self.folder, str(self.master.hydra.job.config_name))
                 yield
@@ -236,14 +236,12 @@ class Report:
     Parameters
     ----------
     folder : Path
-    place : str
-        Where jobs are run, for people.
     planned : int, optional
         Jobs of all batches; None: there is one.
     """
 
-    def __init__(self, folder: Path, place: str, planned: int | None = None) -> None:
-        self._folder, self._place, self._planned = folder, place, planned
+    def __init__(self, folder: Path, planned: int | None = None) -> None:
+        self._folder, self._planned = folder, planned
         self._name = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         self._jobs: dict[int, Job] = {}
         self._failed: list[Outcome] = []
@@ -266,7 +264,7 @@ class Report:
                 kept = f", {n_reused} finished already" if n_reused else ""
                 anew = f" ({self._damaged} anew, damaged or out of date)" if self._damaged else ""
                 line = f"Sweep of {n} job{'s' * (n != 1)}{kept}, {n - n_reused} to run{anew}"
-            self._tell(f"{line} in {self._place}: {self._name}")
+            self._tell(f"{line}: {self._name}")
             self._bar = tqdm(total=n, unit="job", desc="sweep", disable=None, mininterval=0.2)
         if self._planned is not None:
             self._planned -= n_asked - len(jobs)

@@ -11,6 +11,7 @@ from generating import configured
 from experiments.generation.floor import find_floor
 from experiments.plant import plant_of
 from simulators import Signal, System, simulate
+from simulators.noise import held_noise
 
 START, N = 5, 20
 PATHS = 4000
@@ -63,6 +64,15 @@ def test_means_of_a_random_walk():
     assert (np.abs(found.free_run[START:, 0] - (x0**2 + S)) <= 5 * error).all()
     np.testing.assert_allclose(found.free_run[START:, 1], x0, rtol=1e-12)  # pairs cancel in what is linear
     np.testing.assert_array_equal(found.free_run[:START], np.stack([x**2, x], axis=1)[:START])
+
+
+def test_every_pair_of_paths_counts_alike():
+    trajectory = simulate(Walk(), n_samples=N, seed=1)
+    sequences = [np.random.SeedSequence(1, spawn_key=(*b"noise floor", number)) for number in range(3)]
+    noises = [held_noise(np.random.default_rng(one), N, trajectory.system.noise_std()) for one in sequences]
+    walked = [0.5 * np.cumsum(noise[START:-1, 0]) for noise in noises]
+    expected = trajectory.state[START, 0] ** 2 + np.mean(np.square(walked), axis=0)  # w and -w cancel in the middle
+    np.testing.assert_allclose(find_floor(trajectory, (), START, 6).free_run[START + 1 :, 0], expected, rtol=1e-9)
 
 
 def test_limits_of_the_states_count():
