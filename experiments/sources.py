@@ -17,9 +17,10 @@ from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.plant import Plant, plant_of
 from simulators import Sample, Trajectory, collect, substep_error
-from sysid import Measurement, Narx, Recordings
+from sysid import LagChoice, Measurement, Narx, Recordings, Settings, Start
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
+OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
 BLOCK = 250  # samples of a record that are delivered at a time
 #: keys of the configuration that belong to a simulation
 SIMULATION = frozenset(
@@ -141,7 +142,11 @@ class LiveSource:
             found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
         return found
 
-    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+    def know(self, narx: Narx, settings: Settings) -> Start:
+        """Nothing: samples come one after the other."""
+        return Start()
+
+    def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the linearised dynamics along a simulation of their own."""
         return automatic.of_plant(self.plant, self.n_samples, self.seed)
 
@@ -172,11 +177,17 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     """
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
-    if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
-        raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
-    n_identified = int(config.identified * (n_samples - 1)) + 1
+    n_identified = int(_identified(config, OF_SIMULATION) * (n_samples - 1)) + 1
     made = simulation(plant, n_samples, config.seed)
     return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made)
+
+
+def _identified(config: DictConfig, default: float) -> float:
+    """Fraction that is identified; the rest judges the model."""
+    fraction = default if config.identified is None else config.identified
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+        raise ValueError(f"identified must be a fraction above 0 and at most 1, got {fraction}")
+    return float(fraction)
 
 
 class RecordedBlock(NamedTuple):
@@ -190,9 +201,11 @@ class RecordedSource:
     """Estimation records to identify from, then the test records, or without these the validation records."""
 
     activity = "reading"
-    unused = SIMULATION
 
-    def __init__(self, recordings: Recordings) -> None:
+    def __init__(self, recordings: Recordings, *, split: float | None = None) -> None:
+        self.unused = SIMULATION if split is None else SIMULATION - {"identified"}
+        self.split = split  # fraction of every record that is identified; the rest judges; None: the records say
+        self.lag_choice: LagChoice | None = None  # if the lags were chosen
         self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
         self._judges = recordings.test or recordings.validation
@@ -244,12 +257,23 @@ class RecordedSource:
         return [*self._recordings.estimation, *self._judges]
 
     def warnings(self) -> list[str]:
-        """Records are as they are."""
-        return []
+        """What judges, if no record was given to judge by."""
+        if self.split is None:
+            return []
+        share = f"the first {100 * self.split:g} % of each record are identified, the rest judges"
+        return [f"no test record: {share} (identified={self.split:g})"]
 
-    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
-        """Lags found by an order test on the estimation records; none for static data."""
-        return automatic.of_records(self._recordings)
+    def know(self, narx: Narx, settings: Settings) -> Start:
+        """What all samples of the estimation records say before the first is learned."""
+        rows = narx.dataset(self._recordings.estimation)
+        x, t = rows["regressor"].values, rows["target"].values
+        return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+
+    def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
+        """Lags of the smallest held-out error on the estimation records; none for static data."""
+        narx, report = automatic.of_records(self._recordings, settings)
+        self.lag_choice = report if isinstance(report, LagChoice) else None
+        return narx, report
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the records, and too few samples."""
@@ -281,7 +305,7 @@ def trajectory_of(source: Source) -> xr.Dataset:
 
 
 def recorded_source(config: DictConfig) -> RecordedSource:
-    """Records of the configured source of data.
+    """Records of the configured source of data; the last part of each judges if no other record does.
 
     Raises
     ------
@@ -295,7 +319,10 @@ def recorded_source(config: DictConfig) -> RecordedSource:
             f"data: {recordings.name} has no estimation record to identify from; name one (data.estimation, "
             "data.split, data.user_made_estimation), or take another set"
         )
-    return RecordedSource(recordings)
+    fraction = _identified(config, OF_RECORD)
+    if recordings.test or recordings.validation or fraction == 1:
+        return RecordedSource(recordings)
+    return RecordedSource(recordings.hold_out(1 - fraction), split=fraction)
 
 
 def refuse_simulation(config: DictConfig) -> None:

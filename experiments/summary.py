@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.files import plain
+from experiments.linear import note_linear
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
@@ -33,7 +34,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
     identification, rows = result.identification, result.rows
     model, narx = identification.model, identification.narx
     training = identification.training_seconds
-    times = {**times, "loop": times["loop"] - training, "training": training}
+    times = {**times, "loop": times["loop"] - training, "training": training + times.get("record", 0.0)}
     if identification.adaptation is not None:
         times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
     repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
@@ -62,10 +63,20 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "repairs": repairs,
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
+        "linear": result.linear,
+        "lags": _lags_tried(result),
         "training": identification.report,
         "times": times,
     }
-    return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes]})
+    is_for_simulation = "kernel" in identification.settings.training.replaces
+    notes = note_linear(summary, is_for_simulation=is_for_simulation)
+    return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes, *notes]})
+
+
+def _lags_tried(result: Result) -> dict[str, Any] | None:
+    """Held-out errors of the candidates, if the lags of a record were chosen."""
+    choice = getattr(result.source, "lag_choice", None)
+    return None if choice is None else {"criterion": choice.criterion, "tried": choice.tried}
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
@@ -159,6 +170,12 @@ def tell(result: Result, folder: Path) -> None:
         log.info("%s", line)
     if summary["free_run"] is not None:
         tell_free_run(summary["free_run"])
+    for name, one in (summary["linear"] or {}).items():
+        simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
+        free = "" if simulated is None else f", in free run {_with_unit(simulated, summary)}"
+        free += "" if fit is None or not math.isfinite(fit) else f", fit {fit:.1f} %"
+        orders = f"{name.replace('_', ' ')}, na={one['na']} nb={one['nb']} nk={one['nk']}"
+        log.info("Linear ARX (%s): RMSE %s%s", orders, _with_unit(one["rmse"], summary), free)
     for line in _describe_training(summary, result):
         log.info("%s", line)
     for warning in summary["warnings"]:

@@ -88,7 +88,7 @@ def test_without_a_test_record_the_validation_record_judges(files, tmp_path, cap
     np.testing.assert_array_equal(result["target"][phases(result)[2]], naive_rows([signals["choose"]])[1])
     assert summary["n_validation"] == 22 - 3
     assert f"RMSE {summary['rmse']:.4g}, " in caplog.text, "no unit, and no room for one"
-    alone = summary_of(execute(tmp_path / "alone", *overrides, *TWO))
+    alone = summary_of(execute(tmp_path / "alone", *overrides, *TWO, "identified=1"))
     assert (alone["n_validation"], alone["smse"], alone["n_seen"]) == (0, None, 37 + 28 - 12)
 
 
@@ -144,9 +144,11 @@ def test_a_set_without_an_estimation_record_says_so(shared_data):
 
 
 def test_a_stored_trajectory_gives_the_rows_of_the_live_run(tmp_path):
-    live = execute(tmp_path / "live", *SMALL, *LIVE, "identified=0.5", "narx=bouc_wen")
+    fixed = ("training=fixed", "training.n_initial=12", "training.variance=1e-7", "training.noise_variance=1e-10")
+    same = (*fixed, "training.length_scales=20", "budget=10", "figures=false")  # no record is looked at beforehand
+    live = execute(tmp_path / "live", *same, *LIVE, "identified=0.5", "narx=bouc_wen")
     path = ("data=stored", f"data.path={live}/trajectory.nc", "data.split=[0.5,0,0.5]", "narx=bouc_wen")
-    again = execute(tmp_path / "again", *SMALL, *path)
+    again = execute(tmp_path / "again", *same, *path)
     first, second = data_of(live, "narx"), data_of(again, "narx")
     head = int((second["record"] == 0).sum())
     assert head + 3 == 40, "three lags, forty samples to learn from"
