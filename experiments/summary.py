@@ -17,6 +17,9 @@ from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
+#: settings of a training that act on the first samples of a stream alone, and on records alone
+OF_STREAMS = {"training.restarts", "training.length_scale_prior_median", "training.length_scale_prior_std"}
+OF_RECORDS = {f"training.record_{name}" for name in ("samples", "length_prior_median", "length_prior_std")}
 #: by the kind of repair: what to say of so many
 REPAIRS = {
     "near_duplicates": "{} points that entered equal a stored one",
@@ -120,7 +123,9 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
         )
     found += result.source.warnings()
     no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
-    if idle := without_effect(result.source.unused | training.replaces | no_gate):
+    is_stream = result.source.recordings() is None or identification.adaptation is not None  # first samples count
+    unused = result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
+    if idle := without_effect(unused if result.source.recordings() is not None else unused | OF_RECORDS):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
@@ -136,11 +141,11 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
 
 
 def without_effect(unused: Collection[str]) -> list[str]:
-    """Overrides of the command line that name unused keys."""
+    """Overrides of the command line that name unused keys: a group with all that is in it, or a single value."""
     if not HydraConfig.initialized():
         return []
     given = {override: override.lstrip("+~").split("=")[0] for override in HydraConfig.get().overrides.task}
-    return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in unused]
+    return [o for o, key in given.items() if {key, key.split("@")[0].split(".")[0]} & {*unused}]
 
 
 def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> list[str]:

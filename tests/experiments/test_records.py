@@ -1,6 +1,8 @@
 """A record of one's own: never worse than a straight line by default; what is said, split and refused."""
 
 import sys
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,11 +41,11 @@ def naive_arx(estimation, test, na, nb, nk, first):
             [1.0, *y[k - na : k][::-1], *(u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb))]
             for k in range(begin, len(y))
         ]
-        return np.array(x), y[begin:], begin
+        return np.array(x), y[begin:]
 
-    x, t, _ = rows(*estimation)
+    x, t = rows(*estimation)
     theta = np.linalg.lstsq(x, t, rcond=None)[0]
-    (u, y), (x, t, begin) = test, rows(*test)
+    (u, y), (x, t) = test, rows(*test)
     simulated = y.copy()
     for k in range(first, len(y)):
         applied = [u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)]
@@ -90,7 +92,7 @@ def held_out_naive(u, y, na, nb, nk, most):
     x = np.column_stack([np.ones(len(k)), *(y[k - lag] for lag in range(1, na + 1))])
     x = np.column_stack([x, *(u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb))])
     ends, errors = np.linspace(0, len(k), 6).astype(int), np.empty(len(k))
-    for begin, end in zip(ends, ends[1:], strict=False):
+    for begin, end in pairwise(ends):
         rest = np.r_[0:begin, end : len(k)]
         theta = np.linalg.lstsq(x[rest], y[k][rest], rcond=None)[0]
         errors[begin:end] = y[k][begin:end] - x[begin:end] @ theta
@@ -121,7 +123,7 @@ def test_the_free_run_of_held_out_parts_is_simulated(motor):
     k, squares = np.arange(2, len(y)), 0.0
     x = np.column_stack([np.ones(len(k)), y[k - 1], y[k - 2], u[k]])
     ends = np.linspace(0, len(k), 6).astype(int)
-    for begin, end in zip(ends, ends[1:], strict=False):
+    for begin, end in pairwise(ends):
         rest = np.r_[0:begin, end : len(k)]
         theta, past = np.linalg.lstsq(x[rest], y[k][rest], rcond=None)[0], [y[k[begin] - 1], y[k[begin] - 2]]
         for j in range(begin, end):
@@ -146,12 +148,17 @@ def test_one_file_without_a_test_is_split_and_the_run_says_so(files, caplog):
 
 def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, motor):
     config = configured(*overrides_of(2, **files), *GIVEN, *SMALL)
-    start = prepare(config, source_of(config)).start
+    identification = prepare(config, source_of(config))
+    start, training = identification.start, identification.settings.training
     rows = Narx({"y": 3}, {"u0": 2, "u1": 2}).dataset(as_record(*motor["estimation"]))
     x, t = rows["regressor"].values, rows["target"].values
     np.testing.assert_allclose(start.scaling.transform(x).mean(axis=0), 0.0, atol=1e-9)
     theta = np.linalg.lstsq(np.column_stack([np.ones(len(t)), x]), t, rcond=None)[0]
     np.testing.assert_allclose([start.mean.intercept, *start.mean.coefficients], theta, rtol=1e-5, atol=1e-9)
+    spread = (np.arange(120) * len(t)) // 120
+    priors = {"length_scale_prior_median": 5.0, "length_scale_prior_std": 1.5, "restarts": 1}
+    left = (t - start.mean(x))[spread]
+    assert start.hyperparameters == replace(training, **priors).train(start.scaling.transform(x[spread]), left, 0)
     cli = prepare(configured(*overrides_of(2, **files), *GIVEN), source_of(config)).settings
     ours = Settings()
     assert (cli.mean, cli.reduction, cli.acceptance) == (ours.mean, ours.reduction, ours.acceptance)
@@ -168,7 +175,7 @@ def test_records_without_enough_in_them_are_refused_in_one_line(motor):
     u, y = motor["estimation"]
     with pytest.raises(ValueError, match="'y' is constant"):
         choose_lags(as_record(u, np.full(len(y), 3.0)), "y", ["u0", "u1"])
-    with pytest.raises(ValueError, match="10 samples are too few.*narx=orders"):
+    with pytest.raises(ValueError, match=r"10 samples are too few.*narx=orders"):
         choose_lags(as_record(u[:10], y[:10]), "y", ["u0", "u1"])
     still = np.column_stack([u[:, 0], np.ones(len(y))])
     choice = choose_lags(as_record(still, y), "y", ["u0", "u1"], free_run=True)

@@ -121,9 +121,11 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
     assert trajectory_of(live).sizes["time"] == len(again) == 20
 
 
-@pytest.mark.parametrize(("name", "n_features", "window"), [("cascaded_tanks", 4, 50), ("concrete", 8, 0)])
+@pytest.mark.parametrize(
+    ("name", "n_features", "window"), [("cascaded_tanks narx=cascaded_tanks", 4, 50), ("concrete", 8, 0)]
+)
 def test_published_records_are_identified(name, n_features, window, shared_data, tmp_path):
-    options = (f"data={name}", f"data.path={shared_data}")
+    options = (*f"data={name}".split(), f"data.path={shared_data}")
     source, folder = source_of(configured(*options)), execute(tmp_path, *SMALL, *options)
     summary, trajectory, rows = summary_of(folder), data_of(folder, "trajectory"), data_of(folder, "narx")
     max_lag, (learned, test) = int(rows["lag"].max()), (record.sizes["time"] for record in source.records())
