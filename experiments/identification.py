@@ -13,12 +13,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
-from experiments.build import build
+from experiments.build import build, build_one
 from experiments.files import write_every
 from experiments.job_file import attributes_of, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
+from experiments.physics import RESIDUAL, ResidualNarx
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
@@ -211,9 +212,13 @@ def prepare(
     parts = {name: build(config, name) for name in PARTS}
     settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
     narx = narx_of(config, source, settings)
+    changes: dict[str, Any] = {}
+    if config.narx.get("predict") == RESIDUAL:
+        assert source.physics is not None
+        changes["mean"] = source.physics.physics.mean(narx)
     if cache is not None:
-        cached: Any = CachedTraining(settings.training, cache, code_digest(config))
-        settings = replace(settings, training=cached)
+        changes["training"] = CachedTraining(settings.training, cache, code_digest(config))
+    settings = replace(settings, **changes)
     source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
     with timed({} if seconds is None else seconds, "record"):
         start = source.know(narx, settings)
@@ -221,12 +226,15 @@ def prepare(
 
 
 def narx_of(config: DictConfig, source: Source, settings: Settings | None = None) -> Narx:
-    """Lags as configured, or those that fit the source and the settings of the identification."""
-    narx = build(config, "narx")
+    """Lags as configured, or those that fit the source and the settings of the identification, or the physics."""
+    is_residual = config.narx.get("predict") == RESIDUAL
+    if is_residual and source.physics is None:
+        raise ValueError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
+    narx = build_one({**config.narx, "predict": "value"} if is_residual else config.narx, "narx")
     if isinstance(narx, AutomaticNarx):
         narx, report = source.lags(narx, Settings() if settings is None else settings)
         log.info("Lags chosen: %s", report)
-    if isinstance(narx, Orders):
+    if isinstance(narx, Orders | ResidualNarx):
         narx = narx.narx(source.outputs, source.inputs)
     assert isinstance(narx, Narx)
     return narx

@@ -6,7 +6,7 @@ record after those of another (no lag reaches across), `finish` the rest, `resta
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
+from experiments.physics import FittedPhysics, Physics
 from experiments.plant import Plant, plant_of
 from simulators import Sample, Trajectory, collect, substep_error
 from sysid import LagChoice, Measurement, Narx, Recordings, Settings, Start
@@ -86,10 +87,13 @@ class LiveSource:
     seed: int
     duration: str  # as it was written
     simulation: Simulation
+    physics: FittedPhysics | None = None  # simulated beside the plant
 
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
         self.outputs, self.inputs, self.unused = self.plant.outputs, self.plant.inputs, self.plant.unused
+        if self.physics is not None:
+            self.inputs = [*self.inputs, *self.physics.physics.signals]
 
     @property
     def n_seen(self) -> int:
@@ -98,7 +102,8 @@ class LiveSource:
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """The first part of the one record."""
-        yield self.simulation.until(self.n_identified)
+        samples = self.simulation.until(self.n_identified)
+        yield samples if self.physics is None else self.physics.follow(samples, self.plant.inputs)
 
     def restart(self) -> None:
         """Begin again, without simulating again."""
@@ -121,7 +126,8 @@ class LiveSource:
         for name, aim in plant.controller.references(dataset["time"].values).items():
             about = {"units": dataset[plant.controller.outputs_read[0]].attrs["units"], "long_name": aim.description}
             dataset[name] = "time", np.asarray(aim.values), about
-        return [dataset]
+        physics = self.physics
+        return [dataset if physics is None else physics.add(dataset, physics.physics.system)]
 
     def recordings(self) -> Recordings | None:
         """Nothing was recorded."""
@@ -178,8 +184,17 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
     n_identified = int(_identified(config, OF_SIMULATION) * (n_samples - 1)) + 1
-    made = simulation(plant, n_samples, config.seed)
-    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made)
+    made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
+    if physics is not None:
+        physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
+        physics = replace(physics, system=replace(physics.system, dt=plant.system.dt))
+    fitted = None if physics is None else FittedPhysics(physics)
+    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made, fitted)
+
+
+def physics_of(config: DictConfig) -> Physics | None:
+    """The configured physics, if there is one."""
+    return build(config, "physics") if "_target_" in config.physics else None
 
 
 def _identified(config: DictConfig, default: float) -> float:
@@ -202,10 +217,13 @@ class RecordedSource:
 
     activity = "reading"
 
-    def __init__(self, recordings: Recordings, *, split: float | None = None) -> None:
+    def __init__(
+        self, recordings: Recordings, physics: FittedPhysics | None = None, *, split: float | None = None
+    ) -> None:
         self.unused = SIMULATION if split is None else SIMULATION - {"identified"}
         self.split = split  # fraction of every record that is identified; the rest judges; None: the records say
         self.lag_choice: LagChoice | None = None  # if the lags were chosen
+        self.physics = physics
         self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
         self._judges = recordings.test or recordings.validation
@@ -320,9 +338,13 @@ def recorded_source(config: DictConfig) -> RecordedSource:
             "data.split, data.user_made_estimation), or take another set"
         )
     fraction = _identified(config, OF_RECORD)
-    if recordings.test or recordings.validation or fraction == 1:
-        return RecordedSource(recordings)
-    return RecordedSource(recordings.hold_out(1 - fraction), split=fraction)
+    split = None if recordings.test or recordings.validation or fraction == 1 else fraction
+    if split is not None:
+        recordings = recordings.hold_out(1 - split)
+    if (physics := physics_of(config)) is None:
+        return RecordedSource(recordings, split=split)
+    fitted, joined = physics.join(recordings, seed=config.seed)
+    return RecordedSource(joined, fitted, split=split)
 
 
 def refuse_simulation(config: DictConfig) -> None:
