@@ -9,7 +9,7 @@ from experiments.options import choice
 from experiments.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole
-from sysid import Narx, OnMissing, Recordings, Target, lags_from_dynamics, order_test
+from sysid import FreeRun, LagChoice, Narx, OnMissing, Recordings, Settings, Target, choose_lags, lags_from_dynamics
 
 REHEARSAL = 2000  # samples that are simulated to find operating points
 N_POINTS = 40  # operating points
@@ -20,8 +20,8 @@ class AutomaticNarx:
     """Choice of lags, equal for all features of a signal; the other settings are those of `Narx`.
 
     Simulated plants: the largest lags of the dynamics linearised at points along a noise-free simulation of
-    its own (`sysid.narx.from_dynamics`). Records: the order that an order test finds, for the output and all inputs
-    (`sysid.narx.order_test`). Static data: no lags, the value from the inputs as they are.
+    its own (`sysid.narx.from_dynamics`). Records: those of the smallest held-out error (`sysid.choose_lags`), one step
+    ahead, or in free run if the training is made for it. Static data: no lags, the value from the inputs as they are.
 
     Raises
     ------
@@ -32,7 +32,7 @@ class AutomaticNarx:
     target: str = ""  # output to predict; empty: the first
     predict: str = "change"  # change y[k] - y[k-1], or value y[k]
     on_missing: str = "error"  # error, or skip
-    max_order: int = 6  # largest number of lags that the order test tries
+    max_order: int = 10  # largest number of lags that is tried for records
 
     def __post_init__(self) -> None:
         check_whole(self, "max_order", 1)
@@ -72,23 +72,26 @@ class AutomaticNarx:
             raise ValueError(f"narx=auto: nothing moves {target!r} {where}; {advice}")
         return self._narx(target, report.n_y, {name: n for name, n in report.n_u.items() if n}), str(report)
 
-    def of_records(self, recordings: Recordings) -> tuple[Narx, str]:
-        """Lags of the estimation records, and how they were found.
+    def of_records(self, recordings: Recordings, settings: Settings) -> tuple[Narx, LagChoice | str]:
+        """Lags of the estimation records for these settings of an identification, and how they were found.
 
         Raises
         ------
         ValueError
-            The target is no output, or as `sysid.order_test`.
+            The target is no output, or as `sysid.choose_lags`.
         """
         target, inputs = self._target(list(recordings.outputs), recordings.name), recordings.inputs
         if recordings.is_static:
             lags = {name: [0] for name in inputs}
             narx = Narx({target: []}, lags, predict=Target.value, on_missing=OnMissing(self.on_missing))
             return narx, "static data: no lags"
-        y = [record[target].values for record in recordings.estimation]
-        u = [np.stack([record[name].values for name in inputs], axis=1) for record in recordings.estimation if inputs]
-        test = order_test(y, u or None, max_order=self.max_order, input_names=inputs)
-        return self._narx(target, test.order, dict.fromkeys(inputs, test.order)), str(test)
+        options: Any = {"predict": Target(self.predict), "on_missing": OnMissing(self.on_missing)}
+        options |= {"max_order": self.max_order, "free_run": isinstance(settings.training, FreeRun)}
+        try:
+            choice = choose_lags(recordings.estimation, target, inputs, settings=settings, **options)
+        except ValueError as error:
+            raise ValueError(f"narx=auto: {error}") from None
+        return choice.narx, choice
 
     def _narx(self, target: str, order: int, inputs: dict[str, int]) -> Narx:
         settings: Any = {"predict": self.predict, "on_missing": self.on_missing}

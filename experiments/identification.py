@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -16,6 +17,7 @@ from experiments.build import build, build_one
 from experiments.files import write_every
 from experiments.job_file import attributes_of, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
+from experiments.linear import compare_linear
 from experiments.options import flag, whole
 from experiments.physics import RESIDUAL, ResidualNarx
 from experiments.progress import Progress
@@ -83,10 +85,8 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
     What ends it early, once there is something to keep, stands in the result.
     """
     with timed(seconds, "setup"):
-        identification = prepare(config, source, cache)
+        identification = prepare(config, source, cache, seconds)
         window = LagWindow(identification.narx)
-        training = identification.settings.training
-        source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
     records: list[np.ndarray] = []
     with timed(seconds, "loop"):
         stopped = stream(source, identification, window, records)
@@ -96,6 +96,8 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
         if stopped is None:
             with timed(seconds, "free_run"):
                 result.report, result.notes = validate_on_test(config, source, identification.model)
+            with timed(seconds, "linear"):
+                result.linear = compare_linear(result)
     except KeyboardInterrupt as reason:
         result.interrupted = reason
     result.summary = summarise(config, result, seconds | counts_of(cache))
@@ -203,26 +205,34 @@ def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
     return live_source(config) if cache is None else cached_source(config, cache)
 
 
-def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> Identification:
-    """Instantiate what learns; a cache may know what the training finds."""
-    parts, narx = {name: build(config, name) for name in PARTS}, narx_of(config, source)
+def prepare(
+    config: DictConfig, source: Source, cache: Cache | None = None, seconds: dict[str, float] | None = None
+) -> Identification:
+    """Instantiate what learns, from all that a record says; a cache may know what the training finds."""
+    parts = {name: build(config, name) for name in PARTS}
+    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
+    narx = narx_of(config, source, settings)
+    changes: dict[str, Any] = {}
     if config.narx.get("predict") == RESIDUAL:
         assert source.physics is not None
-        parts["mean"] = source.physics.physics.mean(narx)
+        changes["mean"] = source.physics.physics.mean(narx)
     if cache is not None:
-        parts["training"] = CachedTraining(parts["training"], cache, code_digest(config))
-    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
-    return Identification(narx, settings)
+        changes["training"] = CachedTraining(settings.training, cache, code_digest(config))
+    settings = replace(settings, **changes)
+    source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
+    with timed({} if seconds is None else seconds, "record"):
+        start = source.know(narx, settings)
+    return Identification(narx, settings, start=start)
 
 
-def narx_of(config: DictConfig, source: Source) -> Narx:
-    """Lags as configured, or those that fit the source, or the physics."""
+def narx_of(config: DictConfig, source: Source, settings: Settings | None = None) -> Narx:
+    """Lags as configured, or those that fit the source and the settings of the identification, or the physics."""
     is_residual = config.narx.get("predict") == RESIDUAL
     if is_residual and source.physics is None:
         raise ValueError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
     narx = build_one({**config.narx, "predict": "value"} if is_residual else config.narx, "narx")
     if isinstance(narx, AutomaticNarx):
-        narx, report = source.lags(narx)
+        narx, report = source.lags(narx, Settings() if settings is None else settings)
         log.info("Lags chosen: %s", report)
     if isinstance(narx, Orders | ResidualNarx):
         narx = narx.narx(source.outputs, source.inputs)

@@ -20,7 +20,7 @@ from sysid import Estimate, Identification, LagWindow, Prediction, store
 from sysid.model.result import result_dataset, with_estimates
 
 #: files of the full outputs that a run may leave out
-FIGURES = ("signals", "temperatures", "prediction", "dictionary", "error", "validation")
+FIGURES = ("signals", "temperatures", "prediction", "dictionary", "error", "comparison", "validation")
 
 
 @dataclass(eq=False)
@@ -39,6 +39,7 @@ class Result:
     interrupted: BaseException | None = None  # what ended the validation early; the identification is complete
     report: Report | None = None  # of the free run on the test records
     notes: list[str] = field(default_factory=list)  # on it
+    linear: dict[str, Any] | None = None  # errors of linear models of the same record
     summary: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -105,11 +106,13 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     for name in FIGURES:  # of an earlier run in the same folder
         (folder / f"{name}.png").unlink(missing_ok=True)
     if config.figures and content.record is not None:
-        from experiments.plots.identification import drawings  # imports matplotlib
+        from experiments.plots.identification import comparison, drawings  # imports matplotlib
         from experiments.plots.style import png
 
         model = result.identification.model
         drawn = drawings(trajectory, content.record, 0.0 if model is None else model.gp.noise_variance)
+        if result.linear is not None:
+            drawn["comparison"] = partial(comparison, result.summary)
         for name, draw in drawn.items():
             jobs.append(lambda name=name, draw=draw: store.write_bytes(png(draw()), folder / f"{name}.png"))  # type: ignore[misc]
     write_every(jobs)

@@ -18,9 +18,10 @@ from experiments.build import build
 from experiments.physics import FittedPhysics, Physics
 from experiments.plant import Plant, plant_of
 from simulators import Sample, Trajectory, collect, substep_error
-from sysid import Measurement, Narx, Recordings
+from sysid import LagChoice, Measurement, Narx, Recordings, Settings, Start
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
+OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
 BLOCK = 250  # samples of a record that are delivered at a time
 #: keys of the configuration that belong to a simulation
 SIMULATION = frozenset(
@@ -147,7 +148,11 @@ class LiveSource:
             found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
         return found
 
-    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
+    def know(self, narx: Narx, settings: Settings) -> Start:
+        """Nothing: samples come one after the other."""
+        return Start()
+
+    def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the linearised dynamics along a simulation of their own."""
         return automatic.of_plant(self.plant, self.n_samples, self.seed)
 
@@ -178,9 +183,7 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     """
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
-    if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
-        raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
-    n_identified = int(config.identified * (n_samples - 1)) + 1
+    n_identified = int(_identified(config, OF_SIMULATION) * (n_samples - 1)) + 1
     made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
     if physics is not None:
         physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
@@ -194,6 +197,14 @@ def physics_of(config: DictConfig) -> Physics | None:
     return build(config, "physics") if "_target_" in config.physics else None
 
 
+def _identified(config: DictConfig, default: float) -> float:
+    """Fraction that is identified; the rest judges the model."""
+    fraction = default if config.identified is None else config.identified
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+        raise ValueError(f"identified must be a fraction above 0 and at most 1, got {fraction}")
+    return float(fraction)
+
+
 class RecordedBlock(NamedTuple):
     """Consecutive samples of a record."""
 
@@ -205,9 +216,13 @@ class RecordedSource:
     """Estimation records to identify from, then the test records, or without these the validation records."""
 
     activity = "reading"
-    unused = SIMULATION
 
-    def __init__(self, recordings: Recordings, physics: FittedPhysics | None = None) -> None:
+    def __init__(
+        self, recordings: Recordings, physics: FittedPhysics | None = None, *, split: float | None = None
+    ) -> None:
+        self.unused = SIMULATION if split is None else SIMULATION - {"identified"}
+        self.split = split  # fraction of every record that is identified; the rest judges; None: the records say
+        self.lag_choice: LagChoice | None = None  # if the lags were chosen
         self.physics = physics
         self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
@@ -260,12 +275,23 @@ class RecordedSource:
         return [*self._recordings.estimation, *self._judges]
 
     def warnings(self) -> list[str]:
-        """Records are as they are."""
-        return []
+        """What judges, if no record was given to judge by."""
+        if self.split is None:
+            return []
+        share = f"the first {100 * self.split:g} % of each record are identified, the rest judges"
+        return [f"no test record: {share} (identified={self.split:g})"]
 
-    def lags(self, automatic: AutomaticNarx) -> tuple[Narx, str]:
-        """Lags found by an order test on the estimation records; none for static data."""
-        return automatic.of_records(self._recordings)
+    def know(self, narx: Narx, settings: Settings) -> Start:
+        """What all samples of the estimation records say before the first is learned."""
+        rows = narx.dataset(self._recordings.estimation)
+        x, t = rows["regressor"].values, rows["target"].values
+        return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+
+    def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
+        """Lags of the smallest held-out error on the estimation records; none for static data."""
+        narx, report = automatic.of_records(self._recordings, settings)
+        self.lag_choice = report if isinstance(report, LagChoice) else None
+        return narx, report
 
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the records, and too few samples."""
@@ -297,7 +323,7 @@ def trajectory_of(source: Source) -> xr.Dataset:
 
 
 def recorded_source(config: DictConfig) -> RecordedSource:
-    """Records of the configured source of data.
+    """Records of the configured source of data; the last part of each judges if no other record does.
 
     Raises
     ------
@@ -311,10 +337,14 @@ def recorded_source(config: DictConfig) -> RecordedSource:
             f"data: {recordings.name} has no estimation record to identify from; name one (data.estimation, "
             "data.split, data.user_made_estimation), or take another set"
         )
+    fraction = _identified(config, OF_RECORD)
+    split = None if recordings.test or recordings.validation or fraction == 1 else fraction
+    if split is not None:
+        recordings = recordings.hold_out(1 - split)
     if (physics := physics_of(config)) is None:
-        return RecordedSource(recordings)
+        return RecordedSource(recordings, split=split)
     fitted, joined = physics.join(recordings, seed=config.seed)
-    return RecordedSource(joined, fitted)
+    return RecordedSource(joined, fitted, split=split)
 
 
 def refuse_simulation(config: DictConfig) -> None:

@@ -11,11 +11,15 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.files import plain
+from experiments.linear import note_linear
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
+#: settings of a training that act on the first samples of a stream alone, and on records alone
+OF_STREAMS = {"training.restarts", "training.length_scale_prior_median", "training.length_scale_prior_std"}
+OF_RECORDS = {f"training.record_{name}" for name in ("samples", "length_prior_median", "length_prior_std")}
 #: by the kind of repair: what to say of so many
 REPAIRS = {
     "near_duplicates": "{} points that entered equal a stored one",
@@ -33,7 +37,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
     identification, rows = result.identification, result.rows
     model, narx = identification.model, identification.narx
     training = identification.training_seconds
-    times = {**times, "loop": times["loop"] - training, "training": training}
+    times = {**times, "loop": times["loop"] - training, "training": training + times.get("record", 0.0)}
     if identification.adaptation is not None:
         times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
     repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
@@ -62,11 +66,21 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "repairs": repairs,
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
+        "linear": result.linear,
+        "lags": _lags_tried(result),
         "training": identification.report,
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes]})
+    is_for_simulation = "kernel" in identification.settings.training.replaces
+    notes = note_linear(summary, is_for_simulation=is_for_simulation)
+    return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes, *notes]})
+
+
+def _lags_tried(result: Result) -> dict[str, Any] | None:
+    """Held-out errors of the candidates, if the lags of a record were chosen."""
+    choice = getattr(result.source, "lag_choice", None)
+    return None if choice is None else {"criterion": choice.criterion, "tried": choice.tried}
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
@@ -110,7 +124,9 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
         )
     found += result.source.warnings()
     no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
-    if idle := without_effect(result.source.unused | training.replaces | no_gate):
+    is_stream = result.source.recordings() is None or identification.adaptation is not None  # first samples count
+    unused = result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
+    if idle := without_effect(unused if result.source.recordings() is not None else unused | OF_RECORDS):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
@@ -126,11 +142,11 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
 
 
 def without_effect(unused: Collection[str]) -> list[str]:
-    """Overrides of the command line that name unused keys."""
+    """Overrides of the command line that name unused keys: a group with all that is in it, or a single value."""
     if not HydraConfig.initialized():
         return []
     given = {override: override.lstrip("+~").split("=")[0] for override in HydraConfig.get().overrides.task}
-    return [o for o, key in given.items() if key.split("@")[0].split(".")[0] in unused]
+    return [o for o, key in given.items() if {key, key.split("@")[0].split(".")[0]} & {*unused}]
 
 
 def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> list[str]:
@@ -160,6 +176,12 @@ def tell(result: Result, folder: Path) -> None:
         log.info("%s", line)
     if summary["free_run"] is not None:
         tell_free_run(summary["free_run"])
+    for name, one in (summary["linear"] or {}).items():
+        simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
+        free = "" if simulated is None else f", in free run {_with_unit(simulated, summary)}"
+        free += "" if fit is None or not math.isfinite(fit) else f", fit {fit:.1f} %"
+        orders = f"{name.replace('_', ' ')}, na={one['na']} nb={one['nb']} nk={one['nk']}"
+        log.info("Linear ARX (%s): RMSE %s%s", orders, _with_unit(one["rmse"], summary), free)
     for line in _describe_training(summary, result):
         log.info("%s", line)
     for warning in summary["warnings"]:

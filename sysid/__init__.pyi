@@ -58,11 +58,15 @@ from .gp.training import MaximumAPosteriori as MaximumAPosteriori
 from .gp.training import MaximumLikelihood as MaximumLikelihood
 from .gp.training import Start as Start
 from .gp.training import Training as Training
+from .lag_choice import LagChoice as LagChoice
+from .lag_choice import choose_lags as choose_lags
+from .lag_choice import rank_lags as rank_lags
 from .model.affine_map import AffineMap as AffineMap
 from .model.affine_map import Projection as Projection
 from .model.affine_map import Scaling as Scaling
 from .model.description import build as build
 from .model.description import describe as describe
+from .model.mean import AutomaticMean as AutomaticMean
 from .model.mean import ConstantMean as ConstantMean
 from .model.mean import LinearMean as LinearMean
 from .model.mean import MeanFunction as MeanFunction
@@ -76,8 +80,6 @@ from .narx.lags import Narx as Narx
 from .narx.lags import OnMissing as OnMissing
 from .narx.lags import Orders as Orders
 from .narx.lags import Target as Target
-from .narx.order_test import OrderTest as OrderTest
-from .narx.order_test import order_test as order_test
 from .narx.record import Record as Record
 from .narx.record import read_records as read_records
 from .narx.window import LagWindow as LagWindow

@@ -14,19 +14,19 @@ from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import (
-    AcceptAll,
     Acceptance,
     Always,
     Criterion,
+    ExceedsMinimum,
     Insertion,
     Learning,
-    MarginalLogLikelihood,
+    MeanRelevance,
     at_least,
     member,
 )
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
-from sysid.model.mean import ConstantMean, MeanFunction
+from sysid.model.mean import AutomaticMean, MeanFunction
 from sysid.model.model import NO_LIMITS, Model
 from sysid.narx.lags import LagRows, Narx, Target, consecutive
 from sysid.narx.window import LagWindow
@@ -58,13 +58,13 @@ class Measurement(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How to learn from a stream."""
+    """How to learn from a stream; the defaults are those of `sysid-identify`."""
 
     training: Training = field(default_factory=MaximumAPosteriori)
-    mean: MeanFunction = field(default_factory=ConstantMean)  # fitted if the training standardises
+    mean: MeanFunction = field(default_factory=AutomaticMean)  # fitted if the training standardises
     insertion: Insertion = field(default_factory=Always)
-    acceptance: Acceptance = field(default_factory=AcceptAll)
-    reduction: Criterion = field(default_factory=MarginalLogLikelihood)
+    acceptance: Acceptance = field(default_factory=lambda: ExceedsMinimum(MeanRelevance()))
+    reduction: Criterion = field(default_factory=MeanRelevance)
     learning: Learning | str = Learning.every_sample
     scale: bool = True  # whether all variances follow the errors, if every sample is learned
     forgetting: float | str | None = (
@@ -476,7 +476,8 @@ def identify(
     narx : Narx
     settings : Settings, optional
     start : Start, optional
-        What is known beforehand.
+        What is known beforehand; None: what ``settings.training.know`` says of all records. ``Start()``: nothing, the
+        first samples give the hyper-parameters as they do of a stream.
 
     Returns
     -------
@@ -496,9 +497,12 @@ def identify(
     >>> found.model.gp.n_points
     20
     """
-    identification = Identification(narx, Settings() if settings is None else settings, start=start)
-    rows = narx.dataset(records)
-    identification.observe_many(rows["regressor"].values, rows["target"].values, follows=consecutive(rows))
+    settings, rows = Settings() if settings is None else settings, narx.dataset(records)
+    x, t = rows["regressor"].values, rows["target"].values
+    if start is None:
+        start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+    identification = Identification(narx, settings, start=start)
+    identification.observe_many(x, t, follows=consecutive(rows))
     identification.finish()
     if identification.model is None:
         raise ValueError(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -140,6 +141,32 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     _shade(ax, chosen, chosen["phase"].values == VALIDATION)
     show_from_to(ax, x)
+    return figure
+
+
+def comparison(summary: dict[str, Any]) -> Figure:
+    """Errors of the model beside those of linear models, one step and free run; held-out errors of the lags tried."""
+    figure, axes = screen(1, 4.0, ncols=3)
+    linear, unit = summary["linear"], summary["target_unit"] or "-"
+    arx = {"same_lags": "same lags", "best": "best"}
+    names = ["model", *(f"ARX\n{arx[name]}\nna={one['na']}, nb={one['nb']}" for name, one in linear.items())]
+    free_run = [(summary["free_run"] or {}).get("rmse"), *(one["free_run_rmse"] for one in linear.values())]
+    errors = {"One step ahead": [summary["rmse"], *(one["rmse"] for one in linear.values())], "Free run": free_run}
+    for ax, (title, values) in zip(axes, errors.items(), strict=False):
+        ax.bar(names, [np.nan if v is None else v for v in values], color=[BLUE, *[ORANGE] * len(linear)])
+        ax.set(title=title, ylabel=f"RMSE on the test [{unit}]")
+        for i, value in enumerate(values):
+            ax.text(i, value or 0.0, "none" if value is None else f"{value:.4g}", ha="center", va="bottom")
+    axes[2].set_title("Lags tried, held-out parts")
+    for key, color in (("linear", ORANGE), ("model", BLUE)):
+        rows = [row for row in (summary["lags"] or {"tried": []})["tried"] if row.get(key) is not None]
+        axes[2].plot([row["na"] + row["nb"] for row in rows], [row[key] for row in rows], "o", color=color, label=key)
+    axes[2].set(xlabel="na + nb", ylabel=f"RMSE [{unit}]")
+    if summary["lags"] is None:
+        axes[2].text(0.5, 0.5, "lags were given", ha="center", transform=axes[2].transAxes)
+    else:
+        axes[2].set_yscale("log")
+        axes[2].legend(frameon=False)
     return figure
 
 

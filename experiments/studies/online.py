@@ -62,6 +62,7 @@ class Case(NamedTuple):
 def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     """Run an online GP of this toolbox; by default the paper's, without insertion rule, acceptance and gate."""
     chosen: dict[str, Any] = {"acceptance": sysid.AcceptAll(), "insertion": sysid.Always(), "gate": None}
+    chosen["reduction"] = sysid.MarginalLogLikelihood()
     n, budget = len(case.initial.targets), min(case.budget, len(case.stream.targets))
     training: Any = (sysid.Adaptive if adaptive else sysid.MaximumAPosteriori)(n_initial=n)
     options = sysid.Settings(training=training, budget=budget, seed=case.seed, **chosen | settings)

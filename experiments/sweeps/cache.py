@@ -283,24 +283,39 @@ class CachedTraining:
         self.training, self._cache, self._code = training, cache, code
 
     def __getattr__(self, name: str) -> Any:
-        """All but `prepare` is that of the training."""
+        """All but `prepare` and `know` is that of the training."""
         return getattr(self.training, name)
 
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
         def compute() -> Start:
             return self.training.prepare(samples, known, mean=mean, budget=budget, seed=seed)
 
+        arrays = samples.regressors, samples.targets, samples.follows
+        return self._obtain(compute, arrays, known, mean, [samples.narx.to_dict(), budget, seed])
+
+    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
+        def compute() -> Start:
+            return self.training.know(regressors, targets, mean=mean, seed=seed)
+
+        return self._obtain(compute, (regressors, targets), Start(), mean, ["record", seed])
+
+    def _obtain(
+        self,
+        compute: Callable[[], Start],
+        arrays: tuple[np.ndarray, ...],
+        known: Start,
+        mean: MeanFunction,
+        others: list[Any],
+    ) -> Start:
         try:
             before = start_to_dataset(known)
             key = key_of(
                 {
-                    "samples": array_digest(samples.regressors, samples.targets, samples.follows),
-                    "narx": json.dumps(samples.narx.to_dict()),
+                    "samples": array_digest(*arrays),
                     "known": [before.attrs, {name: array_digest(v.values) for name, v in before.data_vars.items()}],
                     "training": describe(self.training),
                     "mean": describe(mean),
-                    "budget": budget,
-                    "seed": seed,
+                    "others": json.dumps(others),
                     "code": self._code,
                 }
             )

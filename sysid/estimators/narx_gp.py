@@ -367,9 +367,12 @@ class NarxGPRegressor(GPRegressor):
         if n < LEAST_SAMPLES:
             raise ValueError(f"expected at least {LEAST_SAMPLES} samples after the largest lag {narx.max_lag}, got {n}")
         identification = self._identification(narx, n)
+        x, t, settings = rows["regressor"].values, rows["target"].values, identification.settings
+        if self.standardise:
+            identification.start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
         record = rows["record"].values
-        follows = np.r_[False, record[1:] == record[:-1]]
-        identification.observe_many(rows["regressor"].values, rows["target"].values, follows=follows)
+        identification.observe_many(x, t, follows=np.r_[False, record[1:] == record[:-1]])
+        identification.finish()
         assert identification.model is not None
         return replace(identification.model, origin=replace(Origin.of(rows), sampling_time=self._sampling_time))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, nan
 from numbers import Real
@@ -182,7 +182,8 @@ class MarginalLikelihoodProblem:
         return float(0.5 * (pull @ pull + noise * noise)), slope
 
 
-PRIORS = tuple(f"{name}_prior_{value}" for name in ("length_scale", "weight", "noise") for value in ("median", "std"))
+WITH_PRIORS = ("length_scale", "weight", "noise", "record_length")
+PRIORS = tuple(f"{name}_prior_{value}" for name in WITH_PRIORS for value in ("median", "std"))
 
 
 LEAST_BOUNDS = {"length_scale_bounds": 0.0, "variance_bounds": 0.0, "weight_bounds": 0.0, "noise_bounds": LEAST_NOISE}
@@ -253,6 +254,10 @@ class Training(ABC):
             hyperparameters = self.train(scaling.transform(x), y - chosen(x), seed)
         return Start(scaling, chosen, hyperparameters, known.points)
 
+    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
+        """What all samples (n, p), (n,) of a record say before the first is learned; nothing unless overridden."""
+        return Start()
+
     def follow(self, seed: int) -> Follower | None:
         """What re-estimates the hyper-parameters while the stream goes on; None: they stay."""
         return None
@@ -310,7 +315,7 @@ class MaximumLikelihood(Training):
     """
 
     n_initial: int = 100  # samples
-    restarts: int = 5  # optimisations from different starts
+    restarts: int = 5  # optimisations from different starts; one on a record
     length_scale_bounds: tuple[float, float] = (0.05, 1000.0)  # std of the feature
     variance_bounds: tuple[float, float] = (0.0025, 1e4)  # mean square of the target
     noise_bounds: tuple[float, float] = (LEAST_NOISE, 100.0)  # signal variance
@@ -323,12 +328,15 @@ class MaximumLikelihood(Training):
     weight_bounds: tuple[float, float] = (1e-6, 1e6)  # mean square of the target / variance of the feature
     weight_prior_median: float = 1.0  # mean square of the target / variance of the feature
     weight_prior_std: float = inf  # of the logarithm; infinite: no prior
+    record_samples: int = 400  # samples spread over a record that is known as a whole, instead of its first ones
+    record_length_prior_median: float = 5.0  # typical distances; of a record, which shows where the function changes
+    record_length_prior_std: float = inf  # of the logarithm; infinite: no prior
 
     standardise = True
 
     def __post_init__(self) -> None:
         check_prototype(self)
-        check_counts(self, n_initial=2, restarts=1, max_iterations=1)
+        check_counts(self, n_initial=2, restarts=1, max_iterations=1, record_samples=2)
         for name in PRIORS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
@@ -348,6 +356,16 @@ class MaximumLikelihood(Training):
         if not (least <= low < high and low > 0):
             raise ValueError(f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})")
         return low, high
+
+    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
+        """Scales and mean of all samples, hyper-parameters of `record_samples` of them at equal distances."""
+        scaling, chosen = AffineMap.fit(regressors), mean.fitted_to_record(regressors, targets)
+        n = len(targets)
+        spread = np.arange(min(n, self.record_samples)) * n // min(n, self.record_samples)
+        median, std = self.record_length_prior_median, self.record_length_prior_std
+        training = replace(self, length_scale_prior_median=median, length_scale_prior_std=std, restarts=1)
+        x, left = regressors[spread], targets[spread] - chosen(regressors[spread])
+        return Start(scaling, chosen, training.train(scaling.transform(x), left, seed))
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Best optimum over all starts."""
@@ -376,6 +394,7 @@ class MaximumAPosteriori(MaximumLikelihood):
     length_scale_prior_std: float = 0.7  # of the logarithm; infinite: no prior
     noise_prior_std: float = 2.0  # of the logarithm; infinite: no prior
     weight_prior_std: float = 4.0  # of the logarithm; infinite: no prior
+    record_length_prior_std: float = 1.5  # of the logarithm; infinite: no prior
 
 
 def check_prototype(training: Fixed | MaximumLikelihood) -> None:

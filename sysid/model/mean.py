@@ -109,6 +109,10 @@ class MeanFunction(ABC):
         """Mean function of this kind for training samples (n, p), (n,); itself if nothing of it is estimated."""
         return self
 
+    def fitted_to_record(self, regressors: Array, targets: Array) -> MeanFunction:
+        """Mean function for all samples (n, p), (n,) of a record that is known as a whole."""
+        return self.fitted(regressors, targets)
+
     def check(self, n_features: int) -> None:
         """Refuse a number of features that this mean function does not fit, by evaluating it.
 
@@ -166,6 +170,30 @@ class ConstantMean(MeanFunction):
     def fitted(self, regressors: Array, targets: Array) -> ConstantMean:
         """The mean of the targets."""
         return ConstantMean(float(targets.mean()))
+
+
+@dataclass(frozen=True)
+class AutomaticMean(ConstantMean):
+    """A linear trend on a record that is known as a whole, if it helps; on a stream the mean of the first samples.
+
+    The first samples of a stream cover a small part of what it will visit: a trend of theirs leads astray. On a record
+    the linear model of all samples is what a Gaussian process must beat, and what it starts from. It helps if it lowers
+    the mean squared error, each estimated for new samples by the factor ``(n + p) / (n - p)`` of p coefficients.
+
+    Examples
+    --------
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> AutomaticMean().fitted_to_record(x, 1.0 + 2.0 * x[:, 0]).coefficients
+    (2.0,)
+    """
+
+    def fitted_to_record(self, regressors: Array, targets: Array) -> MeanFunction:
+        n, p = regressors.shape
+        if n <= p + 1:
+            return self.fitted(regressors, targets)
+        linear = LinearMean().fitted(regressors, targets)
+        left = np.mean((targets - linear(regressors)) ** 2)
+        return linear if left * (n + p) / (n - p) < np.var(targets) else self.fitted(regressors, targets)
 
 
 @dataclass(frozen=True)

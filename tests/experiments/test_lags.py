@@ -1,6 +1,6 @@
 """Lags that the toolbox chooses, from the dynamics of a plant or from records, and `narx=orders`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from experiments.automatic import N_POINTS, REHEARSAL, AutomaticNarx
 from experiments.identification import narx_of, source_of
 from experiments.plant import Plant, plant_of
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
-from sysid import Narx, OnMissing, Recordings, Target, make_record
+from sysid import FreeRun, MaximumAPosteriori, Narx, OnMissing, Recordings, Settings, Target, make_record
 
 SMALL = ("duration=120samples", "training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 
@@ -95,25 +95,30 @@ def records():
     return tuple(made)
 
 
+QUICK = Settings(training=MaximumAPosteriori(n_initial=30, restarts=1, max_iterations=20, record_samples=60), budget=20)
+
+
 @pytest.mark.parametrize("max_order", [1, 4])
-def test_estimation_records_alone_are_tested_for_their_order(max_order, records):
+def test_lags_are_those_of_the_estimation_records_alone(max_order, records):
     noise = np.random.default_rng(3).normal(size=(2, 400))
     wild = make_record({"u": noise[0], "y": 5 * noise[1]}, name="wild", sampling_time=1.0)
     recordings = Recordings("r", ("u",), ("y",), records, validation=(wild,), test=(wild,))
-    narx, report = AutomaticNarx(max_order=max_order, predict="value").of_records(recordings)
-    order = min(max_order, 2)
-    assert narx == Narx({"y": order}, {"u": order}, "y", predict=Target.value)
-    assert report.startswith(f"order {order}")
-    assert ("raise max_order" in report) == (max_order == 1)
+    narx, choice = AutomaticNarx(max_order=max_order, predict="value").of_records(recordings, QUICK)
+    assert len(narx.lags["y"]) == min(max_order, 2)
+    assert 1 in narx.lags["u"]
+    assert (narx.predict, choice.criterion, len(choice.tried)) == (Target.value, "one_step", 2 * max_order**2)
+    narx, choice = AutomaticNarx(max_order=max_order).of_records(recordings, replace(QUICK, training=FreeRun()))
+    assert (narx.lags["y"], choice.criterion) == ((1, 2)[: min(max_order, 2)], "free_run")
+    assert not any("model" in row for row in choice.tried)
 
 
 def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
     recordings = Recordings("r", ("u",), ("y", "z"), records)
-    assert AutomaticNarx(max_order=1).of_records(recordings)[0].target == "y"
-    assert AutomaticNarx(target="z", max_order=1).of_records(recordings)[0].output_names == ("z",)
+    assert AutomaticNarx(max_order=1).of_records(recordings, QUICK)[0].target == "y"
+    assert AutomaticNarx(target="z", max_order=1).of_records(recordings, QUICK)[0].output_names == ("z",)
     time = np.arange(500)
     record = make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
-    narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)))
+    narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)), QUICK)
     assert narx == Narx({"y": 2})
 
 

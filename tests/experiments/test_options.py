@@ -139,7 +139,7 @@ NEUTRAL |= {"narx": "AutomaticNarx"}
         ("weather=none excitation=prbs", BUILDING | {"weather": None, "excitation": "PRBS"}),
         ("narx=auto insertion=always system=building", BUILDING | {"narx": "AutomaticNarx", "insertion": "Always"}),
         ("system=cascaded_tanks controller=level_pi", NEUTRAL | {"system": "CascadedTanks", "controller": "PI"}),
-        ("data=bouc_wen", NEUTRAL | {"system": None, "data": "BoucWenData", "narx": "Narx"}),
+        ("data=bouc_wen", NEUTRAL | {"system": None, "data": "BoucWenData"}),
         ("data=csv", NEUTRAL | {"system": None, "data": "CsvFiles"}),
         ("data=silverbox data=simulated", BUILDING),
     ],

@@ -38,7 +38,7 @@ def test_a_row_is_what_the_online_gp_itself_gives(parts, plan):
     n = plan.n_initial
     settings = sysid.Settings(
         training=sysid.MaximumAPosteriori(n_initial=n), insertion=sysid.Novelty(), acceptance=sysid.AcceptAll(),
-        budget=plan.budget,
+        reduction=sysid.MarginalLogLikelihood(), budget=plan.budget,
     )  # fmt: skip
     found = sysid.Identification(online.TASKS["van_der_pol"].narx, settings)
     last = n + plan.most_rows

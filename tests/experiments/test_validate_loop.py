@@ -193,7 +193,7 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
 
 def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record, tmp_path):
     half = ("data.outputs=[y,z]", "+narx.outputs.z=1", "narx.target=y")  # one of two outputs is predicted
-    for without in (("validate=false",), ("data.test=[]",), half):
+    for without in (("validate=false",), ("data.test=[]", "identified=1"), half):
         folder = execute(tmp_path / without[0], *record, *without)
         assert summary_of(folder)["free_run"] is None
         assert not list(folder.glob("validation*"))

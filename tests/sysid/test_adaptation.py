@@ -48,9 +48,8 @@ def stream(n, seed=0, noise_std=0.1, function=waves):
 
 def identified(x, y, *, budget=15, seed=0, start=None, rules=None, **settings):
     """Identification of a whole stream and the reports after its initial samples."""
-    chosen = Settings(
-        training=Adaptive(**settings), learning="stored", gate=None, budget=budget, seed=seed, **(rules or {})
-    )
+    rules = {"acceptance": sysid.AcceptAll(), "reduction": sysid.MarginalLogLikelihood()} | (rules or {})
+    chosen = Settings(training=Adaptive(**settings), learning="stored", gate=None, budget=budget, seed=seed, **rules)
     identification = Identification(NARX, chosen, start=start or Start())
     record = identification.observe_many(x, y)
     return identification, record[np.isfinite(record["mean"])]

@@ -51,7 +51,8 @@ def identified(record, blocks=None, **settings):
     """Identification of a record, in blocks of so many rows, and what became of them."""
     rows = rows_of(record)
     training = sysid.MaximumAPosteriori(n_initial=60, restarts=1)
-    found = sysid.Identification(NARX, Settings(training=training, budget=30, **settings))
+    rules = {"acceptance": sysid.AcceptAll(), "reduction": sysid.MarginalLogLikelihood()} | settings
+    found = sysid.Identification(NARX, Settings(training=training, budget=30, **rules))
     size = blocks or len(rows.target)
     parts = [
         found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])

@@ -204,8 +204,9 @@ NEW_Y1 = NEW_Y[:, 0]
 def test_it_is_the_identification_of_the_lagged_rows():
     """The same bits as the loop of the toolbox."""
     narx = sysid.Narx({"y": 2}, {"u1": 2, "u2": 2}, predict="change")
-    identification = Identification(narx, sysid.Settings(training=QUICK, budget=10, seed=3))
     lagged = narx.regressors({"y": Y1, "u1": U[:, 0], "u2": U[:, 1]})
+    known = QUICK.know(lagged.regressor, lagged.target, mean=sysid.AutomaticMean(), seed=3)
+    identification = Identification(narx, sysid.Settings(training=QUICK, budget=10, seed=3), start=known)
     identification.observe_many(lagged.regressor, lagged.target)
     found = NarxGPRegressor(budget=10, training=QUICK, random_state=3, sampling_time=0.5).fit(U, Y1).model_
     assert found.models[0].narx == narx

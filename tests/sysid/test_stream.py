@@ -13,7 +13,7 @@ from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import SquaredExponential
 from sysid.gp.online import OnlineGP
-from sysid.gp.rules import ErrorThreshold, ExceedsMinimum, MeanRelevance
+from sysid.gp.rules import ErrorThreshold, ExceedsMinimum, MarginalLogLikelihood, MeanRelevance
 from sysid.gp.training import Fixed, Hyperparameters, MaximumLikelihood, Start
 from sysid.model.affine_map import Scaling
 from sysid.model.mean import ConstantMean
@@ -27,7 +27,11 @@ LAGS = 2
 FIXED = Fixed(variance=1.0, length_scales=1.0, noise_variance=0.01)
 QUICK = MaximumLikelihood(n_initial=12, restarts=1, max_iterations=20)
 FOLLOWING = Adaptive(n_initial=12, restarts=1, interval=10, window=20, sample_size=15, significance=0.5)
-RULES = {"insertion": ErrorThreshold(0.02), "acceptance": ExceedsMinimum(MeanRelevance())}
+RULES = {
+    "insertion": ErrorThreshold(0.02),
+    "acceptance": ExceedsMinimum(MeanRelevance()),
+    "reduction": MarginalLogLikelihood(),
+}
 NAMES = {"outputs": ["y"], "inputs": ["u"]}
 
 
@@ -241,7 +245,11 @@ def test_one_call_identifies_records():
     y, u = record(80)
     data = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": 0.5 * np.arange(80)})
     settings = Settings(training=QUICK, budget=15, seed=3, **RULES)
-    np.testing.assert_equal(bits(identify(data, NARX, settings)), bits(run(NARX, settings, y, u)[2]))
+    alone = identify(data, NARX, settings, start=Start())
+    np.testing.assert_equal(bits(alone), bits(run(NARX, settings, y, u)[2]))
+    rows = NARX.dataset(data)
+    known = QUICK.know(rows["regressor"].values, rows["target"].values, mean=settings.mean, seed=3)
+    np.testing.assert_equal(bits(identify(data, NARX, settings)), bits(identify(data, NARX, settings, start=known)))
     with pytest.raises(ValueError, match=r"n_initial is 12.*8 rows"):
         identify(data.isel(time=slice(8 + LAGS)), NARX, settings)
 

@@ -1,0 +1,205 @@
+"""A record of one's own: never worse than a straight line by default; what is said, split and refused."""
+
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import configured, execute, summary_of
+
+from experiments.identification import prepare, source_of
+from experiments.sources import recorded_source
+from sysid import AutomaticMean, Narx, Settings, choose_lags, make_record, rank_lags
+
+sys.path.append(str(Path(__file__).parents[1]))
+from plants import PLANTS, records
+
+SMALL = ("training.n_initial=40", "training.record_samples=120", "training.max_iterations=40", "budget=40")
+GIVEN = ("narx=orders", "narx.na=3", "narx.nb=2")
+
+
+def write_csv(path, u, y):
+    names = [*(f"u{i}" for i in range(u.shape[1])), "y"]
+    np.savetxt(path, np.column_stack([u, y]), delimiter=",", header=",".join(names), comments="")
+    return path
+
+
+def overrides_of(n_inputs, **files):
+    roles = [f"data.{role}={path}" for role, path in files.items()]
+    inputs = ",".join(f"u{i}" for i in range(n_inputs))
+    return ("data=csv", *roles, f"data.inputs=[{inputs}]", "data.outputs=[y]", "data.dt=0.1")
+
+
+def naive_arx(estimation, test, na, nb, nk, first):
+    """One-step and free-run RMSE from sample `first` of the test, by loops and lstsq."""
+
+    def rows(u, y):
+        begin = max(na, nb + nk - 1)
+        x = [
+            [1.0, *y[k - na : k][::-1], *(u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb))]
+            for k in range(begin, len(y))
+        ]
+        return np.array(x), y[begin:]
+
+    x, t = rows(*estimation)
+    theta = np.linalg.lstsq(x, t, rcond=None)[0]
+    (u, y), (x, t) = test, rows(*test)
+    simulated = y.copy()
+    for k in range(first, len(y)):
+        applied = [u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)]
+        simulated[k] = theta @ [1.0, *simulated[k - na : k][::-1], *applied]
+    return np.sqrt(np.mean((t - x @ theta) ** 2)), np.sqrt(np.mean((y - simulated)[first:] ** 2))
+
+
+@pytest.fixture(scope="module")
+def motor():
+    """Estimation and test record of the motor, 500 samples each."""
+    (found,) = records("motor", 1, 500)
+    return found
+
+
+@pytest.fixture(scope="module")
+def files(motor, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("motor")
+    return {role: write_csv(folder / f"{role}.csv", *record) for role, record in motor.items()}
+
+
+@pytest.fixture(scope="module")
+def run(files, tmp_path_factory):
+    return execute(tmp_path_factory.mktemp("run"), *overrides_of(2, **files), *GIVEN, *SMALL)
+
+
+def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
+    summary = summary_of(run)
+    same, best = summary["linear"]["same_lags"], summary["linear"]["best"]
+    assert [same[name] for name in ("na", "nb", "nk")] == [3, 2, 1]
+    assert best["na"] == best["nb"] <= 10
+    window = summary["free_run"]["window"]
+    for one in (same, best):
+        orders = one["na"], one["nb"], one["nk"]
+        naive = naive_arx(motor["estimation"], motor["test"], *orders, max(window, one["na"]))
+        np.testing.assert_allclose([one["rmse"], one["free_run_rmse"]], naive, rtol=1e-6)
+    assert summary["lags"] is None
+    assert summary["rmse"] < 1.02 * same["rmse"]
+    assert (run / "comparison.png").stat().st_size > 10_000
+
+
+def held_out_naive(u, y, na, nb, nk, most):
+    """Blocked held-out one-step RMSE over rows that have `most` lags."""
+    k = np.arange(most, len(y))
+    x = np.column_stack([np.ones(len(k)), *(y[k - lag] for lag in range(1, na + 1))])
+    x = np.column_stack([x, *(u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb))])
+    ends, errors = np.linspace(0, len(k), 6).astype(int), np.empty(len(k))
+    for begin, end in pairwise(ends):
+        rest = np.r_[0:begin, end : len(k)]
+        theta = np.linalg.lstsq(x[rest], y[k][rest], rcond=None)[0]
+        errors[begin:end] = y[k][begin:end] - x[begin:end] @ theta
+    return np.sqrt(np.mean(errors**2))
+
+
+def as_record(u, y):
+    return make_record({"y": y, **{f"u{i}": u[:, i] for i in range(u.shape[1])}}, name="r", sampling_time=0.1)
+
+
+def test_lags_are_ranked_by_the_error_of_held_out_parts(motor):
+    u, y = motor["estimation"]
+    ranked = rank_lags(as_record(u, y), "y", ["u0", "u1"], max_order=4)
+    assert len(ranked) == 4 * 4 * 2
+    assert [row["linear"] for row in ranked] == sorted(row["linear"] for row in ranked)
+    for row in ranked[::7]:
+        naive = held_out_naive(u, y, row["na"], row["nb"], row["nk"], 4)
+        np.testing.assert_allclose(row["linear"], naive, rtol=1e-7)
+
+
+def test_the_free_run_of_held_out_parts_is_simulated(motor):
+    u, y = motor["estimation"]
+    (row,) = (
+        row
+        for row in rank_lags(as_record(u, y), "y", ["u0", "u1"], free_run=True, max_order=2)
+        if (row["na"], row["nb"], row["nk"]) == (2, 1, 0)
+    )
+    k, squares = np.arange(2, len(y)), 0.0
+    x = np.column_stack([np.ones(len(k)), y[k - 1], y[k - 2], u[k]])
+    ends = np.linspace(0, len(k), 6).astype(int)
+    for begin, end in pairwise(ends):
+        rest = np.r_[0:begin, end : len(k)]
+        theta, past = np.linalg.lstsq(x[rest], y[k][rest], rcond=None)[0], [y[k[begin] - 1], y[k[begin] - 2]]
+        for j in range(begin, end):
+            past = [theta @ [1.0, *past, *u[k[j]]], past[0]]
+            squares += (past[0] - y[k[j]]) ** 2
+    np.testing.assert_allclose(row["linear"], np.sqrt(squares / len(k)), rtol=1e-7)
+
+
+def test_one_file_without_a_test_is_split_and_the_run_says_so(files, caplog):
+    alone = overrides_of(2, estimation=files["estimation"])
+    for changes, n in (((), 350), (("identified=0.6",), 300)):
+        source = recorded_source(configured(*alone, *changes))
+        assert (source.n_identified, source.n_samples) == (n, 500)
+        assert f"identified={n / 500:g}" in source.warnings()[0]
+        assert "identified" not in source.unused
+    whole = recorded_source(configured(*alone, "identified=1"))
+    assert (whole.n_identified, whole.n_samples, whole.warnings()) == (500, 500, [])
+    tested = recorded_source(configured(*overrides_of(2, **files), "identified=0.6"))
+    assert (tested.n_identified, tested.n_samples, tested.warnings()) == (500, 1000, [])
+    assert "identified" in tested.unused
+
+
+def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, motor):
+    config = configured(*overrides_of(2, **files), *GIVEN, *SMALL)
+    identification = prepare(config, source_of(config))
+    start, training = identification.start, identification.settings.training
+    rows = Narx({"y": 3}, {"u0": 2, "u1": 2}).dataset(as_record(*motor["estimation"]))
+    x, t = rows["regressor"].values, rows["target"].values
+    np.testing.assert_allclose(start.scaling.transform(x).mean(axis=0), 0.0, atol=1e-9)
+    theta = np.linalg.lstsq(np.column_stack([np.ones(len(t)), x]), t, rcond=None)[0]
+    np.testing.assert_allclose([start.mean.intercept, *start.mean.coefficients], theta, rtol=1e-5, atol=1e-9)
+    spread = (np.arange(120) * len(t)) // 120
+    priors = {"length_scale_prior_median": 5.0, "length_scale_prior_std": 1.5, "restarts": 1}
+    left = (t - start.mean(x))[spread]
+    assert start.hyperparameters == replace(training, **priors).train(start.scaling.transform(x[spread]), left, 0)
+    cli = prepare(configured(*overrides_of(2, **files), *GIVEN), source_of(config)).settings
+    ours = Settings()
+    assert (cli.mean, cli.reduction, cli.acceptance) == (ours.mean, ours.reduction, ours.acceptance)
+    assert (cli.training, cli.insertion, cli.budget) == (ours.training, ours.insertion, ours.budget)
+
+
+def test_a_trend_is_taken_only_where_it_helps():
+    x, noise = np.random.default_rng(0).normal(size=(2, 200, 3))
+    assert hasattr(AutomaticMean().fitted_to_record(x, x[:, 0] + noise[:, 0]), "coefficients")
+    assert not hasattr(AutomaticMean().fitted_to_record(x, noise[:, 0]), "coefficients")
+
+
+def test_records_without_enough_in_them_are_refused_in_one_line(motor):
+    u, y = motor["estimation"]
+    with pytest.raises(ValueError, match="'y' is constant"):
+        choose_lags(as_record(u, np.full(len(y), 3.0)), "y", ["u0", "u1"])
+    with pytest.raises(ValueError, match=r"10 samples are too few.*narx=orders"):
+        choose_lags(as_record(u[:10], y[:10]), "y", ["u0", "u1"])
+    still = np.column_stack([u[:, 0], np.ones(len(y))])
+    choice = choose_lags(as_record(still, y), "y", ["u0", "u1"], free_run=True)
+    assert choice.narx.input_names == ("u0",)
+    assert choice.notes == ["u1 never moves and gets no lags"]
+
+
+def test_a_model_that_loses_against_a_line_is_named(files, tmp_path, caplog):
+    bad = ("training=fixed", "training.noise_variance=1e-3", "training.length_scales=1e-2", "training.n_initial=20")
+    summary = summary_of(execute(tmp_path, *overrides_of(2, **files), *GIVEN, "budget=20", *bad, "figures=false"))
+    assert any("linear model predicts better one step ahead" in warning for warning in summary["warnings"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTS)
+def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_path):
+    """Medians over five seeds; 3000 + 3000 samples, 1.5 % noise."""
+    to_best, to_same = [], []
+    for seed, record in enumerate(records(name, 5)):
+        n_inputs = record["test"][0].shape[1]
+        files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
+        folder = execute(tmp_path / str(seed), *overrides_of(n_inputs, **files), "figures=false")
+        summary = summary_of(folder)
+        to_best.append(summary["rmse"] / summary["linear"]["best"]["rmse"])
+        to_same.append(summary["rmse"] / summary["linear"]["same_lags"]["rmse"])
+    assert np.median(to_best) <= 1.0 + 1e-3, to_best
+    assert max(to_best + to_same) <= 1.05, (to_best, to_same)
