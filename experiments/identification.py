@@ -20,7 +20,7 @@ from experiments.options import flag, whole
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
-from experiments.summary import summarise, tell
+from experiments.summary import summarise, tell, without_effect
 from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_source, counts_of
 from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test, writers
@@ -86,6 +86,11 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
         window = LagWindow(identification.narx)
         training = identification.settings.training
         source.check(identification.narx, identification.narx.max_lag + (training.n_initial or 0) + 1)
+    if refused := without_effect(identification.settings.training.replaces & {"kernel", "mean"}):
+        raise ValueError(
+            f"{' and '.join(refused)}: this training chooses kernel and mean itself, its mean is linear; leave it "
+            "out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
+        )
     records: list[np.ndarray] = []
     with timed(seconds, "loop"):
         stopped = stream(source, identification, window, records)

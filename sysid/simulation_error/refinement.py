@@ -642,19 +642,21 @@ class OutputErrorRefinement(Estimator):
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
        which tells a level from a difference, and with each of them by itself, which short records need: the
        candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
-       hundred times the penalty is tried; else the model stays linear.
+       thousand times the penalty is tried; else the model stays linear.
+       A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
     3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
        points in it by pivoted Cholesky, the same function on them by ridge regression, and Levenberg-Marquardt
        again. The result is kept only if the free run of the windows held back improves; else a milder metric is
        tried, and the mildest is the last.
-    4. At another budget new points in the metric found; Levenberg-Marquardt on all windows.
+    4. At another budget new points in the metric found, fewer in steps where that is lost at once; Levenberg-Marquardt
+       on all windows. Linear again if nothing is left that beats the linear model.
 
     The defaults were fixed on a Bouc-Wen system and serve others as they are; the cross-validation of the training
     tells where they do not.
     """
 
     penalty: float = 1.0  # of w'Kw, in variances of the output
-    search_points: int = 300  # while the metric is searched, whatever the budget: few points find a poorer metric
+    search_points: int = 300  # while the metric is searched: few find a poorer one; of short records not that many
     stages: int = 8  # metrics tried, at most
     powers: Sequence[float] = (1.0, 0.5, 0.25)  # of the spectrum of the metric, tried in turn [-]
     spread: float = 2.0  # length scale of the strongest direction, its standard deviations
@@ -663,7 +665,7 @@ class OutputErrorRefinement(Estimator):
     iterations: int = 12  # of Levenberg-Marquardt in a stage
     window: int = 2048  # samples simulated in one go, at most
     transient: int = 400  # of these not scored, as they depend on the outputs measured before
-    search_windows: int = 8  # among all, on which the metric is searched, at most; spread over the record
+    search_windows: int = 8  # among all, spread over the record, for the metric; more for many features and points
     hold_every: int = 4  # every n-th of these is held back to judge the stages
     kernel: Stationary = field(default_factory=Matern52)  # prototype; isotropic, of unit length scale in the metric
 

@@ -264,16 +264,18 @@ def excited(n, *, mean=0.0, seed=0):
         ([1.05, 1.0], excited(200), 1.0, "the samples themselves"),
         ([1.0, 0.01], excited(200, mean=0.3), 1.0, "the samples twice in a row"),
         ([0.0, 1.9], excited(200), 1.0 / 1.9, "larger inputs"),
-        ([0.0, 1.8], excited(200), 1.0 / 1.8, "disturbed inputs"),
+        ([0.0, 31.0, -30.0], np.sin(0.02 * np.arange(200)), 1.0, "disturbed inputs"),
         ([1.05, 0.0], np.zeros(200), 1.0, "disturbed first outputs"),
         ([1.02, 0.0], np.zeros(200), 1.0, "the highest first outputs"),
     ],
 )
 def test_a_simulation_that_leaves_the_range_of_the_samples_is_found(coefficients, u, scale, runaway):
     """The output of the samples is that of the candidate, but for a scale; it begins at 0, and has one value of 1."""
-    candidate, y = linear_candidate(Narx({"y": 1}, {"u": 1}, predict="value"), coefficients), np.zeros(200)
-    for k in range(1, 200):
-        y[k] = min(coefficients[0], 1.0) * y[k - 1] + scale * coefficients[1] * u[k - 1]
+    narx = Narx({"y": 1}, {"u": len(coefficients) - 1}, predict="value")
+    candidate, y = linear_candidate(narx, coefficients), np.zeros(200)
+    for k in range(2, 200):
+        last = [y[k - 1], u[k - 1], u[k - 2]][: len(coefficients)]
+        y[k] = np.dot([min(coefficients[0], 1.0), *(scale * np.array(coefficients[1:]))], last)
     y[150] = y[150] if u.any() else 1.0
     segment = segment_of(candidate.narx, {"y": y, "u": u})
     assert find_runaway(candidate, [segment]) == runaway
