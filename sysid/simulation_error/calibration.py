@@ -115,8 +115,9 @@ class _Band:
     def __init__(self, fit: FitResult, fold: Fold, noise: float, most: int, generator: np.random.Generator) -> None:
         self.fit, self.candidate, self.noise, self.parts = fit, fit.candidate, noise, truncate(fold.parts, most)
         self.n = n_samples(self.parts)
-        self.rest = stack_regressors(fold.rest)
-        self.regressors = np.vstack([self.rest[:: -(-len(self.rest) // ROWS)], stack_regressors(self.parts)])
+        rest = stack_regressors(fold.rest)
+        self.rest = rest[:: -(-len(rest) // ROWS)]
+        self.regressors = np.vstack([self.rest, stack_regressors(self.parts)])
         self.seed = int(generator.integers(2**32))
 
     def cover(self, share: float) -> float:

@@ -29,7 +29,7 @@ BLOCK = 4096  # rows of covariances that are held at a time
 SMALLEST_FACTOR = 1e-15  # of the largest factor of a kernel's variance [-]
 
 LEEWAY = 0.5  # of its range in the samples: so far outside of it an output may go in a simulation [-]
-DISTURBED = 0.1  # disturbances of inputs and first outputs, their standard deviations
+DISTURBED = 0.1  # of inputs and first outputs, by which they are changed
 LONGEST = 5000  # samples of a simulation with disturbed signals
 
 
@@ -242,26 +242,24 @@ def range_of(segments: Sequence[Segment]) -> tuple[float, float]:
 def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
     """Simulation that leaves the range of the samples and its leeway, in words; empty if none does.
 
-    Every segment is simulated as it is. The longest is also simulated twice in a row, cut to `LONGEST` samples, with
-    larger and with disturbed inputs, and from other outputs before it: disturbed ones, the lowest, the highest.
+    Every segment is simulated as it is. The longest, cut to `LONGEST` samples, is also simulated twice in a row, with
+    larger inputs, with a part of the inputs of another time added, and from other outputs before it: disturbed ones, the
+    lowest, the highest.
     """
     guarded = replace(candidate, bounds=range_of(segments))
     generator = np.random.default_rng(0)
     whole = max(segments, key=lambda segment: len(segment.values))
     first = whole.part(0, min(len(whole.values), LONGEST))
     n, values, exogenous = len(first.values), np.concatenate([segment.values for segment in segments]), first.regressors
-    moves = np.zeros_like(exogenous)
-    longest = candidate.narx.max_lag
-    noise = {name: generator.standard_normal(n + longest) for name in candidate.narx.signals}
-    for j, (name, lag) in enumerate(candidate.narx.features):
-        moves[:, j] = DISTURBED * np.std(exogenous[:, j]) * noise[name][longest - lag :][:n]
-    larger = exogenous + DISTURBED * (exogenous - exogenous.mean(axis=0))
+    mean = exogenous.mean(axis=0)
+    larger = exogenous + DISTURBED * (exogenous - mean)
+    disturbed = exogenous + DISTURBED * (np.roll(exogenous, n // 2, axis=0) - mean)
     past, spread = first.past, DISTURBED * float(np.std(values))
     runs = {"the samples themselves": segments[0]} | {f"segment {i}": one for i, one in enumerate(segments) if i}
     runs |= {
         "the samples twice in a row": Segment(np.tile(exogenous, (2, 1)), np.tile(first.values, 2), past),
         "larger inputs": first._replace(regressors=larger),
-        "disturbed inputs": first._replace(regressors=exogenous + moves),
+        "disturbed inputs": first._replace(regressors=disturbed),
         "disturbed first outputs": first._replace(past=past + spread * generator.standard_normal(len(past))),
         "the lowest first outputs": first._replace(past=np.full_like(past, values.min())),
         "the highest first outputs": first._replace(past=np.full_like(past, values.max())),

@@ -264,23 +264,34 @@ def excited(n, *, mean=0.0, seed=0):
         ([1.05, 1.0], excited(200), 1.0, "the samples themselves"),
         ([1.0, 0.01], excited(200, mean=0.3), 1.0, "the samples twice in a row"),
         ([0.0, 1.9], excited(200), 1.0 / 1.9, "larger inputs"),
-        ([0.0, 31.0, -30.0], np.sin(0.02 * np.arange(200)), 1.0, "disturbed inputs"),
         ([1.05, 0.0], np.zeros(200), 1.0, "disturbed first outputs"),
         ([1.02, 0.0], np.zeros(200), 1.0, "the highest first outputs"),
     ],
 )
 def test_a_simulation_that_leaves_the_range_of_the_samples_is_found(coefficients, u, scale, runaway):
     """The output of the samples is that of the candidate, but for a scale; it begins at 0, and has one value of 1."""
-    narx = Narx({"y": 1}, {"u": len(coefficients) - 1}, predict="value")
-    candidate, y = linear_candidate(narx, coefficients), np.zeros(200)
-    for k in range(2, 200):
-        last = [y[k - 1], u[k - 1], u[k - 2]][: len(coefficients)]
-        y[k] = np.dot([min(coefficients[0], 1.0), *(scale * np.array(coefficients[1:]))], last)
+    candidate, y = linear_candidate(Narx({"y": 1}, {"u": 1}, predict="value"), coefficients), np.zeros(200)
+    for k in range(1, 200):
+        y[k] = min(coefficients[0], 1.0) * y[k - 1] + scale * coefficients[1] * u[k - 1]
     y[150] = y[150] if u.any() else 1.0
     segment = segment_of(candidate.narx, {"y": y, "u": u})
     assert find_runaway(candidate, [segment]) == runaway
     low, high = range_of([segment])
     assert (low, high) == pytest.approx((1.5 * y.min() - 0.5 * y.max(), 1.5 * y.max() - 0.5 * y.min()))
+
+
+def test_inputs_between_those_of_the_samples_may_run_away_too():
+    """A function that is wrong about u = 0.9 only, between a level of 1 in the first half and of -1 in the second."""
+    u = np.repeat([1.0, -1.0], 100)
+    candidate = linear_candidate(Narx({"y": 1}, {"u": 1}, predict="value"), [0.0, 1.0])
+    wrong = {
+        "kernel": SquaredExponential(1.0, [1e3, 0.02]),
+        "points": np.array([[0.0, 0.9]]),
+        "weights": np.array([9.0]),
+    }
+    segment = segment_of(candidate.narx, {"y": np.append(0.0, u[:-1]), "u": u})
+    assert find_runaway(candidate, [segment]) == ""
+    assert find_runaway(replace(candidate, **wrong), [segment]) == "disturbed inputs"
 
 
 RISING = [0.1, 0.3, 0.2, 1.0, 1.0, 1.0, 0.4, 0.6]
@@ -809,11 +820,14 @@ class Grows(Given):
         return fit._replace(candidate=grown)
 
 
-def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_always_there():
+def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_always_there(caplog):
     """The output repeats itself around 3, so that its mean is the best; a linear model knows the input."""
     signals = {"y": 3.0 + 0.3 * np.random.default_rng(0).standard_normal(200), "u": excited(200)}
     samples = samples_of(SIMPLE, signals)
-    start = prepared(FreeRun(routes=[Grows(intercept=3.0), Given(intercept=20.0)], folds=2), samples)
+    with caplog.at_level("INFO", "sysid"):
+        start = prepared(FreeRun(routes=[Grows(intercept=3.0), Given(intercept=20.0)], folds=2), samples)
+    assert {"free run: Grows, part 2 of 2", "free run: Grows, all samples"} <= {*caplog.messages}
+    assert "free run: Given, part 2 of 2" not in caplog.messages  # it can win no more
     tried = {one["route"]: one for one in start.report["tried"]}
     assert "leaves the range" in tried["Grows"]["refusal"]
     assert start.report["route"].startswith("linear")
