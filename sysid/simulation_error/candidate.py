@@ -243,8 +243,8 @@ def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
     """Simulation that leaves the range of the samples and its leeway, in words; empty if none does.
 
     Every segment is simulated as it is. The longest, cut to `LONGEST` samples, is also simulated twice in a row, with
-    larger inputs, with a part of the inputs of another time added, and from other outputs before it: disturbed ones, the
-    lowest, the highest.
+    larger inputs, with a part of the inputs of another time added, and from other outputs before it: disturbed ones,
+    and those where the output was lowest and highest.
     """
     guarded = replace(candidate, bounds=range_of(segments))
     generator = np.random.default_rng(0)
@@ -255,14 +255,15 @@ def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
     larger = exogenous + DISTURBED * (exogenous - mean)
     disturbed = exogenous + DISTURBED * (np.roll(exogenous, n // 2, axis=0) - mean)
     past, spread = first.past, DISTURBED * float(np.std(values))
+    low, high = int(np.argmin(whole.values)), int(np.argmax(whole.values))
     runs = {"the samples themselves": segments[0]} | {f"segment {i}": one for i, one in enumerate(segments) if i}
     runs |= {
         "the samples twice in a row": Segment(np.tile(exogenous, (2, 1)), np.tile(first.values, 2), past),
         "larger inputs": first._replace(regressors=larger),
         "disturbed inputs": first._replace(regressors=disturbed),
         "disturbed first outputs": first._replace(past=past + spread * generator.standard_normal(len(past))),
-        "the lowest first outputs": first._replace(past=np.full_like(past, values.min())),
-        "the highest first outputs": first._replace(past=np.full_like(past, values.max())),
+        "the lowest first outputs": first._replace(past=whole.part(low + 1, low + 1).past),
+        "the highest first outputs": first._replace(past=whole.part(high + 1, high + 1).past),
     }
     return next((name for name, run in runs.items() if not np.isfinite(guarded.simulate(run)).all()), "")
 
