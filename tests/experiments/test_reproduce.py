@@ -116,11 +116,12 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
         (["study=tabel_4"], r"study must be all, or some of table_1, .*got tabel_4; did you mean 'table_4'\?"),
         (["study=[]"], "study must be all, or some of .*got none"),
         (["seeds=0"], "seeds must be a whole number of at least 1, got 0"),
+        (["budget=50"], "budget must be 100, the paper's, but for study=online alone; got 50"),
         (["workers=1.5"], "workers must be a whole number of at least 1, got 1.5"),
         (["figures=maybe"], "figures must be true or false, got 'maybe'"),
         (["output=null"], "output must be the name of a folder, got None"),
     ],
-    ids=["study", "no_study", "seeds", "workers", "figures", "output"],
+    ids=["study", "no_study", "seeds", "budget", "workers", "figures", "output"],
 )
 def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, monkeypatch, overrides, expected):
     monkeypatch.chdir(tmp_path)
