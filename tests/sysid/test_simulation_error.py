@@ -34,7 +34,8 @@ from sysid import (
 )
 from sysid.model.mean import linear_fit
 from sysid.narx.lags import consecutive
-from sysid.simulation_error import calibration, refinement, training
+from sysid.simulation_error import calibration, refinement
+from sysid.simulation_error import training as training_module
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import (
     Candidate,
@@ -674,13 +675,14 @@ def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_o
     found = refine(wiener(840), 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
     held = {stage["stage"]: stage["held rmse"] for stage in found.report["stages"][1:4]}
     assert min(held, key=held.get) == "plain 6"
+    assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (np.inf, "larger inputs")
     y, u = (np.std(wiener(840)[name][2:], ddof=0) for name in ("y", "u"))
     np.testing.assert_allclose(found.candidate.scaling.matrix, np.diag(1 / (6 * np.array([y, y, u, u]))), rtol=1e-2)
     fewer = refine(wiener(420), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
     tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
     best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
     assert best == fewer.report["penalty"] == fewer.report["stages"][-1]["penalty"]
-    assert (len(tried), len(fewer.candidate.weights)) == (4, 8)
+    assert (len(tried), len(fewer.candidate.weights), fewer.candidate.weights.any()) == (4, 8, True)
 
 
 def test_weights_that_never_beat_the_linear_model_are_left_out():
@@ -757,7 +759,7 @@ def few_draws(request, monkeypatch):
 @pytest.fixture
 def no_linear(monkeypatch):
     """Only the estimators of the test are candidates."""
-    monkeypatch.setattr(training, "LINEAR", ())
+    monkeypatch.setattr(training_module, "LINEAR", ())
 
 
 def prepared(training, samples, known=None, seed=0):
@@ -937,6 +939,51 @@ FLAT = system(200) | {"y": np.ones(200)}
 def test_what_makes_no_sense_is_refused(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+# plants with a nonlinearity that few lags and too many lags describe
+
+
+def heat_exchanger(n, seed):
+    """Valve with a dead zone, inlet temperature in steps; water, wall and outlet, of which the last is measured."""
+    generator = np.random.default_rng(seed)
+
+    def steps(low, high, hold):
+        changes = np.where(generator.random(n) < 1.0 / hold, np.arange(n), 0)
+        return generator.uniform(low, high, n)[np.maximum.accumulate(changes)]
+
+    valve, inlet, y = steps(0.0, 1.0, 25), steps(50.0, 80.0, 60), np.empty(n)
+    water, wall, outlet = 40.0, 35.0, 30.0
+    for k in range(n):
+        y[k] = outlet
+        for _ in range(4):
+            flow = 0.02 + 0.25 * max(valve[k] - 0.2, 0.0)
+            rates = flow * (inlet[k] - water) - 0.15 * (water - wall), 0.12 * (water - wall) - 0.1 * (wall - outlet)
+            outlet += 0.25 * (0.2 * (wall - outlet) - 0.06 * (outlet - 15.0))
+            water, wall = water + 0.25 * rates[0], wall + 0.25 * rates[1]
+    return {"y": y + 0.07 * generator.standard_normal(n), "valve": valve, "inlet": inlet}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lags", [2, 3, 4])
+def test_no_number_of_lags_gives_a_model_that_simulates_worse_than_a_linear_one(lags):
+    """Earlier versions delivered models that ran away with three and four lags. About 20 s each."""
+    narx = Narx({"y": lags}, {"valve": lags, "inlet": lags})
+    signals, fresh = heat_exchanger(2000, 0), heat_exchanger(2000, 1)
+    training = FreeRun(routes=(ProfileSearch(evaluations=60), OutputErrorRefinement()))
+    identification = Identification(narx, Settings(training=training, budget=50))
+    rows = narx.regressors(signals)
+    identification.observe_many(rows.regressor, rows.target)
+    identification.finish()
+    run = free_run(identification.model, np.column_stack([fresh["valve"], fresh["inlet"]]), fresh["y"][:lags, None])
+    segment = segment_of(narx, fresh)
+    linear = [
+        squared_error(one.fit([segment_of(narx, signals)], narx, 50, 0, FREE).candidate, [segment])
+        for one in training_module.LINEAR
+    ]
+    assert np.mean((run.mean[:, 0] - segment.values) ** 2) < 1.05**2 * min(linear)
+    assert run.n_held == 0
+    assert 0.07**2 / 2 < identification.model.gp.noise_variance < 2 * 0.07**2
 
 
 # published records
