@@ -642,7 +642,8 @@ class OutputErrorRefinement(Estimator):
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
        which tells a level from a difference, and with each of them by itself, which short records need: the
        candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
-       thousand times the penalty is tried; else the model stays linear.
+       thousand times the penalty is tried; else the model stays linear. If it does, ten times as much as long as that
+       helps.
        A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
     3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
        points in it by pivoted Cholesky, the same function on them by ridge regression, and Levenberg-Marquardt
