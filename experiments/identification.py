@@ -23,7 +23,7 @@ from experiments.physics import RESIDUAL, ResidualNarx
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
-from experiments.summary import summarise, tell
+from experiments.summary import summarise, tell, without_effect
 from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_source, counts_of
 from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test, writers
@@ -211,6 +211,11 @@ def prepare(
     """Instantiate what learns, from all that a record says; a cache may know what the training finds."""
     parts = {name: build(config, name) for name in PARTS}
     settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
+    if refused := without_effect(settings.training.replaces & {"kernel", "mean"}):
+        raise ValueError(
+            f"{' and '.join(refused)}: this training chooses kernel and mean itself, its mean is linear; leave it "
+            "out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
+        )
     narx = narx_of(config, source, settings)
     changes: dict[str, Any] = {}
     if config.narx.get("predict") == RESIDUAL:

@@ -226,7 +226,8 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     for tried in (summary["training"] or {}).get("tried", []):
         error = tried["held_out_rmse"]
         shown = "diverges" if error is None else _with_unit(error, summary)
-        lines.append(f"Tried {tried['route']}: RMSE {shown} in free run on held-out parts")
+        parts = f"{len(tried.get('folds', ()))} held-out parts"  # fewer where it could not win any more
+        lines.append(f"Tried {tried['route']}: RMSE {shown} in free run on {parts}; {tried['refusal']}".rstrip("; "))
     n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
     loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
     return [*lines, f"Training {times['training']:.2f} s; {loop}"]

@@ -312,6 +312,12 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
             else:
                 why = f"what is not known of the model is enough to let it diverge, {when}"
                 yield f"{which}: {why}; from there on its band has no bounds"
+        if found.n_held:
+            n, after = sum(len(one.sample) for one in found.records), f"after a window of {case.window}"
+            yield (
+                f"{kind} {after} runs into a limit that the data of the model never reached, at {found.n_held} of {n} "
+                "samples: it would run away there, and is no prediction"
+            )
     if loop is not None and loop.n_lost:
         yield f"the loop around the model diverges at {loop.time[-loop.n_lost]:g} {clock}"
 

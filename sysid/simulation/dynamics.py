@@ -213,6 +213,17 @@ class Dynamics:
         """Outputs y[k] (..., m) of targets, given y[k-1], within the limits of the models."""
         return np.clip(self.narx.predict.to_value(targets, previous), *self.limits)
 
+    def count_held(self, outputs: Array) -> int:
+        """How many samples of outputs (n, m) a limit holds that the data of the model never reached.
+
+        Such a limit keeps a simulation from running away; what it holds is no prediction.
+        """
+        ranges = [_output_range(model, self.feedback[self.column == i]) for i, model in enumerate(self.models)]
+        lowest, highest = np.array(ranges).T
+        low = np.where(self.limits[0] < lowest, self.limits[0], -np.inf)
+        high = np.where(self.limits[1] > highest, self.limits[1], np.inf)
+        return int(((outputs <= low) | (outputs >= high)).any(axis=1).sum())
+
     def gradient(self, regressors: Array) -> Array:
         """``d mean / dx`` (n, m, p) of all targets at regressors (n, p), in their own units."""
         gradients = []

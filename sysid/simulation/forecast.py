@@ -30,6 +30,7 @@ class SimulatedOutput(NamedTuple):
     variance: Array  # (n - w, m) latent, output units squared
     left: int | None  # row whose value left the bounds
     value: Array  # (m,) outputs that it left with; nan if it did not
+    n_held: int  # samples at a limit that the data of the model never reached: no predictions
 
 
 def free_run(
@@ -71,7 +72,7 @@ def free_run(
     left = int(lost.argmax()) if lost.any() else None
     value = np.full(dynamics.n_outputs, np.nan) if left is None else mean[left]
     mean, variance = (np.where(lost[:, None], np.nan, part) for part in (mean, variance))
-    return SimulatedOutput(mean, variance, left, value)
+    return SimulatedOutput(mean, variance, left, value, dynamics.count_held(mean))
 
 
 def check_window(dynamics: Dynamics, window: int) -> None:
@@ -115,6 +116,7 @@ class RecordForecast:
     regressors: Array  # (n, p) of the predictions, with predicted means for outputs not yet measured
     n_filled: int  # predictions whose regressor reaches before the record, whose first values it holds there
     n_lost: int  # predictions that are nan
+    n_held: int  # at a limit that the data of the model never reached
     diverged: Divergence | None  # the first
 
 
@@ -142,6 +144,11 @@ class Forecast:
     def n_lost(self) -> int:
         """Predictions that are nan because they diverged."""
         return sum(one.n_lost for one in self.records)
+
+    @property
+    def n_held(self) -> int:
+        """Predictions at a limit that the data of the model never reached, where a simulation would run away."""
+        return sum(one.n_held for one in self.records)
 
 
 def forecast(
@@ -259,6 +266,7 @@ def _forecast_record(
         regressors=regressors,
         n_filled=int((sample < narx.max_lag).sum()),
         n_lost=int(lost.sum()),
+        n_held=dynamics.count_held(mean),
         diverged=diverged,
     )
 

@@ -10,9 +10,11 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    saturates there. The simulation stays within these limits, and a saturated sample is only a bound of the target.
 3. *Candidates* (`candidate.py`). A candidate is a function ``f(x) = m(x) + sum_j w_j k(z(x), z_j)`` with a linear mean
    m and at most `budget` points z_j. Its free run is compiled.
-4. *Cross-validation* (`training.cross_validate`). The segments are cut into contiguous folds. Every estimator of
-   `routes` is fitted to the samples around each fold and simulates the fold. An estimator that does not serve the
-   samples raises a `Refusal`, which is reported; any other error ends the training.
+4. *Cross-validation* (`training.find_best`). The segments are cut into contiguous folds. Every estimator of `routes`,
+   and the linear model (`refinement.LinearModel`, by the error of one step and by that of the free run), is fitted to
+   the samples around each fold and simulates the fold. The one with the smallest sum of squares so far goes on, so that
+   one that cannot win any more costs nothing. An estimator that does not serve the samples raises a `Refusal`, which is
+   reported; any other error ends the training.
 
    - `ProfileSearch` (`profile_search.py`) serves long memories, strong noise and short records. The length scales of
      the lags of a signal follow a profile of two numbers. Given the hyper-parameters, weights and linear trend follow
@@ -22,11 +24,15 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
      error of the simulation itself over linear part and weights, with exact sensitivities of the free run. In turns
      with it the metric of the kernel is learned from the gradient of the function.
 
-5. *Choice*. The estimator with the smallest held-out error is fitted to all segments.
-6. *Calibration of the bands* (`calibration.calibrate`). An error of the function is fed back, too, so that a one-step
-   likelihood does not say how wide the band of a simulation is. Functions are drawn from the posteriors of the
-   cross-validation and simulated; one factor of the variances is chosen such that the 95 % band covers 95 % of the
-   held-out samples.
+5. *Choice*. The estimator with the smallest held-out error is fitted to all segments. Its free run must stay within
+   the range of the samples and half as much again on both sides (`candidate.find_runaway`): of all segments, of the
+   longest twice in a row, with inputs that are larger or disturbed, from other first outputs. Else the next best is
+   taken. The estimators themselves choose among their stages by the same rule. Beyond that range the simulation of the
+   model is held at its end, and counted (`sysid.Forecast.n_held`).
+6. *Noise and bands* (`calibration.calibrate`). The noise is what changes from one residual of the free run to the next.
+   An error of the function is fed back, too, so that a one-step likelihood does not say how wide the band of a
+   simulation is. Functions are drawn from the posteriors of the cross-validation and simulated; one factor of their
+   variance is chosen such that the 95 % band covers 95 % of the held-out samples.
 7. *Initial model* (`Candidate.initial_model`). The points get pseudo targets for which the online GP, with the
    calibrated noise and kernel variance, has exactly the function of the candidate as its posterior mean.
 """

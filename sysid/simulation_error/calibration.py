@@ -25,7 +25,8 @@ SIMULATED = 2000  # most samples, of all folds
 POINTS = 200  # most points that a drawn function has beside those of the candidate
 ROWS = 1000  # about as many regressors of the fit, at least half, that they are chosen from
 TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add nothing
-SHARES = (1e-9, 1e3)  # smallest and largest share of the variances of the estimator [-]
+SHARES = (1e-9, 1e3)  # smallest and largest share of the variance of the estimator [-]
+LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at least [-]
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:
@@ -63,10 +64,11 @@ def calibrate(
 ) -> tuple[float, float]:
     """Variances with which the 95 % band of a simulation covers 95 % of the held-out samples.
 
-    In a free run an error of the function is fed back: the spread of the simulated output is many times that of
-    one step. For every fold functions are drawn from the posterior of the model without it, and simulated there. The
-    variances of the function and of the noise are multiplied by one number such that the band covers. The places where
-    the function is known better, and where worse, stay the same.
+    The noise is what changes from one residual of the free run to the next: an error of the function is slower. In a
+    free run such an error is fed back, so that the spread of the simulated output is many times that of one step. For
+    every fold functions are drawn from the posterior of the model without it, and simulated there. The variance of the
+    function is multiplied by one number such that the band covers. The places where the function is known better, and
+    where worse, stay the same.
 
     Parameters
     ----------
@@ -85,63 +87,76 @@ def calibrate(
     float
         Latent variance of the function one step ahead, mean over the samples, unit squared.
     """
-    bands = [_Band(*pair, SIMULATED // len(folds), generator) for pair in zip(held_out, folds, strict=True)]
+    noise = estimate_noise(fit.candidate, segments)
+    bands = [_Band(*pair, noise, SIMULATED // len(folds), generator) for pair in zip(held_out, folds, strict=True)]
 
     def cover(share: float) -> float:
         return float(np.average([band.cover(share) for band in bands], weights=[band.n for band in bands]))
 
-    share = solve_increasing(cover, COVERED, *SHARES, tolerance=0.05)
-    rows = stack_regressors(segments)
-    noise = fit.candidate.noise_for(fit.latent_variance, rows)
-    return share * noise, share * fit.candidate.mean_variance(rows)(noise, 1.0)
+    return noise, solve_increasing(cover, COVERED, *SHARES, tolerance=0.05) * fit.latent_variance
+
+
+def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
+    """Noise variance of the output by the differences of successive residuals of the free run, output unit squared.
+
+    ``sum (e[k] - e[k-1])^2 / 2n``, of white noise its variance, whatever slow error is added to it (von Neumann, Rice);
+    never more than the mean square, nor less than `LEAST_SHARE` of the variance of the output.
+    """
+    residuals = [segment.values - candidate.simulate(segment) for segment in segments]
+    e, values = np.concatenate(residuals), np.concatenate([segment.values for segment in segments])
+    steps = np.concatenate([np.diff(one) for one in residuals])
+    found = [np.mean(one[np.isfinite(one)] ** 2) / n for one, n in ((e, 1), (steps, 2)) if np.isfinite(one).any()]
+    return float(max(min(found, default=np.var(values)), LEAST_SHARE * np.var(values)))
 
 
 class _Band:
     """Simulations of a fold by functions drawn from the posterior of a model without it."""
 
-    def __init__(self, fit: FitResult, fold: Fold, most: int, generator: np.random.Generator) -> None:
-        self.candidate, self.parts = fit.candidate, truncate(fold.parts, most)
+    def __init__(self, fit: FitResult, fold: Fold, noise: float, most: int, generator: np.random.Generator) -> None:
+        self.fit, self.candidate, self.noise, self.parts = fit, fit.candidate, noise, truncate(fold.parts, most)
         self.n = n_samples(self.parts)
         rest = stack_regressors(fold.rest)
-        self.noise = self.candidate.noise_for(fit.latent_variance, rest)
-        inputs = np.vstack([rest[:: -(-len(rest) // ROWS)], stack_regressors(self.parts)])
-        self.points, self.moves = _draw_deviations(self.candidate, self.noise, inputs, generator)
+        self.rest = rest[:: -(-len(rest) // ROWS)]
+        self.regressors = np.vstack([self.rest, stack_regressors(self.parts)])
+        self.seed = int(generator.integers(2**32))
 
     def cover(self, share: float) -> float:
-        """Part of the held-out samples within the 95 % band about the simulated mean, with this share of the variances.
+        """Part of the held-out samples within the 95 % band about the simulated mean, with this share of the variance.
 
         Where more than a few of the drawn functions run away, the band is infinite.
         """
-        candidate, points = self.candidate, np.vstack([self.candidate.points, self.points])
-        weights = [np.append(candidate.weights, np.sqrt(share) * move) for move in self.moves]
-        functions = [replace(candidate, points=points, weights=w) for w in weights]
+        candidate = self.candidate
+        factor = candidate.factor_for(self.noise, share * self.fit.latent_variance, self.rest)
+        drawn = _draw_deviations(candidate, factor, self.noise, self.regressors, np.random.default_rng(self.seed))
+        points = np.vstack([candidate.points, drawn[0]])
+        functions = [replace(candidate, points=points, weights=np.append(candidate.weights, w)) for w in drawn[1]]
         inside = []
         for part in self.parts:
             runs = np.array([function.simulate(part) for function in functions])
-            variance = of_draws(runs.T[:, :, None], COVERAGE)[1][:, 0] + share * self.noise
+            variance = of_draws(runs.T[:, :, None], COVERAGE)[1][:, 0] + self.noise
             error = candidate.simulate(part) - part.values
             inside.append(np.abs(error) <= Z_95 * np.sqrt(variance))
         return float(np.mean(np.concatenate(inside)))
 
 
 def _draw_deviations(
-    candidate: Candidate, noise_variance: float, regressors: Array, generator: np.random.Generator
+    candidate: Candidate, factor: float, noise_variance: float, regressors: Array, generator: np.random.Generator
 ) -> tuple[Array, Array]:
     """Points (M, q), and weights (DRAWS, M) of functions drawn from the posterior, without its mean.
 
     The M points are spread over the regressors; they are more than the candidate has, as the function is also
-    uncertain away from its own points. With ``k(A, A) = C C'`` of these points A, the points Z of the candidate and
-    ``g = C^-1 k(A, .)``::
+    uncertain away from its own points. With the factor c of the kernel's variance, ``k(A, A) = C C'`` of these points
+    A, the points Z of the candidate and ``g = C^-1 k(A, .)``::
 
-        f(x) = g(x)' S^1/2 e,   S = I - g(Z) (k(Z, Z) + noise I)^-1 g(Z)',   e ~ N(0, I)
+        f(x) = g(x)' (c S)^1/2 e,   S = I - g(Z) (k(Z, Z) + noise / c I)^-1 g(Z)',   e ~ N(0, I)
     """
     kernel, own = candidate.kernel, candidate.points
     inputs = candidate.scaling.transform(regressors)
     chosen = pivots(kernel, inputs, POINTS, TOLERANCE)
     points = inputs[chosen.chosen]
     features = chosen.features(kernel(own, points))
-    known = cho_factor(kernel(own, own) + noise_variance * np.eye(len(own)), lower=True)
+    known = cho_factor(kernel(own, own) + noise_variance / factor * np.eye(len(own)), lower=True)
     values, vectors = np.linalg.eigh(np.eye(len(points)) - features.T @ cho_solve(known, features))
     normal = generator.standard_normal((DRAWS, len(points)))
-    deviations = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    deviations = (normal * np.sqrt(factor * np.maximum(values, 0.0))) @ vectors.T
     return points, chosen.to_weights(deviations.T).T

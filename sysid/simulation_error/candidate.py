@@ -27,7 +27,10 @@ from sysid.simulation_error.segments import Limits, Segment, feedback_of
 MARGIN = 10.0  # of the smallest noise that double precision can hold beside the variance [-]
 BLOCK = 4096  # rows of covariances that are held at a time
 SMALLEST_FACTOR = 1e-15  # of the largest factor of a kernel's variance [-]
-LARGEST = 1e6  # noise variance, variance of the kernel [-]
+
+LEEWAY = 0.5  # of its range in the samples: so far outside of it an output may go in a simulation [-]
+DISTURBED = 0.1  # of inputs and first outputs, by which they are changed
+LONGEST = 5000  # samples of a simulation with disturbed signals
 
 
 class Pivots(NamedTuple):
@@ -163,20 +166,21 @@ class Candidate:
         noise_variance, latent_variance : float
             Target unit squared; > 0.
         """
-        variance = self.mean_variance(regressors)
-        most = noise_variance / (MARGIN * LEAST_NOISE * self.kernel.variance)
-        factor = solve_increasing(lambda c: variance(noise_variance, c), latent_variance, SMALLEST_FACTOR * most, most)
+        factor = self.factor_for(noise_variance, latent_variance, regressors)
         kernel, weights = replace(self.kernel, variance=factor * self.kernel.variance), self.weights / factor
         targets = kernel(self.points, self.points) @ weights + noise_variance * weights
         hyperparameters = Hyperparameters(kernel, noise_variance, float("nan"))
         points = Points(np.array(self.points), targets)
         return Start(self.scaling, self.mean, hyperparameters, points, limits=self.limits)
 
-    def noise_for(self, latent_variance: float, regressors: Array) -> float:
-        """Noise variance with which the mean latent variance over regressors (n, p) is this one, kernel as it is."""
-        variance, unit = self.mean_variance(regressors), self.kernel.variance
-        least = MARGIN * LEAST_NOISE * unit
-        return solve_increasing(lambda noise: variance(noise, 1.0), latent_variance, least, LARGEST * unit)
+    def factor_for(self, noise_variance: float, latent_variance: float, regressors: Array) -> float:
+        """Factor of the kernel's variance with which the mean latent variance over regressors (n, p) is this one.
+
+        As far as double precision allows with this noise.
+        """
+        variance = self.mean_variance(regressors)
+        most = noise_variance / (MARGIN * LEAST_NOISE * self.kernel.variance)
+        return solve_increasing(lambda c: variance(noise_variance, c), latent_variance, SMALLEST_FACTOR * most, most)
 
     def mean_variance(self, regressors: Array) -> Callable[[float, float], float]:
         """Mean latent variance over regressors (n, p) as a function of noise variance and factor c.
@@ -228,6 +232,42 @@ def squared_error(candidate: Candidate, segments: Sequence[Segment]) -> float:
     return float(np.mean(errors**2)) if np.isfinite(errors).all() else np.inf
 
 
+def range_of(segments: Sequence[Segment]) -> tuple[float, float]:
+    """Range of the target output in the samples, and its `LEEWAY` beyond: no simulation may leave it."""
+    values = np.concatenate([segment.values for segment in segments])
+    reach = LEEWAY * float(np.ptp(values))
+    return float(values.min()) - reach, float(values.max()) + reach
+
+
+def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
+    """Simulation that leaves the range of the samples and its leeway, in words; empty if none does.
+
+    Every segment is simulated as it is. The longest, cut to `LONGEST` samples, is also simulated twice in a row, with
+    larger inputs, with a part of the inputs of another time added, and from other outputs before it: disturbed ones,
+    and those where the output was lowest and highest.
+    """
+    guarded = replace(candidate, bounds=range_of(segments))
+    generator = np.random.default_rng(0)
+    whole = max(segments, key=lambda segment: len(segment.values))
+    first = whole.part(0, min(len(whole.values), LONGEST))
+    n, values, exogenous = len(first.values), np.concatenate([segment.values for segment in segments]), first.regressors
+    mean = exogenous.mean(axis=0)
+    larger = exogenous + DISTURBED * (exogenous - mean)
+    disturbed = exogenous + DISTURBED * (np.roll(exogenous, n // 2, axis=0) - mean)
+    past, spread = first.past, DISTURBED * float(np.std(values))
+    low, high = int(np.argmin(whole.values)), int(np.argmax(whole.values))
+    runs = {"the samples themselves": segments[0]} | {f"segment {i}": one for i, one in enumerate(segments) if i}
+    runs |= {
+        "the samples twice in a row": Segment(np.tile(exogenous, (2, 1)), np.tile(first.values, 2), past),
+        "larger inputs": first._replace(regressors=larger),
+        "disturbed inputs": first._replace(regressors=disturbed),
+        "disturbed first outputs": first._replace(past=past + spread * generator.standard_normal(len(past))),
+        "the lowest first outputs": first._replace(past=whole.part(low + 1, low + 1).past),
+        "the highest first outputs": first._replace(past=whole.part(high + 1, high + 1).past),
+    }
+    return next((name for name, run in runs.items() if not np.isfinite(guarded.simulate(run)).all()), "")
+
+
 class FitResult(NamedTuple):
     """Candidate that an estimator found."""
 
@@ -242,6 +282,11 @@ class Refusal(ValueError):
 
 class Estimator(ABC):
     """Method that chooses the kernel, its points and weights, and the mean for the free run."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return type(self).__name__
 
     @abstractmethod
     def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:

@@ -22,7 +22,15 @@ from sysid.arrays import Array, Indices, check_counts
 from sysid.gp.kernels import Matern52, SquaredExponential, Stationary
 from sysid.model.mean import LinearMean
 from sysid.narx.lags import Narx, Target
-from sysid.simulation_error.candidate import Candidate, Estimator, FitResult, Pivots, Refusal, pivots
+from sysid.simulation_error.candidate import (
+    Candidate,
+    Estimator,
+    FitResult,
+    Pivots,
+    Refusal,
+    find_runaway,
+    pivots,
+)
 from sysid.simulation_error.segments import (
     Limits,
     Segment,
@@ -412,7 +420,7 @@ class ProfileSearch(Estimator):
             raise ValueError(f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}")
 
     def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:
-        """Optimise the hyper-parameters of every kernel, and take the best; see `Estimator.fit`.
+        """Optimise the hyper-parameters of every kernel, and take the best that does not run away; see `Estimator.fit`.
 
         Raises
         ------
@@ -433,13 +441,16 @@ class ProfileSearch(Estimator):
             starts = [np.zeros(d), *generator.standard_normal((self.starts - 1, d))]
             found = optimise(problem.cost, starts, size=FIRST_SIMPLEX, bound=FARTHEST, evaluations=self.evaluations)
             tried.append((problem, found))
-        problem, best = min(tried, key=lambda pair: pair[1].value)
-        values = problem.profile.values(best.x)
-        try:
-            (chosen, ridge), error = problem.final(values, budget), problem.error(best.x)
-            candidate, variance = problem.candidate(values, chosen, ridge.weights()), ridge.mean_variance()
-        except np.linalg.LinAlgError as reason:
-            raise Refusal(f"double precision does not suffice for the regression on {n} samples: {reason}") from reason
+        for problem, best in sorted(tried, key=lambda pair: pair[1].value):
+            values = problem.profile.values(best.x)
+            try:
+                (chosen, ridge), error = problem.final(values, budget), problem.error(best.x)
+                candidate, variance = problem.candidate(values, chosen, ridge.weights()), ridge.mean_variance()
+            except np.linalg.LinAlgError as reason:
+                words = f"double precision does not suffice for the regression on {n} samples: {reason}"
+                raise Refusal(words) from reason
+            if not find_runaway(candidate, segments):
+                break
         unexplained = values.size**2 * float(np.mean(chosen.residual))
         report = {
             "searches": [

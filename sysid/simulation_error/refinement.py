@@ -24,10 +24,19 @@ from sysid.gp.kernels import Matern52, Stationary
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import LinearMean, linear_fit
 from sysid.narx.lags import Narx, Target
-from sysid.simulation_error.candidate import BLOCK, Candidate, Estimator, FitResult, Refusal, pivots, squared_error
+from sysid.simulation_error.candidate import (
+    BLOCK,
+    Candidate,
+    Estimator,
+    FitResult,
+    Refusal,
+    find_runaway,
+    pivots,
+    squared_error,
+)
 from sysid.simulation_error.segments import Limits, Segment, feedback_of, n_samples, scale_signals, stack_regressors
 
-FEWEST = 4  # windows that a record is cut into, whatever its length
+FEWEST = 8  # windows that a record is cut into, whatever its length
 REACH = 1e3  # a free run farther away than this has diverged, standard deviations of the output
 JITTER = 1e-9  # of the kernel's variance, on the diagonal of K: coinciding points stay solvable
 
@@ -36,8 +45,18 @@ LOWERED, RAISED = 8.0, 6.0  # factors of the damping after a step that is kept, 
 TRIALS = 12  # steps that may be refused in a row
 FLOOR = 1e-12  # added to the diagonal that is damped
 
-CONTRACTIONS = (1.0, 0.99, 0.95, 0.9, 0.8, 0.5)  # of the poles of the linear model, tried in turn
+CONTRACTIONS = (
+    1.0,
+    0.99,
+    0.95,
+    0.9,
+    0.8,
+    0.5,
+    0.0,
+)  # of the poles of the linear model, tried in turn; 0: none are left
 LINEAR_ITERATIONS = 20
+FIRST_SPREAD = 6.0  # length scale of a kernel that has no weights, standard deviations
+WINDOW, TRANSIENT = 2048, 400  # samples simulated in one go, and of these not scored
 
 LEAST_VARIANCE = 1e-10  # of the largest: combinations of features that vary less do not exist [-]
 LEAST_DIRECTION = 1e-4  # of the strongest: directions along which the function varies less are left out [-]
@@ -47,7 +66,11 @@ RIDGES = 10.0 ** np.arange(-5, 4)  # tried in turn until a function on other poi
 WORSE = 25.0  # the mean square on other points may be so much larger before the weights are refined [-]
 
 GAIN = 0.02  # of the mean square held back, for which the strongest metric is tried again [-]
-HEAVIER = (1.0, 10.0, 100.0)  # of the penalty, tried in turn until the first weights beat the linear model [-]
+HEAVIER = (1.0, 10.0, 100.0, 1000.0)  # of the penalty, tried in turn until the first weights beat the linear model [-]
+PER_WINDOW = 225  # features x points for each window on which the metric is searched, beyond `search_windows`
+PER_POINT = 8  # scored samples for each point beyond the budget while the metric is searched
+MOST_WINDOWS = 24  # of the last fit; of longer records that many, spread evenly, suffice
+STEP, LOST = 0.7, 4.0  # of the number of points in one reduction, where all at once raises the mean square so much [-]
 
 
 def windows_of(segments: Sequence[Segment], length: int, transient: int) -> list[Segment]:
@@ -74,9 +97,14 @@ def hold_back(windows: Sequence[Segment], most: int, every: int) -> tuple[list[S
 
     The last window judges, if there are fewer than n.
     """
-    chosen = np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(int).tolist()
-    held = chosen[every - 1 :: every] or chosen[-1:]
-    return [windows[i] for i in chosen if i not in held], [windows[i] for i in held]
+    chosen = spread_evenly(windows, most)
+    held = list(range(len(chosen)))[every - 1 :: every] or [len(chosen) - 1]
+    return [one for i, one in enumerate(chosen) if i not in held], [chosen[i] for i in held]
+
+
+def spread_evenly(windows: Sequence[Segment], most: int) -> list[Segment]:
+    """At most so many windows, evenly among all."""
+    return [windows[i] for i in np.linspace(0, len(windows) - 1, min(most, len(windows))).round().astype(int)]
 
 
 class StandardUnits:
@@ -216,7 +244,8 @@ def minimise_squares(
 ) -> tuple[Array, float, int]:
     """Minimise a sum of squares by damped Gauss-Newton steps, ``(curvature + damping diag(curvature)) d = descent``.
 
-    A step that does not lower the cost is refused, and so is one to where the cost is infinite: the damping is raised
+    A step that does not lower the cost is refused, and so is one to where the cost or the normal equations are infinite
+    (the free run of a window stays within its bounds while its sensitivities overflow): the damping is raised
     (Levenberg-Marquardt; Marquardt, An algorithm for least-squares estimation of nonlinear parameters, 1963).
 
     Parameters
@@ -233,25 +262,30 @@ def minimise_squares(
     -------
     x : (P,)
     cost : float
-        Infinite if it is so at the start.
+        Infinite if it, or the normal equations, are so at the start.
     n_iterations : int
     """
     x, best, damping, small = start, cost(start), FIRST_DAMPING, 0
     if not np.isfinite(best):
         return start, np.inf, 0
+    curvature, descent = normal_equations(x)
+    if not np.isfinite(curvature).all():
+        return start, np.inf, 0
     for iteration in range(max_iterations):
-        curvature, descent = normal_equations(x)
         diagonal = np.diag(curvature) + FLOOR
         for _ in range(TRIALS):
             trial = x + np.linalg.solve(curvature + np.diag(damping * diagonal), descent)
             lowered = cost(trial)
             if lowered < best:
-                break
+                found = normal_equations(trial)
+                if np.isfinite(found[0]).all():
+                    break
             damping = max(damping, 10 * LEAST_DAMPING) * RAISED
         else:
             return x, best, iteration
         small = small + 1 if best - lowered < tolerance * best else 0
         x, best, damping = trial, lowered, max(damping / LOWERED, LEAST_DAMPING)
+        curvature, descent = found
         if small == 2:
             return x, best, iteration + 1
     return x, best, max_iterations
@@ -313,6 +347,8 @@ class FreeRunProblem:
         for window in self.windows:
             path = candidate.simulate(window)
             S = sensitivity(candidate, window, path)[window.transient :]
+            if not np.isfinite(S).all():
+                return curvature + np.inf, descent
             curvature += S.T @ S
             descent += S.T @ (window.values - path)[window.transient :]
         curvature, descent[n:] = self.whiten(curvature), self.unwhitening.T @ descent[n:]
@@ -336,11 +372,14 @@ class FreeRunProblem:
         return moments
 
 
-def fit_linear(empty: Candidate, windows: Sequence[Segment]) -> tuple[Candidate, float, int]:
+def fit_linear(
+    empty: Candidate, windows: Sequence[Segment], iterations: int = LINEAR_ITERATIONS
+) -> tuple[Candidate, float, int]:
     """Minimise the simulation error of a linear model, from least squares one step ahead.
 
     Least squares may leave a model whose free run diverges. Its poles are then multiplied by a contraction c: the
-    coefficient of y[k - l] is multiplied by c^l; for a target that is a change, that of ``y[k] = y[k-1] + ...``.
+    coefficient of y[k - l] is multiplied by c^l; for a target that is a change, that of ``y[k] = y[k-1] + ...``. The
+    last contraction, 0, leaves the response to the inputs alone.
 
     Parameters
     ----------
@@ -359,7 +398,7 @@ def fit_linear(empty: Candidate, windows: Sequence[Segment]) -> tuple[Candidate,
     Raises
     ------
     Refusal
-        No contraction gives a free run that stays within the bounds.
+        Not even the response to the inputs stays within the range of the samples.
     """
     narx = empty.narx
     targets = [narx.predict.of(window.values, window.previous) for window in windows]
@@ -370,13 +409,11 @@ def fit_linear(empty: Candidate, windows: Sequence[Segment]) -> tuple[Candidate,
         coefficients = np.array(one_step.coefficients)
         coefficients[columns] = (coefficients[columns] + is_previous) * contraction**lags - is_previous
         candidate = replace(empty, mean=LinearMean(coefficients.tolist(), one_step.intercept))
-        found, cost, n_iterations = FreeRunProblem(candidate, windows, penalty=0.0).minimise(LINEAR_ITERATIONS)
-        if np.isfinite(cost):
-            return found, contraction, n_iterations
-    raise Refusal(
-        "the free run of a linear model diverges even with its poles drawn towards zero; expected signals that a "
-        "linear model can follow roughly; change the lags, or predict the value instead of the change"
-    )
+        for most in {iterations: None, 0: None}:  # least squares may be stable where the minimum is not
+            found, cost, n_iterations = FreeRunProblem(candidate, windows, penalty=0.0).minimise(most)
+            if np.isfinite(cost) and not find_runaway(found, windows):
+                return found, contraction, n_iterations
+    raise Refusal("the free run of a linear model diverges, or leaves the range of the samples, even without its poles")
 
 
 def free_run_regressors(candidate: Candidate, windows: Sequence[Segment]) -> Array:
@@ -507,6 +544,93 @@ def latent_variance(candidate: Candidate, windows: Sequence[Segment], penalty: f
     return residual * float(np.sum(inverse * moments)) + unrepresented
 
 
+class Material(NamedTuple):
+    """Samples in standard units, and a candidate without points or mean."""
+
+    units: StandardUnits
+    segments: list[Segment]
+    windows: list[Segment]
+    n_scored: int
+    empty: Candidate
+
+    @property
+    def whole(self) -> list[Segment]:
+        """Segments with transients."""
+        return [one._replace(transient=min(TRANSIENT, len(one.values) // 5)) for one in self.segments]
+
+    @classmethod
+    def of(
+        cls, segments: Sequence[Segment], narx: Narx, limits: Limits, *, per_parameter: int, window: int, transient: int
+    ) -> Material:
+        """Standardise segments and cut their windows.
+
+        Raises
+        ------
+        Refusal
+            Too few samples for each linear parameter, or an output that does not vary.
+        """
+        units, p = StandardUnits(segments, narx), narx.n_features
+        standard = [units.standardise(segment) for segment in segments]
+        windows = windows_of(standard, window, transient)
+        scored, needed = sum(len(one.values) - one.transient for one in windows), per_parameter * (p + 1)
+        if len(windows) < 2 or scored < needed:
+            raise Refusal(
+                f"expected at least {needed} samples beside the transients, {per_parameter} for each linear parameter, "
+                f"got {scored} in {len(windows)} windows; use longer records or fewer lags"
+            )
+        low, high = units.output.transform(np.array(limits)[:, None])[:, 0].tolist()
+        identity, kernel = AffineMap.of_matrix(np.zeros(p), np.eye(p)), Matern52(1.0, np.ones(p))
+        mean, nothing = LinearMean([0.0] * p), np.zeros((0, p))
+        empty = Candidate(narx, identity, mean, kernel, nothing, nothing[:, 0], (low, high), (-REACH, REACH))
+        return cls(units, standard, windows, scored, empty)
+
+    def result(self, final: Candidate, limits: Limits, penalty: float, report: dict[str, Any]) -> FitResult:
+        """Result in the units of the samples."""
+        variance = latent_variance(final, self.windows, penalty) * float(self.units.output.scale[0]) ** 2
+        return FitResult(self.units.restore(final, limits), variance, report)
+
+
+def add_points(
+    candidate: Candidate, kernel: Stationary, matrix: Array, regressors: Array, n: int, generator: np.random.Generator
+) -> Candidate:
+    """Replace the points by at most n others, spread over regressors (n, p) in a metric, with weights of zero."""
+    if len(regressors) > POOL:
+        regressors = regressors[np.sort(generator.choice(len(regressors), POOL, replace=False))]
+    scaling, unit = (
+        AffineMap.of_matrix(np.zeros(matrix.shape[1]), matrix),
+        kernel.with_scales(1.0, np.ones(len(matrix))),
+    )
+    coordinates = scaling.transform(regressors)
+    points = coordinates[pivots(unit, coordinates, n, CLOSE).chosen]
+    return replace(candidate, scaling=scaling, kernel=unit, points=points, weights=np.zeros(len(points)))
+
+
+@dataclass(frozen=True)
+class LinearModel(Estimator):
+    """Linear model: the least that any other estimator must reach. Its points have weights of zero."""
+
+    minimises_free_run: bool = True  # output error; else the error of one step (ARX)
+
+    @property
+    def name(self) -> str:
+        return "linear output error" if self.minimises_free_run else "linear ARX"
+
+    def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:
+        """Fit by least squares, then minimise the error of the free run; see `Estimator.fit`.
+
+        Raises
+        ------
+        Refusal
+            Fewer than two samples for each parameter, or an output that does not vary.
+        """
+        material = Material.of(segments, narx, limits, per_parameter=2, window=WINDOW, transient=TRANSIENT)
+        iterations = LINEAR_ITERATIONS if self.minimises_free_run else 0
+        linear, contraction, n_iterations = fit_linear(material.empty, material.whole, iterations)
+        x, metric = stack_regressors(material.windows), np.eye(narx.n_features) / FIRST_SPREAD
+        final = add_points(linear, Matern52(), metric, x, budget, np.random.default_rng([seed]))
+        return material.result(final, limits, 1.0, {"contraction": contraction, "n_iterations": n_iterations})
+
+
 @dataclass(frozen=True)
 class OutputErrorRefinement(Estimator):
     """Linear part and weights of a kernel expansion by the simulation error, in turns with the metric of its kernel.
@@ -518,19 +642,22 @@ class OutputErrorRefinement(Estimator):
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
        which tells a level from a difference, and with each of them by itself, which short records need: the
        candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
-       hundred times the penalty is tried; else the model stays linear.
+       thousand times the penalty is tried; else the model stays linear. If it does, ten times as much as long as that
+       helps.
+       A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
     3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
        points in it by pivoted Cholesky, the same function on them by ridge regression, and Levenberg-Marquardt
        again. The result is kept only if the free run of the windows held back improves; else a milder metric is
        tried, and the mildest is the last.
-    4. At another budget new points in the metric found; Levenberg-Marquardt on all windows.
+    4. At another budget new points in the metric found, fewer in steps where that is lost at once; Levenberg-Marquardt
+       on all windows. Linear again if nothing is left that beats the linear model.
 
     The defaults were fixed on a Bouc-Wen system and serve others as they are; the cross-validation of the training
     tells where they do not.
     """
 
     penalty: float = 1.0  # of w'Kw, in variances of the output
-    search_points: int = 300  # while the metric is searched, whatever the budget: few points find a poorer metric
+    search_points: int = 300  # while the metric is searched: few find a poorer one; of short records not that many
     stages: int = 8  # metrics tried, at most
     powers: Sequence[float] = (1.0, 0.5, 0.25)  # of the spectrum of the metric, tried in turn [-]
     spread: float = 2.0  # length scale of the strongest direction, its standard deviations
@@ -539,7 +666,7 @@ class OutputErrorRefinement(Estimator):
     iterations: int = 12  # of Levenberg-Marquardt in a stage
     window: int = 2048  # samples simulated in one go, at most
     transient: int = 400  # of these not scored, as they depend on the outputs measured before
-    search_windows: int = 8  # among all, on which the metric is searched, at most; spread over the record
+    search_windows: int = 8  # among all, spread over the record, for the metric; more for many features and points
     hold_every: int = 4  # every n-th of these is held back to judge the stages
     kernel: Stationary = field(default_factory=Matern52)  # prototype; isotropic, of unit length scale in the metric
 
@@ -573,31 +700,20 @@ class OutputErrorRefinement(Estimator):
             Fewer than ten samples for each linear parameter, an output that does not vary, a linear model that is
             unstable in spite of all contractions, or a free run whose sensitivities overflow.
         """
-        units = StandardUnits(segments, narx)
-        windows = windows_of([units.standardise(segment) for segment in segments], self.window, self.transient)
-        scored = sum(len(window.values) - window.transient for window in windows)
-        needed = 10 * (narx.n_features + 1)
-        if len(windows) < 2 or scored < needed:
-            raise Refusal(
-                f"expected at least {needed} samples beside the transients, ten for each linear parameter, got "
-                f"{scored} in {len(windows)} windows; use longer records or fewer lags"
-            )
-        p, (low, high) = narx.n_features, units.output.transform(np.array(limits)[:, None])[:, 0].tolist()
-        identity, kernel = AffineMap.of_matrix(np.zeros(p), np.eye(p)), Matern52(1.0, np.ones(p))
-        mean, nothing = LinearMean([0.0] * p), np.zeros((0, p))
-        empty = Candidate(narx, identity, mean, kernel, nothing, nothing[:, 0], (low, high), (-REACH, REACH))
-        kept, held = hold_back(windows, self.search_windows, self.hold_every)
-        stages = _Stages(self, kept, held, np.random.default_rng([seed]))
-        best = stages.run(empty)
+        material = Material.of(segments, narx, limits, per_parameter=10, window=self.window, transient=self.transient)
+        n_points = min(self.search_points, max(budget, material.n_scored // PER_POINT))
+        most = max(self.search_windows, narx.n_features * n_points // PER_WINDOW)
+        kept, held = hold_back(material.windows, most, self.hold_every)
+        stages = _Stages(self, material, kept, held, n_points, np.random.default_rng([seed]))
+        best = stages.run(material.empty)
         if len(best.candidate.points) != budget:
             best = stages.change_budget(best, budget)
-        final = stages.fit_all(best, empty, windows)
-        unit = float(units.output.scale[0])
+        final = stages.fit_all(best)
+        unit = float(material.units.output.scale[0])
         for note in stages.notes:
             note |= {name: unit * float(np.sqrt(note[name])) for name in ("fitted rmse", "held rmse")}
         report = {"penalty": best.penalty, "linear contraction": stages.contraction, "stages": stages.notes}
-        variance = latent_variance(final, windows, best.penalty) * unit**2
-        return FitResult(units.restore(final, limits), variance, report)
+        return material.result(final, limits, best.penalty, report)
 
 
 class _Stage(NamedTuple):
@@ -614,17 +730,20 @@ class _Stages:
     """Stages of one refinement, and notes on the error of each."""
 
     settings: OutputErrorRefinement
+    material: Material
     kept: Sequence[Segment]
     held: Sequence[Segment]
+    n_points: int  # while the metric is searched
     generator: np.random.Generator
     contraction: float = 1.0  # of the poles of the linear model
+    linear: float = np.inf  # mean squared error of the linear model on the windows held back
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, empty: Candidate) -> _Stage:
         """Best stage with `search_points` points, by the windows held back."""
-        linear, self.contraction, n_iterations = fit_linear(empty, self.kept)
-        held = self.note("linear", linear, n_iterations=n_iterations)
-        best = self.begin(linear, held)
+        linear, self.contraction, n_iterations = fit_linear(empty, self.material.whole)
+        self.linear = self.note("linear", linear, n_iterations=n_iterations)
+        best = self.begin(linear)
         tries = [] if best.is_linear else self.tries(best)
         for _ in range(self.settings.stages):
             if not tries or (stage := self.change_metric(best, *tries[0])) is None:
@@ -638,32 +757,29 @@ class _Stages:
         """Powers and penalties of the next metric, in turn; in a better metric a lighter penalty may suffice."""
         lighter = max(self.settings.penalty, best.penalty / 10.0)
         strongest, same = self.settings.powers[0], [(power, best.penalty) for power in self.settings.powers]
-        return [(strongest, lighter), *same] if lighter < best.penalty else same
+        return [(strongest, lighter), *same] if lighter < best.penalty else [*same, (strongest, 10.0 * best.penalty)]
 
-    def begin(self, linear: Candidate, held: float) -> _Stage:
+    def begin(self, linear: Candidate) -> _Stage:
         """Best weights in the first metrics; zero if none beat the linear model on the windows held back."""
         x = np.concatenate([window.regressors[window.transient :] for window in self.kept])
         metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
         metrics |= {f"plain {spread:g}": np.eye(x.shape[1]) / spread for spread in self.settings.plain_spreads}
-        n = self.settings.search_points
-        starts = {name: self.add_points(linear, matrix, x, n) for name, matrix in metrics.items()}
+        starts = {name: self.add_points(linear, matrix, x, self.n_points) for name, matrix in metrics.items()}
         for factor in HEAVIER:
             penalty = factor * self.settings.penalty
-            stages = [self.refine(name, start, penalty) for name, start in starts.items()]
-            best = min(stages, key=lambda stage: stage.held)
-            if best.held < held:
-                return best
-        return _Stage(next(iter(starts.values())), held, penalty, is_linear=True)
+            stages = {name: self.refine(name, start, penalty) for name, start in starts.items()}
+            name = min(stages, key=lambda name: stages[name].held)
+            if (best := stages[name]).held < self.linear:
+                break
+        else:
+            return _Stage(next(iter(starts.values())), self.linear, penalty, is_linear=True)
+        while (heavier := self.refine(name, starts[name], 10.0 * best.penalty)).held < (1.0 - GAIN) * best.held:
+            best = heavier
+        return best
 
     def add_points(self, candidate: Candidate, matrix: Array, regressors: Array, n_points: int) -> Candidate:
         """Replace the points by others, spread over regressors (n, p) in a metric, with weights of zero."""
-        if len(regressors) > POOL:
-            regressors = regressors[np.sort(self.generator.choice(len(regressors), POOL, replace=False))]
-        scaling = AffineMap.of_matrix(np.zeros(matrix.shape[1]), matrix)
-        kernel = self.settings.kernel.with_scales(1.0, np.ones(len(matrix)))
-        coordinates = scaling.transform(regressors)
-        points = coordinates[pivots(kernel, coordinates, n_points, CLOSE).chosen]
-        return replace(candidate, scaling=scaling, kernel=kernel, points=points, weights=np.zeros(len(points)))
+        return add_points(candidate, self.settings.kernel, matrix, regressors, n_points, self.generator)
 
     def change_metric(self, before: _Stage, power: float, penalty: float) -> _Stage | None:
         """Fit weights in the metric of the function before; None if that varies nowhere."""
@@ -673,40 +789,64 @@ class _Stages:
         if metric is None:
             return None
         matrix, spectrum = metric
-        new = self.add_points(before.candidate, matrix, x, self.settings.search_points)
+        new = self.add_points(before.candidate, matrix, x, self.n_points)
         start = transfer(before.candidate, new, x, self.kept)
         return self.refine("metric", start, penalty, power=power, spectrum=spectrum.tolist())
 
     def refine(self, name: str, start: Candidate, penalty: float, **details: Any) -> _Stage:
         """Fit linear part and weights of a candidate to the windows that are not held back."""
-        candidate, _, n_iterations = FreeRunProblem(start, self.kept, penalty).minimise(self.settings.iterations)
+        problem = FreeRunProblem(start, self.kept, penalty)
+        candidate, cost, n_iterations = problem.minimise(self.settings.iterations)
         held = self.note(name, candidate, penalty=penalty, n_iterations=n_iterations, **details)
-        return _Stage(candidate, held, penalty)
+        return _Stage(candidate, held if np.isfinite(cost) else np.inf, penalty)
 
     def change_budget(self, best: _Stage, budget: int) -> _Stage:
-        """Fit weights of another number of points in the metric of a stage; fewer may need a heavier penalty."""
-        x = free_run_regressors(best.candidate, self.kept)
-        new = self.add_points(best.candidate, best.candidate.scaling.linear_part(), x, budget)
-        start = transfer(best.candidate, new, x, self.kept)
-        if best.is_linear:
-            return best._replace(candidate=start)
-        stages = [self.refine(f"{budget} points", start, factor * best.penalty) for factor in HEAVIER]
-        return min(stages, key=lambda stage: stage.held)
+        """Fit weights of another number of points in the metric of a stage; fewer may need a heavier penalty.
 
-    def fit_all(self, best: _Stage, empty: Candidate, windows: Sequence[Segment]) -> Candidate:
-        """Fit the candidate of a stage to all windows."""
-        start = best.candidate
-        if best.is_linear or not np.isfinite(squared_error(start, windows)):
-            linear, _, _ = fit_linear(empty, windows)
-            start = replace(start, mean=linear.mean, weights=0.0 * start.weights)
-        iterations = 0 if best.is_linear else self.settings.iterations
-        final, _, n_iterations = FreeRunProblem(start, windows, best.penalty).minimise(iterations)
+        Where the error grows much, the points become fewer in steps. The model is linear if nothing beats that.
+        """
+        if best.is_linear:
+            return best._replace(candidate=self.resize(best, budget))
+        found, step = self.refine_resized(best, budget), best
+        if not found.held < LOST * best.held:
+            while len(step.candidate.points) > budget:
+                step = self.refine_resized(step, max(budget, int(STEP * len(step.candidate.points))))
+            found = min(found, step, key=lambda stage: stage.held)
+        return found if found.held < self.linear else found._replace(is_linear=True)
+
+    def resize(self, stage: _Stage, n: int) -> Candidate:
+        """The same function by n points, as far as they can represent it."""
+        x = free_run_regressors(stage.candidate, self.kept)
+        new = self.add_points(stage.candidate, stage.candidate.scaling.linear_part(), x, n)
+        return transfer(stage.candidate, new, x, self.kept)
+
+    def refine_resized(self, stage: _Stage, n: int) -> _Stage:
+        """Best of several penalties with n points."""
+        start = self.resize(stage, n)
+        stages = [self.refine(f"{n} points", start, factor * stage.penalty) for factor in HEAVIER]
+        return min(stages, key=lambda one: one.held)
+
+    def fit_all(self, best: _Stage) -> Candidate:
+        """Fit the candidate of a stage to all windows; it stays as it is, or becomes linear, if that runs away."""
+        windows = spread_evenly(self.material.windows, MOST_WINDOWS)
+        if not best.is_linear:
+            problem = FreeRunProblem(best.candidate, windows, best.penalty)
+            final, cost, n_iterations = problem.minimise(self.settings.iterations)
+            held = self.note("all windows", final, penalty=best.penalty, n_iterations=n_iterations)
+            if np.isfinite(held) and np.isfinite(cost):
+                return final
+            if np.isfinite(best.held):
+                return best.candidate
+        linear, _, n_iterations = fit_linear(self.material.empty, self.material.whole)
+        final = replace(best.candidate, mean=linear.mean, weights=0.0 * best.candidate.weights)
         self.note("all windows", final, penalty=best.penalty, n_iterations=n_iterations)
         return final
 
     def note(self, name: str, candidate: Candidate, **details: Any) -> float:
-        """Note the errors of a stage; return the mean squared error of the windows held back."""
+        """Note the errors of a stage; return the mean square of the windows held back, infinite if it runs away."""
         fitted, held = squared_error(candidate, self.kept), squared_error(candidate, self.held)
-        points = len(candidate.points)
-        self.notes.append({"stage": name, "points": points, "fitted rmse": fitted, "held rmse": held, **details})
+        runaway = find_runaway(candidate, self.material.segments) if np.isfinite(held) else "windows held back"
+        held = np.inf if runaway else held
+        words = {"stage": name, "points": len(candidate.points), "fitted rmse": fitted, "held rmse": held}
+        self.notes.append(words | {"runs away from": runaway} | details)
         return held

@@ -2,71 +2,103 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sysid.arrays import check_counts
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
-from sysid.model.mean import MeanFunction
+from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
 from sysid.narx.lags import Narx
 from sysid.simulation_error.calibration import calibrate, find_saturation
-from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, squared_error
+from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, find_runaway, range_of, squared_error
 from sysid.simulation_error.profile_search import ProfileSearch
-from sysid.simulation_error.refinement import OutputErrorRefinement
+from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
 from sysid.simulation_error.segments import Fold, Limits, folds_of, n_samples, segments_of
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
+LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
+
+log = logging.getLogger(__name__)
 
 
-class Trial(NamedTuple):
-    """Cross-validation of an estimator: how well it simulates what it was not fitted to."""
+@dataclass
+class Trial:
+    """Cross-validation of an estimator, fold by fold: how well it simulates what it was not fitted to."""
 
     estimator: Estimator
-    squared_error: float  # mean over all held-out samples, output unit^2; infinite if one part diverged or on refusal
-    errors: tuple[float, ...] = ()  # of each fold
-    fits: tuple[FitResult, ...] = ()  # without each fold; none if the estimator refused
+    fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as there are
+    errors: list[float] = field(default_factory=list)  # mean square of each of these folds, output unit^2
+    sizes: list[int] = field(default_factory=list)  # samples of each
     refusal: str = ""
 
+    @property
+    def total(self) -> float:
+        """Sum of squares so far, output unit^2; infinite if one part diverged or on refusal."""
+        return np.inf if self.refusal else float(np.dot(self.errors, self.sizes))
+
+    @property
+    def squared_error(self) -> float:
+        """Mean square so far, output unit^2."""
+        return self.total / max(sum(self.sizes), 1)
+
     def report(self) -> dict[str, Any]:
-        """Plain numbers, texts, lists and dicts."""
-        found: dict[str, Any] = {"route": type(self.estimator).__name__, "refusal": self.refusal}
-        if self.refusal:
+        """Plain numbers, texts, lists and dicts; fewer folds where it could not win any more."""
+        found: dict[str, Any] = {"route": self.estimator.name, "refusal": self.refusal}
+        if not self.fits:
             return found | {"held_out_rmse": None}
-        whole, *folds = np.sqrt([self.squared_error, *self.errors]).tolist()
+        whole, *folds = np.sqrt([float(np.average(self.errors, weights=self.sizes)), *self.errors]).tolist()
         return found | {"held_out_rmse": whole, "folds": folds, "reports": [fit.report for fit in self.fits]}
 
 
-def cross_validate(
-    estimator: Estimator, folds: Sequence[Fold], narx: Narx, budget: int, seed: int, limits: Limits
+def find_best(
+    trials: Sequence[Trial], folds: Sequence[Fold], narx: Narx, budget: int, seed: int, limits: Limits
 ) -> Trial:
-    """Fit an estimator without each fold, and simulate the fold from the outputs measured before it.
+    """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
-    A `Refusal` is part of the result; every other error is raised.
+    The trial with the smallest sum of squares so far goes on, so that one that cannot win any more costs nothing. A
+    simulation that leaves the range of the samples counts as infinitely wrong. A `Refusal` is part of the result; every
+    other error is raised.
+
+    Returns
+    -------
+    Trial
+        The best, with all folds.
     """
-    try:
-        fits = tuple(estimator.fit(fold.rest, narx, budget, seed, limits) for fold in folds)
-    except Refusal as reason:
-        return Trial(estimator, np.inf, refusal=f"{type(estimator).__name__}: {reason}")
-    errors = tuple(squared_error(fit.candidate, fold.parts) for fit, fold in zip(fits, folds, strict=True))
-    mean = float(np.average(errors, weights=[n_samples(fold.parts) for fold in folds]))
-    return Trial(estimator, mean, errors, fits)
+    while True:
+        best = min(trials, key=lambda trial: (bool(trial.refusal), trial.total, -len(trial.fits)))
+        if best.refusal or len(best.fits) == len(folds):
+            return best
+        fold = folds[len(best.fits)]
+        log.info("free run: %s, part %d of %d", best.estimator.name, len(best.fits) + 1, len(folds))
+        try:
+            fit = best.estimator.fit(fold.rest, narx, budget, seed, limits)
+        except Refusal as reason:
+            best.refusal = f"{best.estimator.name}: {reason}"
+            continue
+        bounds = range_of([*fold.rest, *fold.parts])
+        best.fits.append(fit)
+        best.errors.append(squared_error(replace(fit.candidate, bounds=bounds), fold.parts))
+        best.sizes.append(n_samples(fold.parts))
 
 
 @dataclass(frozen=True)
 class FreeRun(Training):
     """Kernel, its hyper-parameters, a linear trend and the dictionary, chosen by the error of the free run.
 
-    Each estimator of `routes` is cross-validated: it is fitted to the samples around contiguous parts and simulates
-    those parts; the one with the smallest error is fitted to all samples. Where the output saturates, saturated
-    samples count as bounds of the target and the simulation stays within the limits. The kernel and the mean are
-    those of the estimator; settings of the same name elsewhere have no effect.
+    Each estimator of `routes`, and the linear model, is cross-validated: it is fitted to the samples around contiguous
+    parts and simulates those parts; the one with the smallest error is fitted to all samples, unless a simulation of
+    these then runs away (`sysid.simulation_error.candidate.find_runaway`): the next best is taken. Where the output
+    saturates, saturated samples count as bounds of the target and the simulation stays within the limits; elsewhere it
+    stays within the range of the samples and half as much again on both sides. The kernel and the linear mean are those
+    of the estimator: another mean is refused.
 
-    The bands are calibrated for the simulation by the held-out error (`sysid.simulation_error.calibration`): kernel
-    variance and noise are not those of a one-step likelihood. The whole algorithm: `sysid.simulation_error`.
+    The bands are calibrated for the simulation by the held-out error (`sysid.simulation_error.calibration`): the kernel
+    variance is not that of a one-step likelihood. The whole algorithm: `sysid.simulation_error`.
     """
 
     replaces: ClassVar[frozenset[str]] = frozenset({"kernel", "learning", "mean", "selection"})
@@ -106,6 +138,7 @@ class FreeRun(Training):
             them.
         """
         given = [name for name, value in known._asdict().items() if value is not None and name != "limits"]
+        given += [] if isinstance(mean, ConstantMean | LinearMean) else [f"its mean (not {mean})"]
         if given:
             raise ValueError(
                 f"FreeRun: finds {' and '.join(given)} itself; leave them unknown, or take another training"
@@ -115,12 +148,24 @@ class FreeRun(Training):
         limits = found if known.limits is None else known.limits
         # each fold costs a fit; two suffice where half of the samples are plenty
         folds = folds_of(segments, min(self.folds, max(2, PLENTY // len(samples.targets))))
-        trials = [cross_validate(estimator, folds, narx, budget, seed, limits) for estimator in self.routes]
-        best = min(trials, key=lambda trial: (bool(trial.refusal), trial.squared_error))
-        if best.refusal:
+        trials = [Trial(estimator) for estimator in (*LINEAR, *self.routes)]
+        chosen: tuple[Trial, FitResult, str] | None = None  # the last, if all of them run away
+        while not (best := find_best(trials, folds, narx, budget, seed, limits)).refusal:
+            log.info("free run: %s, all samples", best.estimator.name)
+            try:
+                fit = best.estimator.fit(segments, narx, budget, seed, limits)
+            except Refusal as reason:
+                best.refusal = f"{best.estimator.name}: {reason}"
+                continue
+            runaway = find_runaway(fit.candidate, segments)
+            chosen = best, fit, runaway
+            if not runaway:
+                break
+            best.refusal = f"{best.estimator.name}: its free run leaves the range of the samples by far, of {runaway}"
+        if chosen is None:
             reasons = "; ".join(trial.refusal for trial in trials)
             raise ValueError(f"FreeRun: no estimator of routes serves these samples: {reasons}")
-        fit = best.estimator.fit(segments, narx, budget, seed, limits)
+        best, fit, runaway = chosen
         generator = np.random.default_rng([seed, CALIBRATION])
         noise, latent = calibrate(fit, segments, best.fits, folds, generator)
         initial = fit.candidate.initial_model(noise, latent, samples.regressors)
@@ -130,14 +175,18 @@ class FreeRun(Training):
             for limit, count, word in zip(limits, counts, ("below", "above"), strict=True)
             if count
         ]
-        if not np.isfinite(best.squared_error):
-            notes.append("every estimator diverged on samples that it was not fitted to: do not rely on the simulation")
+        held_out = float(np.sqrt(np.average(best.errors, weights=best.sizes)))
+        if runaway or not np.isfinite(held_out):
+            notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
+        notes += [f"no better model found than a linear one: {best.estimator.name}"] if best.estimator in LINEAR else []
+        if known.limits is None:  # no simulation leaves the region that the samples tell of
+            limits = tuple(np.where(np.isfinite(limits), limits, range_of(segments)).tolist())
         report = {
-            "route": type(best.estimator).__name__,
-            "held_out_rmse": float(np.sqrt(best.squared_error)),
+            "route": best.estimator.name,
+            "held_out_rmse": held_out,
             "limits": list(limits),
             "tried": [trial.report() for trial in trials],
             "final": fit.report,
         }
-        warnings = (*initial.hyperparameters.warnings, *notes)
-        return initial._replace(hyperparameters=initial.hyperparameters._replace(warnings=warnings), report=report)
+        hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
+        return initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)

@@ -124,14 +124,17 @@ def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path
 
 
 def test_overrides_without_effect_are_told(called, tmp_path):
-    """Of an excitation without inputs, and of a mean that the training replaces."""
+    """Of an excitation without inputs, and of a selection that the training replaces; a mean or kernel is refused."""
     quick = ("training.folds=2", "training.routes.0.evaluations=3", "training.routes.1.stages=1")
     short = ("training.n_initial=60", "duration=160samples", "training.routes.1.search_points=10", "budget=10")
-    given = ("system=van_der_pol", "excitation=prbs", "training=free_run", "mean=linear", "figures=false")
+    given = ("system=van_der_pol", "excitation=prbs", "training=free_run", "selection=forward", "figures=false")
     _, text = called(f"hydra.run.dir={tmp_path}/run", *given, *quick, *short)
-    assert "Note: without effect on VanDerPol: excitation=prbs mean=linear" in text
+    assert "Note: without effect on VanDerPol: excitation=prbs selection=forward" in text
     assert "training=adaptive" not in text
-    assert "without effect on VanDerPol: excitation=prbs mean=linear" in summary_of(tmp_path / "run")["warnings"]
+    assert "without effect on VanDerPol: excitation=prbs selection=forward" in summary_of(tmp_path / "run")["warnings"]
+    code, text = called(f"hydra.run.dir={tmp_path}/no", *given, *quick, *short, "mean=zero", "kernel=matern_32")
+    assert "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in text
+    assert code != 0
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):

@@ -75,6 +75,15 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     measured = stored(tmp_path / "run")["free_run_window_2"]
     assert np.isnan(measured["mean"].values[-1, 0])
     assert content["one_step"]["rmse"] > 100
+    assert not any("runs into a limit" in words for words in content["warnings"])
+    saved(path, replace(model(), mean=ConstantMean(400.0), limits=(-9.0, 9.0)))
+    content = validate(tmp_path / "held", *fitting)
+    mean = stored(tmp_path / "held")["free_run_window_2"]["mean"].values
+    assert (content["free_run"]["n_diverged"], mean.max()) == (0, 9.0)
+    words = (
+        f"the free run after a window of 2 runs into a limit that the data of the model never reached, at {len(mean)}"
+    )
+    assert any(one.startswith(words) for one in content["warnings"])
 
 
 def test_a_divergence_of_the_uncertainty_alone_is_told(case, tmp_path, monkeypatch):

@@ -337,9 +337,12 @@ def test_limits_bound_the_simulation_only():
     free = unstable(1.3)
     bounded = replace(free, limits=(-np.inf, 20.0))
     assert bounded.predict([[100.0, 0.0]]).mean == free.predict([[100.0, 0.0]]).mean
-    runs = [sysid.free_run(each, np.zeros((40, 1)), np.ones((1, 1))).mean for each in (bounded, free)]
-    assert runs[0].max() == 20.0
-    assert np.nanmax(runs[1]) > 300.0
+    held, runs_away = (sysid.free_run(each, np.zeros((40, 1)), np.ones((1, 1))) for each in (bounded, free))
+    assert held.mean.max() == 20.0
+    assert np.nanmax(runs_away.mean) > 300.0
+    assert (held.n_held, runs_away.n_held) == (np.sum(held.mean == 20.0), 0)
+    known = replace(bounded, origin=sysid.Origin(output_range=(0.0, 20.0)))  # saturates as the data does
+    assert sysid.free_run(known, np.zeros((40, 1)), np.ones((1, 1))).n_held == 0
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from sysid import (
 )
 from sysid.gp.kernels import Stationary
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
+from sysid.simulation.propagation import pathwise
 from sysid.simulation.propagation.pathwise import Draws, draw
 from sysid.simulation.propagation.propagation import of_draws
 
@@ -231,6 +232,15 @@ def test_drawn_functions_agree_with_conditioning_step_by_step(make, n, counts, t
     exact = run_of(model, n, SequentialConditioning(n_exact, coverage=None), seed=2)
     np.testing.assert_allclose(pathwise.mean, exact.mean, atol=0.25 * np.sqrt(exact.variance.max()))
     np.testing.assert_allclose(np.log(pathwise.variance / exact.variance), 0.0, atol=tolerance)
+
+
+def test_a_long_record_is_followed_by_fewer_functions(monkeypatch):
+    """As many as 36 steps leave of 360, not fewer than a minimum."""
+    monkeypatch.setattr(pathwise, "MOST_STEPS", 360)
+    monkeypatch.setattr(pathwise, "FEWEST", 3)
+    for n, expected in ((40, 10), (184, 3)):
+        runs = [run_of(identified("change"), n, Pathwise(count, 20), seed=1).variance for count in (50, expected)]
+        np.testing.assert_array_equal(*runs)
 
 
 # a case that is known: y[k] = y[k-1] + f(u[k]) at a constant input

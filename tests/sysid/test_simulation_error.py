@@ -11,6 +11,7 @@ from scipy.optimize import rosen
 from sysid import (
     BoucWenData,
     CascadedTanksData,
+    ConstantMean,
     FreeRun,
     Identification,
     InitialSamples,
@@ -34,11 +35,21 @@ from sysid import (
 from sysid.model.mean import linear_fit
 from sysid.narx.lags import consecutive
 from sysid.simulation_error import calibration, refinement
+from sysid.simulation_error import training as training_module
 from sysid.simulation_error.calibration import calibrate, find_saturation
-from sysid.simulation_error.candidate import Candidate, Estimator, FitResult, Refusal, pivots, squared_error
+from sysid.simulation_error.candidate import (
+    Candidate,
+    Estimator,
+    FitResult,
+    Refusal,
+    find_runaway,
+    pivots,
+    range_of,
+    squared_error,
+)
 from sysid.simulation_error.profile_search import Profile, ProfileProblem, Ridge, optimise
 from sysid.simulation_error.segments import Segment, folds_of, segments_of, truncate
-from sysid.simulation_error.training import cross_validate
+from sysid.simulation_error.training import Trial, find_best
 
 FREE = (-np.inf, np.inf)
 LAGS = {
@@ -216,7 +227,7 @@ def test_folds_leave_out_every_sample_once_and_cut_through_segments():
     np.testing.assert_array_equal(np.concatenate(left_out), everything)
     for rest, out in zip(rests, left_out, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([rest, out])), np.sort(everything))
-    found = cross_validate(Given(), folds, SIMPLE, 5, 0, FREE)
+    found = find_best([Trial(Given())], folds, SIMPLE, 5, 0, FREE)
     errors = [np.mean((out - rest.mean()) ** 2) for out, rest in zip(left_out, rests, strict=True)]
     np.testing.assert_allclose(found.errors, errors)
     assert found.squared_error == pytest.approx(np.mean(errors))
@@ -240,6 +251,48 @@ def test_windows_score_every_sample_once_but_the_transients_of_the_segments(leng
         assert w.transient <= 0.25 * len(w.values)
         np.testing.assert_array_equal(w.regressors[1:, 0], w.values[:-1])
         assert w.past[-1] == w.regressors[0, 0]
+
+
+def excited(n, *, mean=0.0, seed=0):
+    """Input of amplitude 1 about a mean (n,)."""
+    return mean + np.sin(0.7 * np.arange(n) + np.random.default_rng(seed).uniform(0, 6))
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "u", "scale", "runaway"),
+    [
+        ([0.5, 1.0], excited(200), 1.0, ""),
+        ([1.05, 1.0], excited(200), 1.0, "the samples themselves"),
+        ([1.0, 0.01], excited(200, mean=0.3), 1.0, "the samples twice in a row"),
+        ([0.0, 1.9], excited(200), 1.0 / 1.9, "larger inputs"),
+        ([1.05, 0.0], np.zeros(200), 1.0, "disturbed first outputs"),
+        ([1.02, 0.0], np.zeros(200), 1.0, "the highest first outputs"),
+    ],
+)
+def test_a_simulation_that_leaves_the_range_of_the_samples_is_found(coefficients, u, scale, runaway):
+    """The output of the samples is that of the candidate, but for a scale; it begins at 0, and has one value of 1."""
+    candidate, y = linear_candidate(Narx({"y": 1}, {"u": 1}, predict="value"), coefficients), np.zeros(200)
+    for k in range(1, 200):
+        y[k] = min(coefficients[0], 1.0) * y[k - 1] + scale * coefficients[1] * u[k - 1]
+    y[150] = y[150] if u.any() else 1.0
+    segment = segment_of(candidate.narx, {"y": y, "u": u})
+    assert find_runaway(candidate, [segment]) == runaway
+    low, high = range_of([segment])
+    assert (low, high) == pytest.approx((1.5 * y.min() - 0.5 * y.max(), 1.5 * y.max() - 0.5 * y.min()))
+
+
+def test_inputs_between_those_of_the_samples_may_run_away_too():
+    """A function that is wrong about u = 0.9 only, between a level of 1 in the first half and of -1 in the second."""
+    u = np.repeat([1.0, -1.0], 100)
+    candidate = linear_candidate(Narx({"y": 1}, {"u": 1}, predict="value"), [0.0, 1.0])
+    wrong = {
+        "kernel": SquaredExponential(1.0, [1e3, 0.02]),
+        "points": np.array([[0.0, 0.9]]),
+        "weights": np.array([9.0]),
+    }
+    segment = segment_of(candidate.narx, {"y": np.append(0.0, u[:-1]), "u": u})
+    assert find_runaway(candidate, [segment]) == ""
+    assert find_runaway(replace(candidate, **wrong), [segment]) == "disturbed inputs"
 
 
 RISING = [0.1, 0.3, 0.2, 1.0, 1.0, 1.0, 0.4, 0.6]
@@ -336,6 +389,20 @@ def test_levenberg_marquardt_reaches_the_minimum_around_a_forbidden_region():
     assert minimise(9, start=(2.0, 1.0))[1:] == (np.inf, 0)
 
 
+def test_a_step_to_where_the_sensitivities_overflow_is_refused():
+    """The cost ``x^2`` falls towards 0, its normal equations exist for x >= 1 only."""
+
+    def normal_equations(x):
+        return np.array([[1.0 if x[0] >= 1.0 else np.inf]]), -x
+
+    x, cost, _ = refinement.minimise_squares(
+        lambda x: float(x @ x), normal_equations, np.array([9.0]), max_iterations=50
+    )
+    assert 1.0 <= x[0] < 2.0
+    assert cost == x[0] ** 2
+    assert refinement.minimise_squares(lambda x: 1.0, normal_equations, np.array([0.5]), max_iterations=5)[1] == np.inf
+
+
 # from a candidate to an online GP
 
 
@@ -350,16 +417,14 @@ def test_the_online_gp_of_a_start_is_the_same_function(noise):
     np.testing.assert_allclose(found.mean, candidate.predict(x), rtol=1e-6, atol=1e-8)
     assert found.variance.mean() == pytest.approx(0.02, rel=5e-3)
     assert start.limits == (-1.0, 2.0)
-    noise = candidate.noise_for(0.9, x)
-    gp = OnlineGP(candidate.kernel, noise_variance=noise, budget=8).fit(candidate.points, np.zeros(8))
-    assert gp.predict(candidate.scaling.transform(x))[1].mean() == pytest.approx(0.9, rel=1e-2)
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0])
 def test_the_band_covers_95_percent_of_the_held_out_samples(scale):
     narx = Narx({"y": 1}, {"u": 1}, predict="value")
     segment = segment_of(narx, random_signals(narx, 121))
-    segments = [segment._replace(values=scale * segment.values)]
+    slow = np.convolve(np.random.default_rng(1).standard_normal(len(segment.values) + 19), np.ones(20) / 3.0, "valid")
+    segments = [segment._replace(values=scale * (slow + 0.05 * segment.values))]
     folds, latents = folds_of(segments, 2), (0.9, 1.0)
     parts = [candidate_of(narx, n_points=8, size=0.02, seed=seed) for seed in (1, 2)]
     fitted = tuple(FitResult(part, latent, {}) for part, latent in zip(parts, latents, strict=True))
@@ -383,15 +448,24 @@ def test_the_band_covers_95_percent_of_the_held_out_samples(scale):
     def part_covered(share):
         inside = []
         for candidate, before, fold in zip(parts, latents, folds, strict=True):
-            noise = share * candidate.noise_for(before, fold.rest[0].regressors)
             inside.append(covered(candidate, noise, share * before, fold))
         return np.mean(np.concatenate(inside))
 
     noise, latent = calibrate(whole, segments, fitted, folds, np.random.default_rng(0))
     share = latent / 1.1
-    assert noise / whole.candidate.noise_for(1.1, segments[0].regressors) == pytest.approx(share, rel=1e-3)
-    assert 0.88 <= part_covered(share) <= 0.99
+    assert noise == calibration.estimate_noise(whole.candidate, segments)
+    assert part_covered(share) >= 0.88
     assert part_covered(share / 9) < 0.75
+
+
+@pytest.mark.parametrize("trend", [0.0, 3.0])
+def test_the_noise_is_told_from_slow_errors_of_the_free_run(trend):
+    narx, u = Narx({"y": 1}, {"u": 1}, predict="value"), excited(4000)
+    candidate = linear_candidate(narx, [0.0, 1.0])
+    y = np.append(0.0, u[:-1]) + trend * np.sin(np.arange(4000) / 300.0)
+    y += 0.2 * np.random.default_rng(0).standard_normal(4000)
+    segments = segments_of(samples_of(narx, {"y": y[:2500], "u": u[:2500]}, {"y": y[2500:], "u": u[2500:]}))
+    assert calibration.estimate_noise(candidate, segments) == pytest.approx(0.04, rel=0.1)
 
 
 # regression, points and search of the profile
@@ -564,7 +638,7 @@ def refine(signals, budget, narx=WIENER, limits=FREE, **settings):
 
 def test_the_refinement_simulates_a_record_that_it_has_not_seen():
     """So does the model that is made of it."""
-    refined = refine(wiener(420), 20)
+    refined = refine(wiener(800), 20)
     names = [stage["stage"] for stage in refined.report["stages"]]
     assert (names[0], names[-4:]) == ("linear", ["metric"] * 3 + ["all windows"])
     assert set(names[1:-4]) == {"whitened"}
@@ -598,16 +672,17 @@ def test_the_refinement_follows_its_seed_and_does_not_depend_on_the_units(predic
 
 
 def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_on():
-    found = refine(wiener(420), 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
+    found = refine(wiener(840), 20, plain_spreads=(6.0, 12.0), penalty=0.1, stages=0)
     held = {stage["stage"]: stage["held rmse"] for stage in found.report["stages"][1:4]}
     assert min(held, key=held.get) == "plain 6"
-    y, u = (np.std(wiener(420)[name][2:], ddof=0) for name in ("y", "u"))
+    assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (np.inf, "larger inputs")
+    y, u = (np.std(wiener(840)[name][2:], ddof=0) for name in ("y", "u"))
     np.testing.assert_allclose(found.candidate.scaling.matrix, np.diag(1 / (6 * np.array([y, y, u, u]))), rtol=1e-2)
-    fewer = refine(wiener(300), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
+    fewer = refine(wiener(420), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
     tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
     best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
     assert best == fewer.report["penalty"] == fewer.report["stages"][-1]["penalty"]
-    assert (len(tried), len(fewer.candidate.weights)) == (3, 8)
+    assert (len(tried), len(fewer.candidate.weights), fewer.candidate.weights.any()) == (4, 8, True)
 
 
 def test_weights_that_never_beat_the_linear_model_are_left_out():
@@ -616,8 +691,8 @@ def test_weights_that_never_beat_the_linear_model_are_left_out():
     signals["y"] += 0.3 * np.random.default_rng(8).standard_normal(200)
     found = refine(signals, 10, VALUE)
     stages = found.report["stages"]
-    assert [stage["stage"] for stage in stages] == ["linear"] + 3 * ["whitened"] + ["all windows"]
-    assert [stage["penalty"] for stage in stages[1:4]] == [1e-3, 1e-2, 1e-1]
+    assert [stage["stage"] for stage in stages] == ["linear"] + 4 * ["whitened"] + ["all windows"]
+    assert [stage["penalty"] for stage in stages[1:5]] == pytest.approx([1e-3, 1e-2, 1e-1, 1.0])
     assert not found.candidate.weights.any()
     assert len(found.candidate.weights) == 10
 
@@ -639,14 +714,13 @@ def growing(factor, *, lag=1, predict="value"):
     return empty, [segment_of(narx, signals) for signals in (short, long)]
 
 
-def test_the_poles_of_an_unstable_start_are_drawn_inwards_or_refused():
+def test_the_poles_of_an_unstable_start_are_drawn_inwards():
     candidate, contraction, _ = refinement.fit_linear(*growing(1.2))
     assert contraction == 0.8  # the first that leaves less than 1 of 1.2
     assert np.isfinite(squared_error(candidate, growing(1.2)[1]))
     assert refinement.fit_linear(*growing(1.2, lag=2))[1] == 0.8  # its square on the second lag
     assert refinement.fit_linear(*growing(1.2, predict="change"))[1] == 0.8
-    with pytest.raises(Refusal, match="free run of a linear model diverges"):
-        refinement.fit_linear(*growing(4.0))
+    assert refinement.fit_linear(*growing(4.0))[1] == 0.0
 
 
 def test_the_latent_variance_is_that_of_laplace():
@@ -682,8 +756,14 @@ def few_draws(request, monkeypatch):
         monkeypatch.setattr(calibration, "POINTS", 8)
 
 
+@pytest.fixture
+def no_linear(monkeypatch):
+    """Only the estimators of the test are candidates."""
+    monkeypatch.setattr(training_module, "LINEAR", ())
+
+
 def prepared(training, samples, known=None, seed=0):
-    return training.prepare(samples, Start() if known is None else known, mean=ZeroMean(), budget=10, seed=seed)
+    return training.prepare(samples, Start() if known is None else known, mean=ConstantMean(), budget=10, seed=seed)
 
 
 def identified(training, signals):
@@ -694,7 +774,7 @@ def identified(training, signals):
     return identification
 
 
-def test_the_model_is_the_candidate_of_the_best_route_and_follows_the_seed():
+def test_the_model_is_the_candidate_of_the_best_route_and_follows_the_seed(no_linear):
     samples, fresh = samples_of(SIMPLE, system()), system(50, seed=5)
     first, second = (prepared(TRAINING, samples, seed=3) for _ in range(2))
     np.testing.assert_array_equal(first.points.targets, second.points.targets)
@@ -705,28 +785,58 @@ def test_the_model_is_the_candidate_of_the_best_route_and_follows_the_seed():
     np.testing.assert_allclose(model.predict(samples.regressors).mean, candidate.predict(samples.regressors), atol=1e-6)
     run = free_run(model, fresh["u"][:, None], fresh["y"][:1, None])
     assert np.var(run.mean[:, 0] - fresh["y"][1:]) < 0.1 * np.var(fresh["y"])
-    assert (model.gp.n_points <= 10, model.limits) == (True, FREE)
+    assert (model.gp.n_points <= 10, model.limits) == (True, range_of(segments_of(samples)))
     assert (identification.report["route"], identification.hyperparameters.warnings) == ("ProfileSearch", ())
 
 
-def test_the_route_that_simulates_best_is_taken_and_refusals_are_reported():
+def test_the_route_that_simulates_best_is_taken_and_refusals_are_reported(no_linear):
     signals = system()
     signals["y"] += 3.0
     samples = samples_of(SIMPLE, signals)
     diverges, refuses = Given((9.0, 0.0), 1.0), Given(error=Refusal("not with me"))
-    routes = [Given(intercept=0.0), diverges, Given(intercept=3.0), Given(intercept=9.0), refuses]
+    routes = [Given(intercept=0.0), diverges, Given(intercept=3.0), Given(intercept=5.0), refuses]
     start = prepared(FreeRun(routes=routes, folds=2), samples)
     assert start.mean.intercept == 3.0
     values = segments_of(samples)[0].values
-    expected = [np.sqrt(np.mean((values - value) ** 2)) for value in (0.0, 3.0, 9.0)]
+    first = values[: len(values) // 2]  # where those that are worse can win no more
+    expected = [np.sqrt(np.mean((y - value) ** 2)) for y, value in ((first, 0.0), (values, 3.0), (first, 5.0))]
     *found, refused = start.report["tried"]
+    assert [len(tried["folds"]) for tried in found] == [1, 1, 2, 1]
     found = [tried["held_out_rmse"] for tried in found]
     assert (found[1], start.report["held_out_rmse"]) == (np.inf, found[2])
     np.testing.assert_allclose(np.delete(found, 1), expected)
     assert refused["refusal"] == "Given: not with me"
     alone = prepared(FreeRun(routes=[refuses, diverges], folds=2), samples)
     assert alone.mean.intercept == 1.0
-    assert any("diverged" in note for note in alone.hyperparameters.warnings)
+    assert any("runs away" in note for note in alone.hyperparameters.warnings)
+
+
+@dataclass(frozen=True)
+class Grows(Given):
+    """Serves the folds and runs away once it is fitted to everything."""
+
+    def fit(self, segments, narx, budget, seed, limits):
+        fit = super().fit(segments, narx, budget, seed, limits)
+        n = sum(len(segment.values) for segment in segments)
+        grown = linear_candidate(narx, [0.1, 0.0], 0.0) if n == 199 else fit.candidate
+        return fit._replace(candidate=grown)
+
+
+def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_always_there(caplog):
+    """The output repeats itself around 3, so that its mean is the best; a linear model knows the input."""
+    signals = {"y": 3.0 + 0.3 * np.random.default_rng(0).standard_normal(200), "u": excited(200)}
+    samples = samples_of(SIMPLE, signals)
+    with caplog.at_level("INFO", "sysid"):
+        start = prepared(FreeRun(routes=[Grows(intercept=3.0), Given(intercept=20.0)], folds=2), samples)
+    assert {"free run: Grows, part 2 of 2", "free run: Grows, all samples"} <= {*caplog.messages}
+    assert "free run: Given, part 2 of 2" not in caplog.messages  # it can win no more
+    tried = {one["route"]: one for one in start.report["tried"]}
+    assert "leaves the range" in tried["Grows"]["refusal"]
+    assert start.report["route"].startswith("linear")
+    assert any("no better model found than a linear one" in note for note in start.hyperparameters.warnings)
+    assert start.limits == range_of(segments_of(samples))
+    with pytest.raises(ValueError, match=r"finds its mean \(not ZeroMean"):
+        TRAINING.prepare(samples, Start(), mean=ZeroMean(), budget=10, seed=0)
 
 
 @pytest.mark.parametrize("error", [ValueError("of no one"), np.linalg.LinAlgError("Singular matrix")])
@@ -735,7 +845,7 @@ def test_an_error_that_is_no_refusal_is_raised_though_another_estimator_serves(e
         prepared(FreeRun(routes=[Given(), Given(error=error)], folds=2), samples_of(SIMPLE, system()))
 
 
-def test_a_regression_beyond_double_precision_is_refused_by_name(monkeypatch):
+def test_a_regression_beyond_double_precision_is_refused_by_name(no_linear, monkeypatch):
     def fail(*_):
         raise np.linalg.LinAlgError("not positive definite")
 
@@ -763,12 +873,13 @@ def test_a_saturated_output_stays_within_its_limits():
     signals = system(100, limit=1.0)
     samples = samples_of(SIMPLE, signals)
     start = prepared(TRAINING, samples)
-    assert start.limits == (-np.inf, 1.0)
+    low = signals["y"][1:].min()
+    assert start.limits == (pytest.approx(low - 0.5 * (1.0 - low)), 1.0)
     count = int(np.sum(signals["y"][1:] == 1.0))
     assert any(f"{count} samples equal 1 and none is above" in note for note in start.hyperparameters.warnings)
     pushed = free_run(identified(TRAINING, signals).model, np.full((30, 1), 3.0), np.zeros((1, 1)))
     assert pushed.mean.max() == 1.0
-    assert prepared(replace(TRAINING, find_limits=False), samples).limits == FREE
+    assert prepared(replace(TRAINING, find_limits=False), samples).limits == range_of(segments_of(samples))
     assert prepared(TRAINING, samples, Start(limits=(-2.0, 5.0))).limits == (-2.0, 5.0)
 
 
@@ -819,7 +930,7 @@ FLAT = system(200) | {"y": np.ones(200)}
         (lambda: prepared(TRAINING, rows_of(LAGS["change, gaps"], [False, True, False])), "at least 2 samples.*of 1"),
         (lambda: prepared(TRAINING, rows_of(SIMPLE, [])), "expected samples, got none"),
         (lambda: TRAINING.train(np.zeros((9, 2)), np.zeros(9), 0), "trains a NARX model"),
-        (lambda: prepared(FreeRun(routes=[Given(error=Refusal("no"))]), samples_of(SIMPLE, system())), "Given: no"),
+        (lambda: prepared(FreeRun(routes=[Given(error=Refusal("no"))]), samples_of(SIMPLE, system(7))), "Given: no"),
         (lambda: PROFILE.fit([segment_of(SIMPLE, FLAT)], SIMPLE, 10, 0, FREE), "'y' does not vary"),
         (lambda: refine(wiener(30), 5), "at least 50 samples beside the transients"),
         (lambda: refine(FLAT, 5), "'y' does not vary"),
@@ -828,6 +939,51 @@ FLAT = system(200) | {"y": np.ones(200)}
 def test_what_makes_no_sense_is_refused(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+# plants with a nonlinearity that few lags and too many lags describe
+
+
+def heat_exchanger(n, seed):
+    """Valve with a dead zone, inlet temperature in steps; water, wall and outlet, of which the last is measured."""
+    generator = np.random.default_rng(seed)
+
+    def steps(low, high, hold):
+        changes = np.where(generator.random(n) < 1.0 / hold, np.arange(n), 0)
+        return generator.uniform(low, high, n)[np.maximum.accumulate(changes)]
+
+    valve, inlet, y = steps(0.0, 1.0, 25), steps(50.0, 80.0, 60), np.empty(n)
+    water, wall, outlet = 40.0, 35.0, 30.0
+    for k in range(n):
+        y[k] = outlet
+        for _ in range(4):
+            flow = 0.02 + 0.25 * max(valve[k] - 0.2, 0.0)
+            rates = flow * (inlet[k] - water) - 0.15 * (water - wall), 0.12 * (water - wall) - 0.1 * (wall - outlet)
+            outlet += 0.25 * (0.2 * (wall - outlet) - 0.06 * (outlet - 15.0))
+            water, wall = water + 0.25 * rates[0], wall + 0.25 * rates[1]
+    return {"y": y + 0.07 * generator.standard_normal(n), "valve": valve, "inlet": inlet}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lags", [2, 3, 4])
+def test_no_number_of_lags_gives_a_model_that_simulates_worse_than_a_linear_one(lags):
+    """Earlier versions delivered models that ran away with three and four lags. About 20 s each."""
+    narx = Narx({"y": lags}, {"valve": lags, "inlet": lags})
+    signals, fresh = heat_exchanger(2000, 0), heat_exchanger(2000, 1)
+    training = FreeRun(routes=(ProfileSearch(evaluations=60), OutputErrorRefinement()))
+    identification = Identification(narx, Settings(training=training, budget=50))
+    rows = narx.regressors(signals)
+    identification.observe_many(rows.regressor, rows.target)
+    identification.finish()
+    run = free_run(identification.model, np.column_stack([fresh["valve"], fresh["inlet"]]), fresh["y"][:lags, None])
+    segment = segment_of(narx, fresh)
+    linear = [
+        squared_error(one.fit([segment_of(narx, signals)], narx, 50, 0, FREE).candidate, [segment])
+        for one in training_module.LINEAR
+    ]
+    assert np.mean((run.mean[:, 0] - segment.values) ** 2) < 1.05**2 * min(linear)
+    assert run.n_held == 0
+    assert 0.07**2 / 2 < identification.model.gp.noise_variance < 2 * 0.07**2
 
 
 # published records

@@ -15,7 +15,7 @@ Matheron's rule turns a function of the prior into one of the posterior (`Pathwi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,6 +31,8 @@ from sysid.simulation.propagation.propagation import Paths, Trajectories
 Functions: TypeAlias = Callable[[Array], Array]
 
 BLOCK = 2**20  # cosines computed at once
+FEWEST = 40  # functions, enough for a band of a long record
+MOST_STEPS = 2_000_000  # of all functions; beyond, fewer of them are drawn
 DEGREES = {Matern32: 3, Matern52: 5}  # of freedom of the frequencies
 
 
@@ -144,6 +146,9 @@ class Pathwise(Trajectories):
         ValueError
             A kernel whose functions cannot be drawn.
         """
+        fewer = max(FEWEST, MOST_STEPS // exogenous.shape[1])  # of a long record, whose samples are many anyway
+        if fewer < self.n_samples:
+            return replace(self, n_samples=fewer).propagate(dynamics, past, exogenous, generator)
         functions = self.functions(dynamics, generator)
         paths = Paths(dynamics, past, exogenous, self.n_samples, self.coverage)
         noise = np.sqrt(dynamics.noise_variance) * self.process_noise
