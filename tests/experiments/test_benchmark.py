@@ -48,6 +48,7 @@ def done(tmp_path_factory):
         patch.setattr(simulation, "MOST_STARTS", 4)
         patch.setitem(harness.QUICK, "repetitions", 1)
         patch.setitem(harness.QUICK, "duration", "5d")
+        patch.setitem(harness.QUICK, "replacements", 300)
         session.run(settings(quick=True, benchmarks=NAMES), folder)
     session.log.removeHandler(handler)
     content = json.loads((folder / "benchmark.json").read_text())
@@ -79,7 +80,7 @@ def test_models_learn_and_score_as_they_should(done):
     assert 1.0 < growth["value"] < 2.1
     assert len(done.rows["accuracy"]) == 4 * 2 * 3
     for row in done.rows["accuracy"]:
-        assert row["details"]["replacements"] == 2000
+        assert row["details"]["replacements"] == 300
         cholesky, fresh = row["details"]["Cholesky"], row["details"]["fresh fit"]
         assert row["value"] <= 1000 * max(cholesky, fresh) + 1e-12, row
         assert fresh <= 1000 * cholesky + 1e-12, row

@@ -38,11 +38,6 @@ def grid_of(**values):
     return jobs_of(pd.DataFrame(list(product(*values.values())), columns=list(values)))
 
 
-def search_of(objectives=MINIMIZE, n=24, **metrics):
-    table = pd.DataFrame({"budget": np.random.default_rng(1).integers(10, 300, n), "reduction": (CRITERIA * n)[:n]})
-    return jobs_of(table, objectives, range(n), **metrics)
-
-
 def plan(found):
     return plan_figures(found, build_dataset(found))
 
@@ -80,22 +75,6 @@ def test_lines_are_medians_over_seeds_with_their_quartiles():
     assert "1 of 240 jobs have no finite SMSE" in said(figure)
 
 
-def test_only_what_there_is_is_drawn():
-    """Seeds one by one; nothing of one job or without an error; the error in the stream without another."""
-    found = grid_of(error_threshold=(0.05,), seed=(3, 1, 2, 5))
-    assert set(plan(found)) == {"over_seeds"}
-    for ax, name in zip(plan(found)["over_seeds"]().axes, METRICS, strict=True):
-        np.testing.assert_array_equal(ax.lines[0].get_data(), [[3, 1, 2, 5], found.numbers[""][name]])
-    assert not plan(grid_of(error_threshold=(0.1,), seed=(0,)))
-    assert not plan(search_of(n=1))
-    found = grid_of(error_threshold=THRESHOLDS, seed=range(2))
-    found.numbers[""] = found.numbers[""].assign(smse=np.nan, smse_stream=0.1, coverage_95=np.nan)
-    assert not plan(found)
-    drawn = plan(found._replace(metrics={name: (name,) for name in ("smse_stream", "smse", "coverage_95")}))
-    assert set(drawn) == {"against_error_threshold"}, "no cost, no front"
-    assert [ax.get_ylabel() for ax in drawn["against_error_threshold"]().axes] == ["Smse stream [1]"]
-
-
 def test_a_heat_map_has_the_medians_in_true_order():
     found = grid_of(budget=(200, 50), error_threshold=(0.3, 0.01, 0.1), seed=range(5))
     is_gap = (found.jobs["budget"] == 50) & (found.jobs["error_threshold"] == 0.3)
@@ -127,20 +106,6 @@ def test_the_front_is_the_definition():
         assert np.all(np.diff(front["x"]) >= 0)
 
 
-def test_trials_of_a_search_and_the_best_so_far():
-    smse = np.random.default_rng(2).lognormal(-2, 1, 24)
-    smse[0], smse[7] = np.nan, np.inf
-    drawn = plan(search_of(MINIMIZE | {"n_revised": "maximize"}, smse=smse))
-    assert set(drawn) == {"trials", "slices_smse", "slices_n_revised", "pareto_front"}
-    figure = drawn["trials"]()
-    lowest = [min((v for v in smse[: i + 1] if np.isfinite(v)), default=np.nan) for i in range(24)]
-    np.testing.assert_array_equal(figure.axes[0].lines[1].get_data(), [range(24), lowest])
-    assert (np.diff(figure.axes[1].lines[1].get_ydata()) >= 0).all(), "more is better"
-    assert "2 of 24 jobs have no finite SMSE" in said(figure)
-    for name in ("slices_smse", "pareto_front"):
-        drawn[name]().draw_without_rendering()
-
-
 def test_a_trial_is_the_median_of_its_jobs():
     """As the search was told: nan if one job lacks the objective; jobs of no trial are left out."""
     table = pd.DataFrame({"budget": [10, 10, 20, 20, 30, 40], "seed": [0, 1, 0, 1, 0, 0]})
@@ -154,15 +119,3 @@ def test_a_trial_is_the_median_of_its_jobs():
     np.testing.assert_allclose(pooled["n_revised"], expected)
     assert "seed" not in pooled
     assert [ax.get_xlabel() for ax in plan(found)["slices_smse"]().axes] == ["Budget"]
-
-
-def test_times_that_cannot_be_compared_are_left_out_but_for_a_search_by_them():
-    found = grid_of(budget=(10, 20), seed=range(2))._replace(timing="Times without 2 jobs")
-    found.jobs["timed"] = [False, True, False, True]
-    figure = plan(found)["pareto_front"]()
-    assert "Times without 2 jobs." in said(figure)
-    np.testing.assert_array_equal(figure.axes[1].lines[0].get_xdata(), found.numbers[""]["times_loop"][[1, 3]])
-    search = search_of({"times.loop": "minimize"}, 4)
-    search.jobs["timed"] = False
-    line = plan(search)["trials"]().axes[0].lines[0]
-    np.testing.assert_array_equal(line.get_ydata(), search.numbers[""]["times_loop"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 
 import psutil
 import pytest
@@ -19,7 +20,8 @@ from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import EngineStopped
 
-pytest.importorskip("distributed")
+if not find_spec("distributed"):  # an import costs every worker seconds
+    pytest.skip("needs sysid[dask]", allow_module_level=True)
 if PLAIN:
     pytest.skip("processes start and end alike without the compiler", allow_module_level=True)
 
@@ -46,6 +48,7 @@ def scheduler(tmp_path):
             one.wait()
 
 
+@pytest.mark.slow
 def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_sweep(scheduler, tmp_path):
     from distributed import Client
 
@@ -71,6 +74,7 @@ def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_swe
         assert neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)) == ["of somebody else"]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_says_how_to_resume(scheduler, tmp_path):
     file, members = scheduler
     folder = tmp_path / "sweep"

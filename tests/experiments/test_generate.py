@@ -319,27 +319,6 @@ def test_the_card_says_what_is_needed(oscillator):
         assert words not in text, words
 
 
-def test_the_card_of_a_closed_loop_names_the_source_of_every_input(building):
-    text = cells(building)
-    drivers = text.split("## Excitation")[1].split("## Noise")[0]
-    for words in ("| `mass_flow` | controller `PI` |", "| `ambient_temperature` | weather `SyntheticWeather` |"):
-        assert words in drivers
-    assert set(OmegaConf.create(re.search(r"```yaml\n(.*?)```", drivers, re.DOTALL)[1])) == {"controller", "weather"}
-    for words in ("A model that inverts the controller can beat", "its expected RMSE is", "predictions_1.csv"):
-        assert words in text
-
-
-def test_a_baseline_that_runs_away_and_two_of_a_kind(monkeypatch, tmp_path):
-    from sysid.simulation.baselines import LinearArx
-
-    monkeypatch.setattr(LinearArx, "predict", lambda self, regressors, previous: 1e100 * (1 + regressors[:, 0] ** 2))
-    more = "+baseline.stiff={_target_:experiments.generation.baselines.Arx,ridge:1.0}"
-    folder = generate(tmp_path / "bw", *BOUC_WEN, "baseline=[arx]", more)
-    assert scores(folder)["free_run"]["arx"]["displacement"]["rmse"] is None
-    assert re.search(r"\| ARX \(arx\) \| [\d.e+]+ \| diverges \|", cells(folder))
-    assert "| ARX (stiff) | " in cells(folder)
-
-
 # --- several outputs, systems of others -----------------------------------------------------------
 
 

@@ -7,9 +7,9 @@ import pytest
 from running import configured, data_of, execute
 from two_rooms import TwoRooms
 
-from experiments.automatic import N_POINTS, REHEARSAL, AutomaticNarx
+from experiments.automatic import AutomaticNarx
 from experiments.identification import narx_of, source_of
-from experiments.plant import Plant, plant_of
+from experiments.plant import Plant
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
 from sysid import Narx, OnMissing, Recordings, Target, make_record
 
@@ -48,22 +48,6 @@ def test_settings_beside_the_lags_are_passed_on():
     assert dict(chosen("narx.outputs.zone_temperature=5").outputs)["zone_temperature"] == (1, 2, 3, 4, 5)
     own = chosen("system=van_der_pol", "narx=lags", "narx.outputs={y: 2}", "narx.inputs={u: [0, 3]}")
     assert own.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
-
-
-def test_the_rehearsal_is_bounded(monkeypatch):
-    """The choice costs the same for an hour and for a century."""
-    lengths, original = [], Plant.trajectory
-
-    def trajectory(self, n_samples, seed):
-        lengths.append(n_samples)
-        return original(self, min(n_samples, 60), seed)
-
-    monkeypatch.setattr(Plant, "trajectory", trajectory)
-    plant = plant_of(configured("system=van_der_pol"))
-    for n in (30, 10**9):
-        _, report = AutomaticNarx().of_plant(plant, n, seed=0)
-    assert lengths == [30, REHEARSAL]
-    assert f"the largest of {N_POINTS} operating points" in report
 
 
 @dataclass(frozen=True)
@@ -105,16 +89,6 @@ def test_estimation_records_alone_are_tested_for_their_order(max_order, records)
     assert narx == Narx({"y": order}, {"u": order}, "y", predict=Target.value)
     assert report.startswith(f"order {order}")
     assert ("raise max_order" in report) == (max_order == 1)
-
-
-def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
-    recordings = Recordings("r", ("u",), ("y", "z"), records)
-    assert AutomaticNarx(max_order=1).of_records(recordings)[0].target == "y"
-    assert AutomaticNarx(target="z", max_order=1).of_records(recordings)[0].output_names == ("z",)
-    time = np.arange(500)
-    record = make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
-    narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)))
-    assert narx == Narx({"y": 2})
 
 
 def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):

@@ -1,4 +1,4 @@
-"""The default run over ten seeds against its own beginning and against a full GP."""
+"""The default run over five seeds against its own beginning and against a full GP."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from running import PLAIN, data_of, execute, phases, summary_of
 
 from sysid import Model, OnlineGP, Scaling, fit_sparse
 
-SEEDS = range(10)
+SEEDS = range(5)
 FULL = 2000  # points of the full GP
 
 

@@ -6,11 +6,10 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 from running import PLAIN
-from sweep_command import QUICK, at_work, check_whole, done, ended, outcome, started
+from sweep_command import QUICK, at_work, check_whole, done, ended, started
 from sweep_jobs import wait_until
 
 answers = shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
@@ -39,20 +38,6 @@ def _leave_no_task():
     subprocess.run(["scancel", f"--user={os.getuid()}"])
     assert wait_until(lambda: queue() == [], 60)
     assert left == []
-
-
-def test_drivers_that_are_killed_lose_nothing(tmp_path):
-    folder, random_, hits = tmp_path / "sweep", random.Random(0), 0
-    for _ in range(4):
-        process = started(folder, *JOBS, *SLURM)
-        time.sleep(random_.uniform(1.0, 8.0))
-        hits += process.poll() is None
-        process.kill()
-        ended(process)
-        kept = {number: outcome(folder, number) for number in done(folder)}
-    assert hits >= 2
-    check_whole(folder, N, JOBS, *SLURM)
-    assert kept == {number: outcome(folder, number) for number in kept}, "finished jobs were run again"
 
 
 def test_tasks_that_are_killed_and_cancelled_cost_an_attempt(tmp_path):
@@ -92,16 +77,6 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     assert same.code == 0, same
     assert done(folder) == {0, 1}
     assert [len(path.read_text().splitlines()) for path in starts] == [1, 1], "each was started once"
-
-
-def test_a_job_beyond_its_limit_ends_alone(tmp_path):
-    short = [one for one in QUICK if not one.startswith("duration")]
-    for limit, told in (("time_limit=20s", "time limit of 20 s"), ("memory_limit=400MB", "memory limit of 400 MB")):
-        lines = (*short, "duration=20000000samples,120samples", "cache=null", *SLURM, f"hydra.launcher.{limit}")
-        said = ended(started(tmp_path / limit[:4], *lines), 300)
-        assert said.code == 1, said
-        assert f"{told} exceeded" in said.err
-        assert done(tmp_path / limit[:4]) == {1}
 
 
 def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path):

@@ -1,7 +1,6 @@
 """The loop of a controller around an identified model, and models that are validated when they are identified."""
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from validating import LAGS, QUICK, csv_file, model, signals, stored, validate
 from experiments import identification
 from experiments.launch import Stopped
 from experiments.validation.loop import check_controller, close_loop, variance_of_draws
-from simulators import PI, Controller
+from simulators import PI, Levels
 from sysid import JointModel, Model
 from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.validation import Z_95
@@ -21,28 +20,8 @@ WINDOW, N = 4, 25
 TANKS = ("system=cascaded_tanks", "controller=level_pi", "noise.std=0.01", "controller.schedule.hold=40")
 
 
-@dataclass(frozen=True)
-class Feedback(Controller):
-    """Integral control to 0.3."""
-
-    output: str = "y"
-    input: str = "u"
-
-    @property
-    def outputs_read(self):
-        return (self.output,)
-
-    @property
-    def inputs_driven(self):
-        return (self.input,)
-
-    def initial_state(self):
-        return (0.0,)
-
-    def control(self, time, output, state):
-        error = 0.3 + 0.1 * np.sin(time) - output[0]
-        total = state[0] + 0.2 * error
-        return (0.5 * error + total,), (total,)
+#: integral control to 0.3 and 0.1 in turn
+FEEDBACK = PI(0.5, "y", "u", 0.5, 0.4, minimum=-9.0, maximum=9.0, schedule=Levels((0.3, 0.1), 2.0))
 
 
 def naive_loop(one, controller, time, y, u, window, offset=0.0):
@@ -65,12 +44,12 @@ def loop():
 
 def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges(loop):
     dynamics, time, y, u = loop
-    offsets, controller = np.array([0.0, 0.05, -0.02, 1e6]), Feedback(0.5)
-    settings = {"controller": controller, "time": time, "outputs": y, "inputs": u}
+    offsets = np.array([0.0, 0.05, -0.02, 1e6])
+    settings = {"controller": FEEDBACK, "time": time, "outputs": y, "inputs": u}
     settings |= {"window": WINDOW, "n_paths": 4}
     y_paths, u_paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings)
     for path, offset in enumerate(offsets[:3]):
-        outputs, inputs = naive_loop(dynamics.models[0], controller, time, y[:, 0], u[:, 0], WINDOW, offset)
+        outputs, inputs = naive_loop(dynamics.models[0], FEEDBACK, time, y[:, 0], u[:, 0], WINDOW, offset)
         np.testing.assert_allclose(y_paths[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(u_paths[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
     assert y_paths[3, WINDOW, 0] > 1e5

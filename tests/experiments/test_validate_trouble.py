@@ -7,10 +7,10 @@ import pytest
 from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
 from experiments.launch import remove_unused
-from experiments.validation import assessment, report
+from experiments.validation import report
 from experiments.validation.assessment import plan_cases
 from experiments.validation.report import find_outside
-from sysid import ConstantMean, Divergence, OnlineGP, SquaredExponential, Validation, forecast
+from sysid import ConstantMean, OnlineGP, SquaredExponential, Validation
 from sysid.store import read, write
 
 
@@ -77,17 +77,6 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     assert content["one_step"]["rmse"] > 100
 
 
-def test_a_divergence_of_the_uncertainty_alone_is_told(case, tmp_path, monkeypatch):
-    def lost(*arguments, propagation=None, **options):
-        found = forecast(*arguments, **options)
-        diverged = None if propagation is None else Divergence(0, 10, 5.0, "y", 9.0)
-        return replace(found, records=tuple(replace(one, diverged=diverged) for one in found.records))
-
-    monkeypatch.setattr(assessment, "forecast", lost)
-    warnings = validate(tmp_path / "run", *case[2], "propagation=taylor")["warnings"]
-    assert any("the free run of record" in words and "let it diverge, at 5 s" in words for words in warnings)
-
-
 def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
     path, _, fitting = case
     good = validate(tmp_path / "good", *fitting)
@@ -149,12 +138,6 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
         monkeypatch.setattr(report, "cover", lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)))
         said = [words for words in validate(tmp_path / str(number), *case[2])["warnings"] if "the bands of y" in words]
         assert expected in said[0] if expected else said == []
-
-
-def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
-    content = validate(tmp_path / "run", *case[2], "windows=[1,2]")
-    assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
-    assert [entry["n_filled"] for entry in content["horizons"]] == [1, 1, 0, 0]
 
 
 def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
