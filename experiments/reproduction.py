@@ -121,7 +121,9 @@ def make_plan(config: DictConfig) -> Plan:
     if not isinstance(config.output, str) or not config.output:
         raise ValueError(f"output must be the name of a folder, got {config.output!r}")
     tasks = choose("tasks", config.tasks, list(TASKS))
-    plan = Plan(Path(config.output), tuple(tasks), whole("seeds", config.seeds, 1))
+    plan = Plan(Path(config.output), tuple(tasks), whole("seeds", config.seeds, 1), whole("budget", config.budget, 2))
+    if plan.budget != Plan.budget and choose("study", config.study, list(STUDIES)) != ["online"]:
+        raise ValueError(f"budget must be {Plan.budget}, the paper's, but for study=online alone; got {plan.budget}")
     return plan.shorten() if flag("quick", config.quick) else plan
 
 
@@ -219,7 +221,9 @@ def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], config: DictC
     drawings = study.figures(combined) if config.figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
     head, places = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}", study.tables(combined)
-    text = fill_template(study.template or study.name, head, pictures, n_seeds=str(plan.seeds), **places)
+    text = fill_template(
+        study.template or study.name, head, pictures, n_seeds=str(plan.seeds), budget=str(plan.budget), **places
+    )
     store.write_bytes(text.encode(), plan.folder / f"{study.name}.md")
     for name, draw in drawings.items():
         figure = draw()

@@ -77,6 +77,13 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     return record["mean"], mean, variance + model.gp.noise_variance, {"n_numbers": float(numbers), **counts}
 
 
+def run_published(name: str, case: Case, insert: Callable[[float], sysid.Insertion], accept: bool = False) -> Outcome:
+    """Run another author's rules: a criterion, and an insertion rule made from the noise's standard deviation."""
+    acceptance: Any = sysid.ExceedsMinimum(CRITERIA[name]) if accept else sysid.AcceptAll()
+    insertion = insert(float(np.sqrt(case.found.noise_variance)))
+    return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=CRITERIA[name])
+
+
 def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -> Outcome:
     """Run a method of `online_methods` on the scaled rows, the initial ones first."""
     rows = case.learned()
@@ -87,16 +94,24 @@ def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -
     return found + case.mean(case.stream.inputs), mean + case.mean(case.test.inputs), variance, counts
 
 
-def run_window(case: Case) -> Outcome:
-    """Run an exact GP on the last rows."""
+def run_subset(case: Case, place: Callable[[int, int, np.random.Generator], int]) -> Outcome:
+    """Run an exact GP on `budget` of the rows seen so far: row k takes the place ``place(k, budget, generator)``.
+
+    A place that does not exist leaves the rows as they are.
+    """
     (x, y), n, first = case.learned(), case.budget, len(case.initial.targets)
-    found = np.full(len(case.stream.targets), np.nan)
-    for k in range(first, len(y)) if len(found) <= SLOW_ROWS else ():
-        last = slice(max(0, k - n), k)
-        found[k - first] = condition(case.found, x[last], y[last]).predict(x[k : k + 1])[0][0]
-    mean, variance = _predict_exactly(case, x[-n:], y[-n:])
-    counts = {"n_numbers": float(x[-n:].size + n * n), "n_revised": float(len(y) - n)}
-    return found + case.mean(case.stream.inputs), mean, variance, counts
+    generator, found = np.random.default_rng(case.seed), np.full(len(case.stream.targets), np.nan)
+    kept, fitted, n_revised = np.arange(max(0, first - n), first), None, 0
+    for k in range(first, len(y)):
+        if len(found) <= SLOW_ROWS:
+            fitted = fitted or condition(case.found, x[kept], y[kept])
+            found[k - first] = fitted.predict(x[k : k + 1])[0][0]
+        if len(kept) < n:
+            kept, fitted = np.append(kept, k), None
+        elif (i := place(k, n, generator)) < n:
+            kept[i], fitted, n_revised = k, None, n_revised + 1
+    mean, variance = _predict_exactly(case, x[kept], y[kept])
+    return found, mean, variance, {"n_numbers": float(x[kept].size + n * n), "n_revised": float(n_revised)}
 
 
 def run_full(case: Case) -> Outcome:
@@ -159,6 +174,8 @@ CRITERIA = {
     "mean relevance": sysid.MeanRelevance(),
     "likelihood": sysid.MarginalLogLikelihood(),
 }
+
+
 N_OURS = 10  # of the methods, the first ones, are of this toolbox
 #: all methods, in the order of the report
 METHODS: dict[str, Callable[[Case], Outcome]] = {
@@ -170,8 +187,13 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "stored, adaptive": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], adaptive=True),
     "stored, forgetting": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], forgetting=300.0),
     "stored, gate": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], gate=4.0),
+    "Nguyen-Tuong": partial(run_published, "entropy", insert=lambda _: sysid.Novelty(), accept=True),
+    "EGP": partial(run_published, "likelihood", insert=sysid.ErrorThreshold),
+    "Maiworm": partial(run_published, "likelihood", insert=lambda s: sysid.Either(0.1 * s**2, s)),
     "frozen": partial(run_ours, **STORED | {"insertion": sysid.ErrorThreshold(1e300)}),
-    "sliding_window": run_window,
+    "sliding_window": partial(run_subset, place=lambda k, n, _: k % n),
+    "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),
+    "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
     "VFE, streaming": partial(run_other, make=_streaming),
     "random_features": partial(run_other, make=_random),

@@ -133,6 +133,7 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
 
 
 def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks_are_not(tmp_path, monkeypatch):
+    assert [reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)] == [1, 2]
     plan = make_plan(tmp_path, "rastrigin")
     assert plan.fingerprint == make_plan(tmp_path / "other", "tanks").fingerprint
     changes = ({"seeds": 7}, {"budget": 13}, {"code": "other"}, {"quick": False})

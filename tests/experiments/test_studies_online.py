@@ -82,15 +82,25 @@ def test_the_report_has_a_table_for_each_task_and_two_figures(parts, plan):
     np.testing.assert_allclose(lines[0].get_ydata(), 1.0)  # RLS against itself
 
 
-def test_the_window_is_an_exact_gp_of_the_last_rows(plan):
+@pytest.mark.parametrize("name", ["sliding_window", "random", "reservoir"])
+def test_an_exact_gp_of_some_of_the_rows(plan, name):
     case = online.case_of(Unit("online", "van_der_pol"), plan)
-    stream, mean, _, counts = online.run_window(case)
-    n = len(case.stream.targets)
-    assert counts["n_revised"] == plan.n_initial + n - case.budget
+    stream, mean, _, counts = online.METHODS[name](case)
+    first, n, budget = plan.n_initial, len(case.stream.targets), case.budget
+    kept, generator, n_revised = list(range(first - budget, first)), np.random.default_rng(case.seed), 0
+    for k in range(first, first + n):
+        place = {"sliding_window": k % budget}.get(name)
+        if place is None:
+            place = generator.integers(budget if name == "random" else k + 1)
+        if place < budget:
+            kept[place], n_revised = k, n_revised + 1
+    assert counts["n_revised"] == n_revised
+    if name == "sliding_window":
+        assert sorted(kept) == list(range(first + n - budget, first + n))
     rows = online.Rows(*(np.concatenate([a, b]) for a, b in zip(case.initial, case.stream, strict=True)))
     scaled, found = case.scaled(rows), case.found
-    gp = sysid.OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=case.budget)
-    gp.fit(scaled.inputs[-case.budget :], scaled.targets[-case.budget :])
+    gp = sysid.OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=budget)
+    gp.fit(scaled.inputs[kept], scaled.targets[kept])
     expected = gp.predict(case.scaled(case.test).inputs)[0] + case.mean(case.test.inputs)
     np.testing.assert_allclose(mean, expected, atol=1e-8)
     assert np.isfinite(stream).all()
