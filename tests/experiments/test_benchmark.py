@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
-from running import PLAIN
 
 from experiments import benchmark
 from experiments.benchmarks import command, harness, session, simulation
@@ -36,8 +35,6 @@ def settings(**changes):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """A quick run of all benchmarks in this process: what it wrote and said, and the processes it would start."""
-    if PLAIN:
-        pytest.skip("what is timed is compiled")
     folder, lines, said, handler = tmp_path_factory.mktemp("benchmark"), [], [], logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
     session.log.addHandler(handler)

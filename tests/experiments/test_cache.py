@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from filelock import FileLock
 from omegaconf import OmegaConf
-from running import PLAIN, configured
+from running import configured
 from sweep_command import found_by
 from sweep_jobs import driven, wait_until
 
@@ -18,19 +18,7 @@ from experiments.plant import Plant
 from experiments.sweeps import cache as cache_module
 from experiments.sweeps.cache import Cache, CachedTraining, Kind, cache_of, counts_of
 from simulators import DivergenceError
-from sysid import (
-    Adaptive,
-    ConstantMean,
-    InitialSamples,
-    MaximumAPosteriori,
-    Narx,
-    Start,
-    ZeroMean,
-    store,
-)
-
-if PLAIN:
-    pytest.skip("nothing here is compiled", allow_module_level=True)
+from sysid import Adaptive, ConstantMean, InitialSamples, MaximumAPosteriori, Narx, Start, ZeroMean, store
 
 VALUES = np.arange(2000.0) / 3
 NUMBERS = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lambda found: found["x"].values)
@@ -220,10 +208,7 @@ def test_every_argument_of_a_training_is_part_of_its_key(tmp_path):
 
 FEW = ("duration=160samples", "budget=12", "training.n_initial=20", "training.restarts=1", "figures=false")
 BASE = ("system=van_der_pol", "noise.std=0.02", "insertion=error", *FEW)
-RUNS = {
-    "building": FEW,
-    "adaptive": ("training=adaptive", *BASE, "training.interval=10", "training.significance=0.2"),
-}
+RUNS = {"building": FEW, "adaptive": ("training=adaptive", *BASE, "training.interval=10", "training.significance=0.2")}
 
 
 def job(folder, *overrides, cache=None):

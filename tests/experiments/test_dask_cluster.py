@@ -12,7 +12,6 @@ from importlib.util import find_spec
 import psutil
 import pytest
 import yaml
-from running import PLAIN
 from sweep_command import QUICK, sweep
 from sweep_jobs import ROOT, attempts, descendants, jobs, wait_until
 
@@ -22,8 +21,6 @@ from experiments.sweeps.engines import EngineStopped
 
 if not find_spec("distributed"):  # an import costs every worker seconds
     pytest.skip("needs sysid[dask]", allow_module_level=True)
-if PLAIN:
-    pytest.skip("processes start and end alike without the compiler", allow_module_level=True)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from functools import partial
 
 import pytest
 import yaml
-from running import PLAIN
 from sweep_jobs import ROOT, alive, attempts, descendants, driven, folder_of_job, hears_ctrl_c, job, jobs, wait_until
 from tqdm import tqdm
 
@@ -18,8 +17,6 @@ from experiments.sweeps.engines import EngineStopped, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.store import read_outcome
 
-if PLAIN:
-    pytest.skip("processes start and end alike without the compiler", allow_module_level=True)
 MEMORY_LIMIT = 600_000_000  # byte
 LIMITED = {"spinning": {"time_limit": 1.0}, "greedy": {"memory_limit": MEMORY_LIMIT}}
 ENGINES = {
@@ -71,10 +68,7 @@ def test_jobs_of_all_kinds_cost_only_themselves_and_leave_nothing(name, tmp_path
     assert (facts["numba"], {*facts["blas"]}) == (1, {1})
     threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"}
     assert {facts["environment"][one] for one in threads} == {"1"}
-    told = {
-        "spinning": "time limit of 1 s exceeded",
-        "greedy": "memory limit of 600 MB exceeded",
-    }
+    told = {"spinning": "time limit of 1 s exceeded", "greedy": "memory limit of 600 MB exceeded"}
     assert all(found[one].error.startswith(words) for one, words in told.items() if one in names)
     starts = {one: attempts(todo[n]) for n, one in enumerate(names)}
     assert starts == {one: {"killing_once": 2}.get(one, 1) for one in names}

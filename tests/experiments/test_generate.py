@@ -3,7 +3,10 @@
 import csv
 import hashlib
 import json
+import math
 import re
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from experiments.generation.benchmark import count_samples, draw_initial_state, 
 from experiments.generation.floor import find_floor
 from experiments.generation.run import choose_window, run
 from experiments.plant import plant_of
-from simulators import BoucWen, Interpolation, VanDerPol, simulate
+from simulators import BoucWen, Interpolation, Signal, System, VanDerPol, simulate
 from sysid import Narx, Recordings, store
 
 ROOMS = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
@@ -358,3 +361,106 @@ def test_what_the_lags_do_not_allow_is_not_computed_and_said(tmp_path):
     assert (scores(both)["free_run"]["arx"], set(scores(both)["one_step"]["arx"])) == ({}, {"cold_air", "warm_air"})
     assert re.search(r"\| ARX \| [\d.e-]+ \| - \|", cells(both))
     assert "Not computed: free runs of the baselines of `warm_air`; its lags need `cold_air`" in cells(both)
+
+
+# --- the noise floor: the mean over the process noise to come, against formulas -----------------------
+
+
+START, N = 5, 20
+PATHS = 4000
+
+
+@dataclass(frozen=True)
+class Walk(System):
+    """Random walk, seen as its square and as it is."""
+
+    states: ClassVar = (Signal("place", "m", "place"),)
+    inputs: ClassVar = ()
+    outputs: ClassVar = (Signal("square", "m^2", "square of the place"), Signal("seen", "m", "place"))
+    noises: ClassVar = (Signal("push", "m/s", "push"), Signal("idle", "m/s", "channel without noise"))
+
+    dt: float = 0.5
+    substeps: int = 2
+    noise: float = 0.3  # m/s
+    wave: float = 0.0  # m/s, of the speed that depends on time
+    lowest: float = -np.inf  # m
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = noise[0] + parameters[0] * math.cos(time)
+
+    def parameters(self):
+        return np.array([self.wave])
+
+    def initial_state(self):
+        return np.array([1.0])
+
+    def state_limits(self):
+        return np.array([self.lowest]), np.array([np.inf])
+
+    def noise_std(self):
+        return np.array([self.noise, 0.0])
+
+    def output(self, state):
+        return np.concatenate([state**2, state], axis=-1)
+
+
+def test_means_and_variances_of_a_random_walk():
+    """With S the variance of the walk since the start: E y = x^2 + S, Var y = 4 x^2 S + 2 S^2, pairs: 2 S^2 / pairs."""
+    found = find_floor(simulate(Walk(), n_samples=N, seed=1), (), START, PATHS)
+    x = simulate(Walk(), n_samples=N, seed=1).state[:, 0]
+    step = (0.3 * 0.5) ** 2
+    np.testing.assert_allclose(found.one_step[1:], np.stack([x[:-1] ** 2 + step, x[:-1]], axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(found.one_step[0], [x[0] ** 2, x[0]])
+    S, x0 = step * np.arange(N - START), x[START]
+    error = np.sqrt(2 * S**2 / (PATHS / 2))
+    assert (np.abs(found.free_run[START:, 0] - (x0**2 + S)) <= 5 * error).all()
+    np.testing.assert_allclose(found.free_run[START:, 1], x0, rtol=1e-12)  # pairs cancel in what is linear
+    np.testing.assert_array_equal(found.free_run[:START], np.stack([x**2, x], axis=1)[:START])
+    np.testing.assert_allclose(found.variance[START + 1 :, 1], S[1:], rtol=0.12)
+    np.testing.assert_allclose(found.variance[START + 1 :, 0], (4 * x0**2 * S + 2 * S**2)[1:], rtol=0.15)
+    np.testing.assert_allclose(found.error_variance[START + 1 :, 0], error[1:] ** 2, rtol=0.3)
+    assert (found.error_variance[:, 1] < 1e-25).all()
+    assert (found.variance[: START + 1] == 0).all()
+
+
+def test_limits_of_the_states_count():
+    """One step from a wall: half of the pushes lead away from it, those against it lead nowhere."""
+    trajectory = simulate(Walk(lowest=1.0), n_samples=2, seed=3)
+    found = find_floor(trajectory, (), 0, PATHS)
+    away = 0.3 * 0.5 / math.sqrt(2 * math.pi)
+    assert found.free_run[1, 1] == pytest.approx(1 + away, abs=5 * 0.15 / math.sqrt(PATHS))
+    assert found.one_step[1, 1] == pytest.approx(1 + 0.3 * 0.5 * math.sqrt(3) / 6, rel=1e-12)  # of the rule
+
+
+def test_time_goes_on_where_the_free_run_starts():
+    trajectory = simulate(Walk(noise=0.0, wave=2.0), n_samples=N)
+    found = find_floor(trajectory, (), START, 4)
+    np.testing.assert_array_equal(found.free_run, trajectory.output)
+    np.testing.assert_allclose(found.one_step, trajectory.output, rtol=1e-12)
+    assert not found.variance.any()
+
+
+def test_held_and_linear_inputs_together_under_noise():
+    """The building is linear in its noise: pairs of paths give the noise-free run, however many there are."""
+    plant = plant_of(configured("system=building", "interpolation=linear"))
+    trajectory = plant.trajectory(N, 3)
+    few, more = (find_floor(trajectory, plant.controller.inputs_driven, START, n_paths) for n_paths in (4, 20))
+    np.testing.assert_array_equal(few.free_run[: START + 1], trajectory.output[: START + 1])
+    np.testing.assert_allclose(few.free_run, more.free_run, rtol=1e-9)
+    assert (more.variance[START + 1 :] > 0).all()
+    held = find_floor(trajectory, plant.inputs, START, 4)
+    assert np.abs(held.free_run - few.free_run).max() > 1e-4
+
+
+def test_a_floor_that_diverges_is_not_a_number():
+    @dataclass(frozen=True)
+    class Cliff(Walk):
+        @staticmethod
+        def drift(time, state, input, noise, parameters, derivative):
+            derivative[0] = noise[0] + state[0] ** 9
+
+    trajectory = simulate(Walk(noise=0.0), n_samples=N)
+    found = find_floor(type(trajectory)(Cliff(), *list(vars(trajectory).values())[1:]), (), START, 4)
+    assert np.isfinite(found.free_run[: START + 1]).all()
+    assert np.isnan(found.free_run[-1]).all()

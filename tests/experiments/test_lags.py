@@ -42,14 +42,6 @@ def test_known_orders_are_found_and_reported(overrides, outputs, inputs, caplog)
         assert f"{n} of {signal}" in caplog.text
 
 
-def test_settings_beside_the_lags_are_passed_on():
-    narx = chosen("narx=auto", "narx.predict=value", "on_missing=skip")
-    assert (narx.predict, narx.on_missing, narx.target) == (Target.value, OnMissing.skip, "zone_temperature")
-    assert dict(chosen("narx.outputs.zone_temperature=5").outputs)["zone_temperature"] == (1, 2, 3, 4, 5)
-    own = chosen("system=van_der_pol", "narx=lags", "narx.outputs={y: 2}", "narx.inputs={u: [0, 3]}")
-    assert own.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
-
-
 @dataclass(frozen=True)
 class OneWay(TwoRooms):
     """The heated room warms the other and feels nothing of it: one state explains it, two the other."""

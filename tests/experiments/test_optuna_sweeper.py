@@ -250,18 +250,3 @@ def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd):
         assert len(error.splitlines()) == 1
         assert not searching.runs
         assert not [path for path in folder.glob("*") if not path.name.startswith(".")]
-
-
-def test_what_only_a_search_finds_out_ends_it_in_a_line(monkeypatch, tmp_path, capfd):
-    options = "hydra.sweeper.objectives=[free_run.rmse,times.loop]", "hydra.sweeper.direction=[maximize,minimize]"
-    assert search(monkeypatch, tmp_path / "search", THRESHOLD, *options, RANDOM) == 1
-    assert found_in(tmp_path / "search")["repeatable"] is False
-    for row in rows_of(tmp_path / "search"):
-        assert row["state"] == ("done" if float(row["insertion.error_threshold"]) < 0.5 else "failed")
-    assert "has no free_run.rmse" in capfd.readouterr().out
-    assert search(monkeypatch, tmp_path / "b", THRESHOLD, "hydra.sweeper.objectives=times.lop") == 1
-    assert "did you mean 'times.loop'" in capfd.readouterr().err
-    assert len(searching.runs) == 1
-    sampler = "hydra.sweeper.sampler=optuna.samplers.BruteForceSampler"
-    assert search(monkeypatch, tmp_path / "c", "budget=10,20", sampler, n_trials=3) == 1
-    assert "all combinations: hydra/sweeper=grid" in capfd.readouterr().err

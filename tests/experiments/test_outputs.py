@@ -14,11 +14,10 @@ from omegaconf import OmegaConf
 from running import CONF, DATA, SHORT, bits, configured, data_of, execute, summary_of
 from validating import csv_file
 
-from experiments import export, plant
+from experiments import export
 from experiments.identification import run
 from experiments.job_file import FILE, NUMBERS, VARIABLES, is_lean, read_record, read_summary
 from experiments.validation import run as validation
-from simulators import Signal, VanDerPol
 from sysid import JointModel, Model, store
 
 LEAN = "outputs=lean"
@@ -176,22 +175,6 @@ def test_every_output_has_a_model_of_the_same_regressors(joint):
             np.testing.assert_array_equal(model.predict(x), alone.predict(x))
     with pytest.raises(store.StoreError, match=r"holds models of \['y', 'z'\]: read it with .*JointModel"):
         Model.load(one / FILE)
-
-
-class TwoOutputs(VanDerPol):
-    outputs = (*VanDerPol.outputs, Signal("speed", "m/s", "measured velocity"))
-
-
-def test_several_outputs_are_simulated_once(tmp_path, monkeypatch):
-    """Both learn from the same samples; a plant that costs hours is not simulated for each of them."""
-    original, begun = plant.Plant.samples, []
-    monkeypatch.setattr(plant.Plant, "samples", lambda *given: begun.append(given) or original(*given))
-    lags = ("narx=orders", "narx.na=2", "narx.nb=2", "narx.target=all", "figures=false")
-    two = ("system=van_der_pol", f"system._target_={__name__}.TwoOutputs", "duration=200samples")
-    folder = execute(tmp_path, *two, "training.n_initial=30", "budget=20", *lags)
-    assert len(begun) == 1
-    first, other = (store.read(path, kind="trajectory") for path in sorted(folder.glob("*/trajectory.nc")))
-    assert first.identical(other.assign_attrs(first.attrs))
 
 
 def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 import xarray as xr
-from numba import config
 from reproducing import ROOT, configure, make_plan, prepare
 
 from experiments import reproduction
@@ -90,7 +89,6 @@ def test_a_run_that_ends_early_says_what_is_kept_and_goes_on(undisturbed, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end alike without the compiler")
 def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
     command = [sys.executable, "-m", "experiments.reproduce", *QUICK, "output=results"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

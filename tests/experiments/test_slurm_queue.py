@@ -12,7 +12,6 @@ from unittest import mock
 
 import pytest
 from fake_slurm import __file__ as FAKE
-from numba import config as numba_config
 from sweep_jobs import attempts, driven, job, jobs, wait_until
 
 from experiments.sweeps import slurm_engine
@@ -20,8 +19,6 @@ from experiments.sweeps.engines import EngineStopped
 from experiments.sweeps.slurm_engine import LocalSubmission, SlurmQueue, Submission, TaskBook
 from experiments.sweeps.store import ATTEMPTS, Outcome
 from experiments.sweeps.task import keep
-
-processes = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="processes end alike without the compiler")
 
 
 def by_number(outcomes):
@@ -284,7 +281,6 @@ for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.ar
 """
 
 
-@processes
 def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
     todo = [job(tmp_path, number, "slow", seconds=1) for number in range(2)]
     with driven(DRIVER, tmp_path, "slow") as process:

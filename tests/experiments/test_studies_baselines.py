@@ -14,10 +14,8 @@ from experiments.studies.study import write_part
 from experiments.studies.tasks import BUILDING_NARX, Rows, TaskData, simulate_building
 from simulators import Building
 from sysid import Hyperparameters, SquaredExponential
-from sysid.gp.formula import PLAIN
 
 STUDY = STUDIES["baselines"]
-slow_in_plain_python = pytest.mark.skipif(PLAIN, reason="dozens of trainings take minutes in plain Python")
 
 
 def make_table(n=60, n_test=12, p=3, seed=0):
@@ -46,7 +44,6 @@ def test_exact_gp_is_that_of_explicit_inverses():
         baselines.condition(Hyperparameters(SquaredExponential(1.0, [1.0]), 0.0, 0.0), np.zeros((3, 1)), np.zeros(3))
 
 
-@slow_in_plain_python
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if "boston" in method.tasks])
 def test_every_method_learns_and_is_measured(name):
     found = measure(METHODS[name], make_material(make_table()))
@@ -164,8 +161,6 @@ def make_data(task, seed, plan):
 @pytest.fixture(scope="module")
 def combined(tmp_path_factory):
     """Study of a table and a function from rows of our own, of the Building in quick size, of a task without data."""
-    if PLAIN:
-        pytest.skip("trainings")
     tasks = ("boston", "rastrigin", "tanks", "building")
     plan = make_plan(tmp_path_factory.mktemp("baselines"), *tasks, **SMALL)
     with pytest.MonkeyPatch.context() as patch:

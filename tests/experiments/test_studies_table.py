@@ -127,14 +127,6 @@ def test_rows_are_medians_beside_the_published_numbers():
     assert np.isnan(row["threshold"])
 
 
-@pytest.mark.parametrize(("seeds", "is_there"), [((0, 1, 3), True), ((0, 1), False)], ids=["most", "half"])
-def test_an_own_threshold_is_shown_where_more_than_half_of_the_seeds_have_one(seeds, is_there):
-    rows = STUDIES["table_3"].rows(make_store("table_3", own=seeds))
-    own = rows[rows["n_revised"] == 7]
-    assert len(own) == (len(Setting) * len(VARIANTS) if is_there else 0)
-    assert set(own[["threshold", "smse", "n_seeds"]].itertuples(index=False, name=None)) <= {(1.25, 0.002, 3)}
-
-
 def test_counts_are_of_datasets_at_or_below_the_published_error():
     cells = summarise_cells(make_store("table_4", own=(0, 1, 2, 3)), "table_4")
     assert count_below(cells[cells["setting"] == "trained"]) == "0 to 2 of 2"  # equal counts; the Building has no data

@@ -13,7 +13,6 @@ import pytest
 from generating import BOUC_WEN
 from generating import SHORT as SHORT_BENCHMARK
 from omegaconf import OmegaConf
-from running import PLAIN
 from sweep_command import QUICK, manifest, outcome, results, sweep
 from sweep_jobs import job
 from validating import QUICK as QUICK_VALIDATION
@@ -24,9 +23,6 @@ from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
-
-if PLAIN:
-    pytest.skip("sweeps are told apart alike without the compiler", allow_module_level=True)
 
 
 def told(said):
@@ -214,11 +210,11 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
     for number in range(2):
         file = tmp_path / "sweep" / str(number) / f"it_{number}.py"
         assert callable(runpy.run_path(str(file))["predict"])
-    given = (*SHORT_BENCHMARK, *BOUC_WEN, "baseline=[mean]", "seed=1,-1,2", "output=made/${hydra:job.num}")
+    given = (*SHORT_BENCHMARK, *BOUC_WEN, "baseline=[mean]", "seed=1,-1", "output=made/${hydra:job.num}")
     said = sweep(tmp_path / "benchmarks", *given, command="generate")
-    assert (said.code, numbers(said)) == (1, (3, 0, 3))
+    assert (said.code, numbers(said)) == (1, (2, 0, 2))
     assert "  #1 seed=-1: ValueError: " in said.err
-    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0", "2"]
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0"]
 
 
 # --- two at once

@@ -7,15 +7,12 @@ import sys
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import PLAIN, configured
+from running import configured
 
 from experiments.sources import SIMULATION
 from experiments.sweeps import identity
 from experiments.sweeps.cache import array_digest
 from experiments.sweeps.identity import code_digest, file_digests, identity_of, key_of, trajectory_key
-
-if PLAIN:
-    pytest.skip("nothing here is compiled", allow_module_level=True)
 
 SETTINGS = {
     **{"seed": 1, "outputs": "lean", "figures": True, "cache": "/somewhere", "path": None},

@@ -9,7 +9,6 @@ import sys
 import time
 
 import pytest
-from running import PLAIN
 from sweep_command import (
     QUICK,
     at_work,
@@ -27,9 +26,6 @@ from sweep_command import (
 from sweep_jobs import wait_until
 
 from experiments.launch import deferred_interrupt, interruptible
-
-if PLAIN:
-    pytest.skip("processes end alike without the compiler", allow_module_level=True)
 
 N = 9
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")

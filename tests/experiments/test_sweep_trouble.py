@@ -13,14 +13,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from running import PLAIN
 from sweep_command import QUICK, argv, done, environment, half_written, outcome, results, started, sweep
 from validating import csv_file
 
 from experiments.sweeps.sweep import say
-
-if PLAIN:
-    pytest.skip("trouble ends alike without the compiler", allow_module_level=True)
 
 N = 9
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
