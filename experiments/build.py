@@ -13,7 +13,7 @@ from sysid.model.description import public_name
 
 BASELINES = "experiments.generation.baselines"
 #: modules of this package whose classes a configuration may name
-OWN_MODULES = ("experiments.automatic", "experiments.function_data", BASELINES)
+OWN_MODULES = ("experiments.automatic", "experiments.function_data", "experiments.physics", BASELINES)
 
 
 def build(config: DictConfig, group: str) -> Any:

@@ -12,11 +12,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
-from experiments.build import build
+from experiments.build import build, build_one
 from experiments.files import write_every
 from experiments.job_file import attributes_of, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.options import flag, whole
+from experiments.physics import RESIDUAL, ResidualNarx
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
@@ -204,20 +205,26 @@ def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
 
 def prepare(config: DictConfig, source: Source, cache: Cache | None = None) -> Identification:
     """Instantiate what learns; a cache may know what the training finds."""
-    parts = {name: build(config, name) for name in PARTS}
+    parts, narx = {name: build(config, name) for name in PARTS}, narx_of(config, source)
+    if config.narx.get("predict") == RESIDUAL:
+        assert source.physics is not None
+        parts["mean"] = source.physics.physics.mean(narx)
     if cache is not None:
         parts["training"] = CachedTraining(parts["training"], cache, code_digest(config))
     settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
-    return Identification(narx_of(config, source), settings)
+    return Identification(narx, settings)
 
 
 def narx_of(config: DictConfig, source: Source) -> Narx:
-    """Lags as configured, or those that fit the source."""
-    narx = build(config, "narx")
+    """Lags as configured, or those that fit the source, or the physics."""
+    is_residual = config.narx.get("predict") == RESIDUAL
+    if is_residual and source.physics is None:
+        raise ValueError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
+    narx = build_one({**config.narx, "predict": "value"} if is_residual else config.narx, "narx")
     if isinstance(narx, AutomaticNarx):
         narx, report = source.lags(narx)
         log.info("Lags chosen: %s", report)
-    if isinstance(narx, Orders):
+    if isinstance(narx, Orders | ResidualNarx):
         narx = narx.narx(source.outputs, source.inputs)
     assert isinstance(narx, Narx)
     return narx

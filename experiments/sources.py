@@ -6,7 +6,7 @@ record after those of another (no lag reaches across), `finish` the rest, `resta
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
+from experiments.physics import FittedPhysics, Physics
 from experiments.plant import Plant, plant_of
 from simulators import Sample, Trajectory, collect, substep_error
 from sysid import Measurement, Narx, Recordings
@@ -85,10 +86,13 @@ class LiveSource:
     seed: int
     duration: str  # as it was written
     simulation: Simulation
+    physics: FittedPhysics | None = None  # simulated beside the plant
 
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
         self.outputs, self.inputs, self.unused = self.plant.outputs, self.plant.inputs, self.plant.unused
+        if self.physics is not None:
+            self.inputs = [*self.inputs, *self.physics.physics.signals]
 
     @property
     def n_seen(self) -> int:
@@ -97,7 +101,8 @@ class LiveSource:
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
         """The first part of the one record."""
-        yield self.simulation.until(self.n_identified)
+        samples = self.simulation.until(self.n_identified)
+        yield samples if self.physics is None else self.physics.follow(samples, self.plant.inputs)
 
     def restart(self) -> None:
         """Begin again, without simulating again."""
@@ -120,7 +125,8 @@ class LiveSource:
         for name, aim in plant.controller.references(dataset["time"].values).items():
             about = {"units": dataset[plant.controller.outputs_read[0]].attrs["units"], "long_name": aim.description}
             dataset[name] = "time", np.asarray(aim.values), about
-        return [dataset]
+        physics = self.physics
+        return [dataset if physics is None else physics.add(dataset, physics.physics.system)]
 
     def recordings(self) -> Recordings | None:
         """Nothing was recorded."""
@@ -175,8 +181,17 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     if not isinstance(config.identified, int | float) or not 0 < config.identified <= 1:
         raise ValueError(f"identified must be a fraction above 0 and at most 1, got {config.identified}")
     n_identified = int(config.identified * (n_samples - 1)) + 1
-    made = simulation(plant, n_samples, config.seed)
-    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made)
+    made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
+    if physics is not None:
+        physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
+        physics = replace(physics, system=replace(physics.system, dt=plant.system.dt))
+    fitted = None if physics is None else FittedPhysics(physics)
+    return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made, fitted)
+
+
+def physics_of(config: DictConfig) -> Physics | None:
+    """The configured physics, if there is one."""
+    return build(config, "physics") if "_target_" in config.physics else None
 
 
 class RecordedBlock(NamedTuple):
@@ -192,7 +207,8 @@ class RecordedSource:
     activity = "reading"
     unused = SIMULATION
 
-    def __init__(self, recordings: Recordings) -> None:
+    def __init__(self, recordings: Recordings, physics: FittedPhysics | None = None) -> None:
+        self.physics = physics
         self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
         self._judges = recordings.test or recordings.validation
@@ -295,7 +311,10 @@ def recorded_source(config: DictConfig) -> RecordedSource:
             f"data: {recordings.name} has no estimation record to identify from; name one (data.estimation, "
             "data.split, data.user_made_estimation), or take another set"
         )
-    return RecordedSource(recordings)
+    if (physics := physics_of(config)) is None:
+        return RecordedSource(recordings)
+    fitted, joined = physics.join(recordings, seed=config.seed)
+    return RecordedSource(joined, fitted)
 
 
 def refuse_simulation(config: DictConfig) -> None:

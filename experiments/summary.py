@@ -63,6 +63,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
         "training": identification.report,
+        "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
     return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes]})
@@ -196,7 +197,8 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     initial, final = identification.initial, identification.model
     if "adaptation" in times and initial is not None and final is not None:
         before, after = (math.sqrt(model.gp.noise_variance) for model in (initial, final))
-        count = f"{summary['n_estimates']} times in {times['adaptation']:.2f} s"
+        longest = max((estimate.seconds for estimate in result.estimates), default=0.0)
+        count = f"{summary['n_estimates']} times in {times['adaptation']:.2f} s, one in {longest:.2f} s at most"
         noise = f"noise std {before:.3g} before and {_with_unit(after, summary, 3)} after"
         lines.append(f"Hyper-parameters estimated anew {count}; {noise}")
     for tried in (summary["training"] or {}).get("tried", []):

@@ -29,7 +29,7 @@ WITHOUT_EFFECT = frozenset({"hydra", "cache"})
 AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     *("figures", "outputs", "validate", "on_missing", "duration", "identified", "budget", "propagation"),
     *("narx", "kernel", "training", "mean", "insertion", "acceptance", "reduction", "selection"),
-    *("learning", "scale", "forgetting", "gate"),
+    *("learning", "scale", "forgetting", "gate", "physics"),
 }
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements within a statement
 LARGE = 2**26  # bytes; a file in a folder that is larger counts by its size and time, not by its content

@@ -10,6 +10,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.build import build
+from experiments.physics import FittedPhysics
 from experiments.plant import Plant, plant_of
 from experiments.sources import SIMULATION, refuse_simulation
 from experiments.validation.loop import LoopComparison
@@ -36,6 +37,13 @@ class Material:
     records: tuple[xr.Dataset, ...]
     unused: frozenset[str]  # keys of the configuration without effect
     plant: Plant | None = None
+    physics: FittedPhysics | None = None  # of the model
+
+    def records_after(self, window: int) -> tuple[xr.Dataset, ...]:
+        """Records as a model sees them that is given the first samples: physics starts from what they say."""
+        if self.physics is None:
+            return self.records
+        return tuple(self.physics.add(record, window=window) for record in self.records)
 
     @property
     def n_samples(self) -> int:
@@ -100,18 +108,19 @@ def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]
         on one side and an output on the other; a name in `left_out` that is no such signal.
     """
     source = material.source
-    if joint.models[0].narx.max_lag == 0:
+    physics = () if material.physics is None else material.physics.physics.signals
+    if joint.models[0].narx.max_lag == 0 and not physics:
         raise ValueError("the model has no lags, it is a static function: there is nothing to simulate")
     if source.is_static:
         raise ValueError(f"{source.name} is a table without time: there is nothing to simulate")
     has = f"{source.name} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
     surplus: list[str] = []
-    roles = {"outputs": (joint.output_names, source.outputs), "inputs": (joint.input_names, source.inputs)}
+    roles = {"outputs": (joint.output_names, source.outputs), "inputs": (joint.input_names, (*source.inputs, *physics))}
     for role, (names, given) in roles.items():
         if missing := [name for name in names if name not in given]:
             advice = "give every signal the name and the role that it has in the model"
             raise ValueError(f"the model needs the {role} {missing}, {has}: {advice}")
-        surplus += [name for name in given if name not in names]
+        surplus += [name for name in given if name not in names and name not in physics]
     if unknown := [name for name in left_out if name not in surplus]:
         raise ValueError(f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}")
     if unexpected := [name for name in surplus if name not in left_out]:
@@ -253,7 +262,13 @@ def assess(
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
     for case in sorted(cases, key=lambda case: case.window):
         shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
-        if case.horizon is None or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
+        if (
+            case.horizon is None
+            or shorter is None
+            or material.physics is not None
+            or unbounded[shorter]
+            or forecasts[shorter].n_lost
+        ):
             forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
         else:  # of a few steps ahead predictions do not depend on the window
             records, unbounded[case] = [], ()
@@ -276,7 +291,8 @@ def _predict(
     of the propagation, the variance about the path p is ``v + (m - p)^2``; infinite from where the propagation
     diverges and the path does not. Of a single step every propagation says the same.
     """
-    predict = partial(forecast, joint, material.records, horizon=case.horizon, window=case.window, seed=seed)
+    given = material.records_after(case.window)
+    predict = partial(forecast, joint, given, horizon=case.horizon, window=case.window, seed=seed)
     path = predict()
     if case.horizon == 1 or isinstance(propagation, MeanOnly):
         return path, ()

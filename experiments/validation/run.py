@@ -10,6 +10,7 @@ from experiments.build import build, trusted_names
 from experiments.files import write_every
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
+from experiments.physics import read_physics
 from experiments.summary import without_effect
 from experiments.validation.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
@@ -33,10 +34,15 @@ def run(config: DictConfig, folder: Path) -> float:
         raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
     joint = JointModel.load(config.model, trusted=trusted_names(config))
     material = read_material(config)
+    if "physics" in (stated := header(config.model)):
+        physics = read_physics(str(stated["physics"]), trusted_names(config))
+        physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
+        material = replace(material, physics=physics)
     check_signals(joint, material, config.left_out)
     cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
+    material = replace(material, records=material.records_after(cases[0].window))
     assessment = assess(joint, material, cases, propagation, seed=config.seed)
-    if (controller := material.controller) is not None:
+    if (controller := material.controller) is not None and material.physics is None:
         settings = {"window": cases[0].window, "seed": config.seed}
         loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
         assessment = replace(assessment, loop=loop)
@@ -69,6 +75,8 @@ def list_notes(config: DictConfig, material: Material) -> list[str]:
     """Sentences on options without effect, and on a simulation that the model may have learned from."""
     idle = without_effect(material.unused)
     notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
+    if material.physics is not None and material.controller is not None:
+        notes.append("no closed loop with the model: its physics follows measured inputs")
     stated = header(config.model)
     if material.plant is not None and int(stated.get("seed", -1)) == config.seed and "configuration" in stated:
         before = cast(DictConfig, OmegaConf.create(str(stated["configuration"])))

@@ -172,8 +172,9 @@ class ConstantMean(MeanFunction):
 class LinearMean(MeanFunction):
     """``m(x) = intercept + coefficients' x``: on the lags of a NARX, a linear ARX model.
 
-    The Gaussian process then describes what the linear model leaves. Fitted by least squares on the training
-    samples, the coefficients stay and count as certain; a `sysid.Linear` kernel integrates them out instead.
+    The Gaussian process then describes what the linear model leaves. Coefficients that are given stay; without any
+    they are fitted by least squares on the training samples. Either way they count as certain; a `sysid.Linear` kernel
+    integrates them out instead.
 
     Examples
     --------
@@ -205,7 +206,9 @@ class LinearMean(MeanFunction):
         return np.full(regressors.shape, self.coefficients or 0.0)
 
     def fitted(self, regressors: Array, targets: Array) -> LinearMean:
-        """Least squares with intercept on the samples (n, p), (n,); see `linear_fit`."""
+        """Least squares with intercept on the samples (n, p), (n,), see `linear_fit`; given coefficients stay."""
+        if self.coefficients:
+            return self
         fit = linear_fit(regressors, targets, ridge=self.ridge)
         return LinearMean(fit.coefficients.tolist(), fit.intercept, self.ridge)
 

@@ -1,0 +1,245 @@
+"""Physics beside a model: a system simulated on the measured inputs, whose states and outputs become signals."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from experiments.build import build_one, check_trusted
+from simulators import FreeParameter, GreyBoxFit, Interpolation, Signal, System, fit_output_error
+from simulators.runge_kutta import integrate, stepper
+from simulators.system import names_of
+from sysid import LinearMean, Measurement, Narx, Recordings, Target
+from sysid.model.description import public_name
+
+PREFIX = "physics."  # of the names of its signals
+RESIDUAL = "residual"  # value of narx.predict: what the simulation leaves of an output
+KEPT = ("system", "initial", "starts")  # of it, in the file of a model
+START = 50  # samples that give the initial state of a record that states no initialisation window
+
+
+class PhysicsSample(NamedTuple):
+    """A measured sample, its inputs followed by the signals of the physics."""
+
+    output: np.ndarray
+    input: np.ndarray
+
+
+@dataclass(frozen=True)
+class Physics:
+    """Physical model of the plant that is identified, and what of it is estimated from records.
+
+    Its signals are those of a simulation without noise on the measured inputs (output error): every state and output,
+    named ``physics.NAME``; a state that is an output goes by the name of the output. With ``narx.predict=residual`` the
+    online GP learns ``y[k] - physics.y[k]``: the simulated output is the mean function of the model, and a free run
+    needs no output of the plant but those that give the initial state.
+
+    Parameters
+    ----------
+    system : System
+        Equations, parameters, and where the estimation starts from. Its `dt` is that of the records.
+    free : mapping
+        Parameters that are estimated on the estimation records, by name: ``{lower, upper, logarithmic}``.
+    initial : mapping
+        Parameters that are the initial state, by name, each record has its own: ``{lower, upper}``.
+    starts : int
+        Runs of the estimation, from the system's own values and from random ones.
+    """
+
+    system: System
+    free: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    initial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    starts: int = 3
+
+    @cached_property
+    def initial_parameters(self) -> list[FreeParameter]:
+        """Parameters of which every record has its own."""
+        return [FreeParameter(name, own=True, **bounds) for name, bounds in self.initial.items()]
+
+    @cached_property
+    def signals(self) -> dict[str, Signal]:
+        """Signals of the physics by their names in the record: outputs, then states that are no outputs."""
+        system = self.system
+        probe = np.random.default_rng(0).uniform(size=(3, len(system.states)))
+        outputs = np.asarray(system.output(probe)).T
+        states = zip(system.states, probe.T, strict=True)
+        hidden = [signal for signal, values in states if not any((values == y).all() for y in outputs)]
+        return {PREFIX + signal.name: signal for signal in (*system.outputs, *hidden)}
+
+    def join(self, recordings: Recordings, *, seed: int) -> "tuple[FittedPhysics, Recordings]":
+        """Estimate the free parameters on the estimation records, and add the signals to all records.
+
+        Raises
+        ------
+        ValueError
+            A signal of the system that was not recorded; no free parameter among the fields; a window too short.
+        ArithmeticError
+            If no start could be simulated.
+        """
+        self.check(recordings.inputs, recordings.outputs, recordings.name)
+        system = replace(self.system, dt=recordings.sampling_time)
+        free = [FreeParameter(name, **bounds) for name, bounds in self.free.items()]
+        measured = [_measured(system, record) for record in recordings.estimation]
+        fit, systems = None, [system] * len(measured)
+        if free or self.initial_parameters:
+            fit = fit_output_error(system, measured, [*free, *self.initial_parameters], starts=self.starts, seed=seed)
+            systems = list(fit.systems)
+        fitted = FittedPhysics(replace(self, system=systems[0]), fit)
+        estimation = tuple(fitted.add(record, one) for record, one in zip(recordings.estimation, systems, strict=True))
+        return fitted, replace(
+            recordings,
+            inputs=(*recordings.inputs, *self.signals),
+            estimation=estimation,
+            validation=tuple(map(fitted.add, recordings.validation)),
+            test=tuple(map(fitted.add, recordings.test)),
+        )
+
+    def check(self, inputs: Sequence[str], outputs: Sequence[str], title: str) -> None:
+        """Refuse records without the signals of the system."""
+        system = self.system
+        for kind, signals, given in (("inputs", system.inputs, inputs), ("outputs", system.outputs, outputs)):
+            if missing := [signal.name for signal in signals if signal.name not in given]:
+                raise ValueError(
+                    f"physics: {type(system).__name__} has the {kind} {missing}, {title} has {list(given)}: "
+                    "give the signals of the record these names, or take another system"
+                )
+
+    def mean(self, narx: Narx) -> LinearMean:
+        """The simulated output as mean function of a model with these regressors.
+
+        Raises
+        ------
+        ValueError
+            If the simulated output is not among them.
+        """
+        name = PREFIX + narx.target
+        if (name, 0) not in narx.features:
+            advice = f"add {name}: [0] to narx.inputs, or take narx=residual"
+            raise ValueError(f"narx.predict={RESIDUAL} needs the simulated output: {advice}")
+        return LinearMean([float(feature == (name, 0)) for feature in narx.features])
+
+
+@dataclass(frozen=True)
+class ResidualNarx:
+    """Regressors of what the physics leaves of an output: inputs, and signals of the physics, at the sample itself."""
+
+    target: str = ""  # output to predict; empty: the first
+    predict: str = RESIDUAL  # nothing else
+
+    def narx(self, outputs: Sequence[str], inputs: Sequence[str]) -> Narx:
+        """Lags of these outputs and inputs."""
+        return Narx({self.target or outputs[0]: []}, {name: [0] for name in inputs}, predict=Target.value)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPhysics:
+    """Physics whose parameters are known, and how they were found."""
+
+    physics: Physics
+    fit: GreyBoxFit | None = None
+
+    def add(self, record: xr.Dataset, system: System | None = None, *, window: int = 0) -> xr.Dataset:
+        """Simulate on the inputs of a record, and add the signals to it.
+
+        Parameters
+        ----------
+        record
+            With the signals of the system.
+        system
+            With its initial state; without one the initial state is estimated from the first samples.
+        window
+            So many; 0: as the record says.
+
+        Raises
+        ------
+        ValueError
+            If the first samples do not give an initial state.
+        simulators.DivergenceError
+            If the simulation diverges.
+        """
+        system = self._start(record, window) if system is None else system
+        u, _ = _measured(system, record)
+        states = integrate(
+            system, system.initial_state(), u, np.zeros((len(u), len(system.noises))), Interpolation.held
+        ).states
+        values, added = self.values(states), {}
+        for i, (name, signal) in enumerate(self.physics.signals.items()):
+            about = {"units": signal.unit, "long_name": f"{signal.description}, simulated"}
+            added[name] = "time", values[:, i], about
+        return record.assign(added)
+
+    def _start(self, record: xr.Dataset, window: int) -> System:
+        """The system with the initial state that the first samples of a record say."""
+        free, system = self.physics.initial_parameters, self.physics.system
+        if not free:
+            return system
+        n = window or int(record.attrs["initialisation_window"]) or START
+        u, y = _measured(system, record)
+        try:
+            return fit_output_error(system, [(u[:n], y[:n])], free, starts=self.physics.starts).system
+        except ValueError as error:
+            where = f"record {record.attrs['name']!r} from its first {n} samples"
+            raise ValueError(f"physics: initial state of {where}: {error}") from error
+
+    def values(self, states: np.ndarray) -> np.ndarray:
+        """Signals (n, n_s) of states (n, n_x)."""
+        system = self.physics.system
+        hidden = [i for i, signal in enumerate(system.states) if PREFIX + signal.name in self.physics.signals]
+        return np.column_stack([np.asarray(system.output(states)), states[:, hidden]])
+
+    def follow(self, samples: Iterator[Measurement], inputs: Sequence[str]) -> Iterator[PhysicsSample]:
+        """Simulate beside samples that come one by one, their inputs in this order, held from each to the next."""
+        system, advance = self.physics.system, stepper(self.physics.system)
+        columns = [list(inputs).index(name) for name in names_of(system.inputs)]
+        state, silent = system.initial_state(), np.zeros(len(system.noises))
+        for k, sample in enumerate(samples):
+            yield PhysicsSample(sample.output, np.append(sample.input, self.values(state[None])[0]))
+            advance(k * system.dt, state, sample.input[None, columns], silent)
+
+    def describe(self) -> str:
+        """Text for the file of a model; `read_physics` is the inverse."""
+        physics, system = self.physics, self.physics.system
+        target = f"{type(system).__module__}.{type(system).__qualname__}"
+        content = {"system": {"_target_": public_name(target) or target, **asdict(system)}}
+        return json.dumps(content | {"initial": physics.initial, "starts": physics.starts})
+
+    def estimates(self) -> dict[str, Any]:
+        """Estimates with their standard errors, and the error of the simulation, for a summary."""
+        if self.fit is None:
+            return {}
+        found = zip(self.fit.names, self.fit.values.tolist(), self.fit.std.tolist(), strict=True)
+        parameters = {name: {"value": value, "std": std} for name, value, std in found}
+        outputs = names_of(self.physics.system.outputs)
+        rmse = dict(zip(outputs, self.fit.rmse.tolist(), strict=True))
+        return {"parameters": parameters, "rmse": rmse, "at_bounds": list(self.fit.at_bounds)}
+
+
+def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
+    """Physics of the file of a model.
+
+    Raises
+    ------
+    ValueError
+        A class that nobody trusts, or a text that describes no physics.
+    """
+    try:
+        content = json.loads(text)
+        description = {"_target_": f"{__name__}.Physics", **{name: content[name] for name in KEPT}}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"physics of the model: expected the text that identification wrote ({error})") from None
+    check_trusted(description, trusted)
+    return FittedPhysics(build_one(description, "physics"))
+
+
+def _measured(system: System, record: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs (n, n_u) and outputs (n, n_y) of the system in a record."""
+    empty = np.empty((record.sizes["time"], 0))
+    u, y = (
+        np.column_stack([empty, *(record[name].values for name in names_of(signals))])
+        for signals in (system.inputs, system.outputs)
+    )
+    return u, y
