@@ -115,3 +115,11 @@ def test_a_trial_is_the_median_of_its_jobs():
     np.testing.assert_allclose(pooled["n_revised"], expected)
     assert "seed" not in pooled
     assert [ax.get_xlabel() for ax in plan(found)["slices_smse"]().axes] == ["Budget"]
+
+
+def test_times_that_cannot_be_compared_are_left_out():
+    found = grid_of(budget=(10, 20), seed=range(2))._replace(timing="Times without 2 jobs")
+    found.jobs["timed"] = [False, True, False, True]
+    figure = plan(found)["pareto_front"]()
+    assert "Times without 2 jobs." in said(figure)
+    np.testing.assert_array_equal(figure.axes[1].lines[0].get_xdata(), found.numbers[""]["times_loop"][[1, 3]])

@@ -255,6 +255,9 @@ def test_holm_goes_down_step_by_step():
     np.testing.assert_allclose(holm(p), expected)
     np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
     assert not len(holm([]))
+    one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
+    found = judge_claim({"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)})
+    assert found.p_least == pytest.approx(10 * signed_rank(one.values))  # of ten places
 
 
 @pytest.mark.parametrize(

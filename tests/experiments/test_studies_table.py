@@ -382,3 +382,11 @@ def test_rows_tables_and_figure_are_milliseconds_and_their_ratio(costs):
     np.testing.assert_allclose(all_scores.lines[0].get_ydata(), middle)
     hollow = [line for line in one_score.lines if line.get_linestyle() == "None"]
     np.testing.assert_allclose(sorted(line.get_ydata()[0] for line in hollow), [0.054, 0.068, 0.076, 0.083, 0.096])
+
+
+@pytest.mark.parametrize(("seeds", "is_there"), [((0, 1, 3), True), ((0, 1), False)], ids=["most", "half"])
+def test_an_own_threshold_is_shown_where_more_than_half_of_the_seeds_have_one(seeds, is_there):
+    rows = STUDIES["table_3"].rows(make_store("table_3", own=seeds))
+    own = rows[rows["n_revised"] == 7]
+    assert len(own) == (len(Setting) * len(VARIANTS) if is_there else 0)
+    assert set(own[["threshold", "smse", "n_seeds"]].itertuples(index=False, name=None)) <= {(1.25, 0.002, 3)}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from generating import BOUC_WEN
 from generating import SHORT as SHORT_BENCHMARK
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 from sweep_command import QUICK, manifest, outcome, results, sweep
 from sweep_jobs import job
@@ -241,3 +242,17 @@ def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
         assert os.path.exists(tmp_path / ".lock")
         with pytest.raises(ValueError, match="another sweep"), contextlib.ExitStack() as stack:
             stack.enter_context(store.hold(tmp_path))
+
+
+def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
+    from hydra_plugins.sysid_sweep.launcher import JoblibLauncher, check_launcher  # after Hydra has looked for plugins
+
+    config = OmegaConf.create({"hydra": {"runtime": {"choices": {"hydra/launcher": "joblib"}}}})
+    check_launcher(JoblibLauncher(), config)
+    with pytest.raises(SystemExit):
+        check_launcher(BasicLauncher(), config)
+    line = capsys.readouterr().err
+    assert "hydra/launcher=joblib is hydra._internal.core_plugins.basic_launcher.BasicLauncher of another" in line
+    assert "hydra.launcher._target_=hydra_plugins.sysid_sweep.launcher.JoblibLauncher" in line
+    config.hydra.runtime.choices["hydra/launcher"] = "basic"
+    check_launcher(BasicLauncher(), config)

@@ -495,3 +495,19 @@ def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
         (tmp_path / name / name).write_text("mine")
         remove_unused(tmp_path / name, "validate.log")
         assert (tmp_path / name).exists() == kept
+
+
+def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
+    path, _, fitting = case
+    good = validate(tmp_path / "good", *fitting)
+    assert not any("far worse" in words for words in good["warnings"])
+    one = model()
+    one.gp.fit(one.gp.inputs, np.zeros(one.gp.n_points))
+    saved(path, replace(one, mean=sysid.ConstantMean(0.05)))  # drifts by 0.05 V at every step
+    csv_file(tmp_path / "test.csv", y=0.01 * np.sin(np.arange(50.0)))
+    content = validate(tmp_path / "run", *fitting)
+    assert content["free_run"]["rmse"] > 3 * content["one_step"]["rmse"]
+    (words,) = [words for words in content["warnings"] if "far worse" in words]
+    assert f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V" in words
+    content = validate(tmp_path / "short", *fitting, "windows=[1,2]")
+    assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
