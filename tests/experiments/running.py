@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 DATA = ("trajectory", "narx", "result", "model")
-FIGURES = ("temperatures", "prediction", "dictionary", "error")
+FIGURES = ("signals", "prediction", "dictionary", "error")
 
 #: a short run that still fills its dictionary and replaces points in it
 DAYS, N_INITIAL, BUDGET = 10, 40, 60

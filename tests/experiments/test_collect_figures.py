@@ -7,31 +7,34 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.collection.dataset import build_dataset
-from experiments.collection.figures import find_front, plan_figures, pool_trials
-from experiments.collection.read import Results, Sweep, column_of
+from experiments.collection.figures import find_front, plan_figures
+from experiments.collection.read import Results, Sweep, build_dataset, column_of
 from experiments.plots.style import COLORS, MARKERS
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
 CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette
 METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {"times_loop": ("times", "loop")}
-MINIMIZE = {"smse": "minimize"}
 
 
-def jobs_of(rows, objectives=(), trials=(), **metrics):
+def jobs_of(rows, is_search=False, **metrics):
     """Results of jobs whose parameters are the columns of a table, with metrics drawn at random unless given."""
     drawn = np.random.default_rng(0).uniform(0.1, 0.6, (len(METRICS), len(rows)))
     numbers = pd.DataFrame(dict(zip(METRICS, drawn, strict=True)) | metrics)
-    jobs = pd.DataFrame({"status": "done", "error": "", "timed": True, "trial": [*trials] or -1}, numbers.index)
+    jobs = pd.DataFrame({"status": "done", "error": "", "timed": True}, numbers.index)
     for name in rows:
         jobs[name] = column_of(rows[name].tolist())
     keys = {name: f"insertion.{name}" for name in rows}
-    sweep = Sweep(Path(), "identify", "0.1.0", "", [], [], dict(objectives), dict(enumerate(trials)))
+    sweep = Sweep(Path(), "identify", "0.1.0", "", [], [], is_search)
     return Results(sweep, keys, METRICS, jobs, {"": numbers}, "", "K")
 
 
 def grid_of(**values):
     return jobs_of(pd.DataFrame(list(product(*values.values())), columns=list(values)))
+
+
+def search_of(n=24, **metrics):
+    table = pd.DataFrame({"budget": np.random.default_rng(1).integers(10, 300, n), "reduction": (CRITERIA * n)[:n]})
+    return jobs_of(table, is_search=True, **metrics)
 
 
 def plan(found):
@@ -71,6 +74,22 @@ def test_lines_are_medians_over_seeds_with_their_quartiles():
     assert "1 of 240 jobs have no finite SMSE" in said(figure)
 
 
+def test_only_what_there_is_is_drawn():
+    """Seeds one by one; nothing of one job or without an error; the error in the stream without another."""
+    found = grid_of(error_threshold=(0.05,), seed=(3, 1, 2, 5))
+    assert set(plan(found)) == {"over_seeds"}
+    for ax, name in zip(plan(found)["over_seeds"]().axes, METRICS, strict=True):
+        np.testing.assert_array_equal(ax.lines[0].get_data(), [[3, 1, 2, 5], found.numbers[""][name]])
+    assert not plan(grid_of(error_threshold=(0.1,), seed=(0,)))
+    assert not plan(search_of(n=1))
+    found = grid_of(error_threshold=THRESHOLDS, seed=range(2))
+    found.numbers[""] = found.numbers[""].assign(smse=np.nan, smse_stream=0.1, coverage_95=np.nan)
+    assert not plan(found)
+    drawn = plan(found._replace(metrics={name: (name,) for name in ("smse_stream", "smse", "coverage_95")}))
+    assert set(drawn) == {"against_error_threshold"}, "no cost, no front"
+    assert [ax.get_ylabel() for ax in drawn["against_error_threshold"]().axes] == ["Smse stream [1]"]
+
+
 def test_a_heat_map_has_the_medians_in_true_order():
     found = grid_of(budget=(200, 50), error_threshold=(0.3, 0.01, 0.1), seed=range(5))
     is_gap = (found.jobs["budget"] == 50) & (found.jobs["error_threshold"] == 0.3)
@@ -91,30 +110,27 @@ def test_a_heat_map_has_the_medians_in_true_order():
 def test_the_front_is_the_definition():
     """Few different values: many ties in one objective and in both; nan and inf among them."""
     rng = np.random.default_rng(0)
-    for ways, n in product(product(("minimize", "maximize"), repeat=2), range(25)):
-        signs = np.array([1 if way == "minimize" else -1 for way in ways])
+    for n in 4 * [*range(25)]:
         points = rng.choice([0.0, 1.0, 2.0, 3.0, -1.0, np.inf, np.nan], (n, 2))
-        front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x", dict(zip("xy", ways, strict=True)))
+        front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x")
         known = [i for i in range(n) if np.isfinite(points[i]).all()]
-        less = [[np.all(signs * points[a] <= signs * points[b]) for b in known] for a in known]
+        less = [[np.all(points[a] <= points[b]) for b in known] for a in known]
         beaten = {known[b] for a, b in product(range(len(known)), repeat=2) if less[a][b] and not less[b][a]}
         assert sorted(front.index) == sorted({*known} - beaten)
         assert np.all(np.diff(front["x"]) >= 0)
 
 
-def test_a_trial_is_the_median_of_its_jobs():
-    """As the search was told: nan if one job lacks the objective; jobs of no trial are left out."""
-    table = pd.DataFrame({"budget": [10, 10, 20, 20, 30, 40], "seed": [0, 1, 0, 1, 0, 0]})
-    smse = np.array([1.0, 2.0, np.nan, 3.0, 5.0, 6.0])
-    found = jobs_of(table, MINIMIZE, [2, 2, 0, 0, -1, 1], smse=smse)
-    pooled = pool_trials(rows_of(found), found, MINIMIZE)
-    assert pooled["trial"].tolist() == [0, 1, 2]
-    assert pooled["budget"].tolist() == [20, 40, 10]
-    np.testing.assert_array_equal(pooled["smse"], [np.nan, 6.0, 1.5])
-    expected = [found.numbers[""]["n_revised"][k].mean() for k in ([2, 3], [5], [0, 1])]
-    np.testing.assert_allclose(pooled["n_revised"], expected)
-    assert "seed" not in pooled
-    assert [ax.get_xlabel() for ax in plan(found)["slices_smse"]().axes] == ["Budget"]
+def test_trials_of_a_search_and_the_best_so_far():
+    smse = np.random.default_rng(2).lognormal(-2, 1, 24)
+    smse[0], smse[7] = np.nan, np.inf
+    drawn = plan(search_of(smse=smse))
+    assert set(drawn) == {"trials", "slices_smse", "pareto_front"}
+    figure = drawn["trials"]()
+    lowest = [min((v for v in smse[: i + 1] if np.isfinite(v)), default=np.nan) for i in range(24)]
+    np.testing.assert_array_equal(figure.axes[0].lines[1].get_data(), [range(24), lowest])
+    assert "2 of 24 jobs have no finite SMSE" in said(figure)
+    for name in ("slices_smse", "pareto_front"):
+        drawn[name]().draw_without_rendering()
 
 
 def test_times_that_cannot_be_compared_are_left_out():

@@ -306,11 +306,9 @@ def test_both_loops_obey_the_controller(tanks):
         np.testing.assert_allclose(change, (0.001 * 4.0 * error[:-1])[steps], rtol=1e-6, atol=1e-9)
 
 
-def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_path):
+def test_a_simulation_in_open_loop(tanks, tmp_path):
     _, checked, content = tanks
-    assert not any("seed" in words for words in content["warnings"])
     again = validate(tmp_path / "again", *checked, *QUICK, "seed=0")
-    assert any("has the seed 0 of the identification" in words for words in again["warnings"])
     assert again["closed_loop"]["n_paths"] == 0
     assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
     open_loop = [override for override in checked if not override.startswith("controller")]
@@ -481,7 +479,6 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
             ((42.0, 81.0, 86.0), ""),
             ((50.0, 90.0, 84.0), "95 % band 1 step 84.0 %, 95 % band free run 84.0 %"),
             ((30.0, 85.0, 90.0), "50 % band 1 step 30.0 %"),
-            ((81.0, 95.0, 99.0), "wider than they need to be, 50 % band 1 step 81.0 %"),
         )
     ):
         monkeypatch.setattr(report, "cover", lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)))
@@ -510,4 +507,4 @@ def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
     (words,) = [words for words in content["warnings"] if "far worse" in words]
     assert f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V" in words
     content = validate(tmp_path / "short", *fitting, "windows=[1,2]")
-    assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
+    assert any("window of 1 samples is shorter than the largest lag" in words for words in content["warnings"])
