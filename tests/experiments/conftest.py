@@ -1,13 +1,16 @@
 """One short run that many tests look at."""
 
 import logging
-import os
-from pathlib import Path
 
 import pytest
+from numba import config
 from running import SHORT, execute
 
-POTSDAM = Path(__file__).parents[3] / "shared" / "data" / "weather" / "potsdam_2010_hourly.csv"
+#: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
+collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
+
+#: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
+collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +24,3 @@ def loggers():
 def finished(tmp_path_factory):
     """Folder of a finished short run with figures."""
     return execute(tmp_path_factory.mktemp("runs") / "finished", *SHORT, "figures=true")
-
-
-@pytest.fixture
-def measured_weather():
-    """Path of a measured year of weather."""
-    if not POTSDAM.is_file():
-        reason = f"measured weather not found: {POTSDAM}"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    return POTSDAM

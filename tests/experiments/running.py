@@ -7,16 +7,14 @@ from pathlib import Path
 
 import xarray as xr
 from hydra import compose, initialize_config_dir
-from numba import config as numba_config
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
-PLAIN = bool(numba_config.DISABLE_JIT)
 DATA = ("trajectory", "narx", "result", "model")
 FIGURES = ("signals", "prediction", "dictionary", "error")
 
 #: a short run that still fills its dictionary and replaces points in it
-DAYS, N_INITIAL, BUDGET = (2, 20, 24) if PLAIN else (10, 40, 60)
+DAYS, N_INITIAL, BUDGET = 10, 40, 60
 SHORT = (
     f"duration={DAYS}d",
     f"training.n_initial={N_INITIAL}",

@@ -116,11 +116,9 @@ def sleeping(config):
 
 
 def spinning(config):
-    """Never end, in compiled code that holds the interpreter; without the compiler in one C call that does."""
+    """Never end, in compiled code that holds the interpreter."""
     spin(np.zeros(2))  # compiled now: the compiler lets others speak
     (folder_of_job() / ".spinning").touch()
-    if numba.config.DISABLE_JIT:
-        sum(iter(int, 1))
     spin(np.ones(2))
 
 

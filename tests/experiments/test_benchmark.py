@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
-from running import PLAIN
 
 from experiments import benchmark
 from experiments.benchmarks import command, harness, session, simulation
@@ -36,8 +35,6 @@ def settings(**changes):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """A quick run of all benchmarks in this process: what it wrote and said, and the processes it would start."""
-    if PLAIN:
-        pytest.skip("what is timed is compiled")
     folder, lines, said, handler = tmp_path_factory.mktemp("benchmark"), [], [], logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
     session.log.addHandler(handler)
@@ -48,6 +45,7 @@ def done(tmp_path_factory):
         patch.setattr(simulation, "MOST_STARTS", 4)
         patch.setitem(harness.QUICK, "repetitions", 1)
         patch.setitem(harness.QUICK, "duration", "5d")
+        patch.setitem(harness.QUICK, "replacements", 300)
         session.run(settings(quick=True, benchmarks=NAMES), folder)
     session.log.removeHandler(handler)
     content = json.loads((folder / "benchmark.json").read_text())
@@ -79,7 +77,7 @@ def test_models_learn_and_score_as_they_should(done):
         assert row["value"] > 1
     assert len(done.rows["accuracy"]) == 4 * 2 * 3
     for row in done.rows["accuracy"]:
-        assert row["details"]["replacements"] == 2000
+        assert row["details"]["replacements"] == 300
         assert row["value"] <= 1e5 * row["details"]["Cholesky"] + 1e-12, row
 
 

@@ -8,31 +8,17 @@ import pytest
 import xarray as xr
 from filelock import FileLock
 from omegaconf import OmegaConf
-from running import PLAIN, SHORT, configured
+from running import configured
 from sweep_command import found_by
 from sweep_jobs import driven, wait_until
 
-from experiments.identification import prepare, run, source_of
+from experiments.identification import run
 from experiments.launch import Stopped
 from experiments.plant import Plant
 from experiments.sweeps import cache as cache_module
 from experiments.sweeps.cache import Cache, CachedTraining, Kind, cache_of, counts_of
 from simulators import DivergenceError
-from sysid import (
-    Adaptive,
-    ConstantMean,
-    Fixed,
-    InitialSamples,
-    MaximumAPosteriori,
-    Narx,
-    Start,
-    Training,
-    ZeroMean,
-    store,
-)
-
-if PLAIN:
-    pytest.skip("nothing here is compiled", allow_module_level=True)
+from sysid import Adaptive, ConstantMean, InitialSamples, MaximumAPosteriori, Narx, Start, ZeroMean, store
 
 VALUES = np.arange(2000.0) / 3
 NUMBERS = Kind("numbers", "Numbers", lambda v: xr.Dataset({"x": ("n", v)}), lambda found: found["x"].values)
@@ -93,7 +79,7 @@ def test_what_was_computed_once_is_read_by_its_key_and_kind_and_computed_anew_if
 
 
 def test_what_is_wrong_with_the_folder_is_said_once_and_stops_nothing(tmp_path, monkeypatch, caplog):
-    """No folder, a full disk, nobody can lock, somebody locks for too long."""
+    """No folder, a full disk, somebody locks for too long."""
     for place in ("file", "file/below", "numbers"):
         (tmp_path / place.partition("/")[0]).write_text("in the way")
         found, did = obtained(tmp_path if place == "numbers" else tmp_path / place, Work())
@@ -113,20 +99,12 @@ def test_what_is_wrong_with_the_folder_is_said_once_and_stops_nothing(tmp_path, 
     (warning,) = warnings(caplog)
     assert "No space left" in warning
 
-    def refused(self):
-        raise NotImplementedError("no flock")
-
     folder, work = tmp_path / "locked", Work()
     (folder / "numbers").mkdir(parents=True)
     with FileLock(folder / "numbers" / f"{KEY}.lock"):
         assert obtained(folder, work, patience=0.06)[0] is VALUES
     assert "0.06 s" in warnings(caplog)[1]
-    with monkeypatch.context() as context:
-        context.setattr(cache_module.FileLock, "acquire", refused)
-        obtained(folder, work, key="another")
-    assert "no flock" in warnings(caplog)[2]
-    for key in (KEY, "another"):
-        assert obtained(folder, work, key=key)[1] == {"hits": 1}
+    assert obtained(folder, work)[1] == {"hits": 1}
 
 
 def test_nothing_is_kept_of_work_that_fails_or_that_a_file_cannot_give_back(tmp_path, caplog):
@@ -226,38 +204,11 @@ def test_every_argument_of_a_training_is_part_of_its_key(tmp_path):
         assert counts_of(cache) == {"cache": {"start": {"misses" if other else "hits": 1}}}, other
 
 
-class Undescribed(Training):
-    """A user's own training that is no dataclass."""
-
-    n_initial, replaces, standardise, times = 6, frozenset({"kernel"}), False, 0
-
-    def train(self, inputs, targets, seed):
-        self.times += 1
-        return Fixed(1.0, 1.0, 0.1).train(inputs, targets, seed)
-
-
-def test_a_training_that_cannot_be_described_trains_every_time_and_a_wrapped_one_looks_the_same(tmp_path):
-    training, cache = Undescribed(), Cache(tmp_path)
-    starts = [started(training, cache) for _ in range(2)]
-    assert (training.times, counts_of(cache)) == (2, {"cache": {"start": {"left_out": 2}}})
-    assert repr(starts[0]) == repr(starts[1])
-    for one in (training, QUICK, Adaptive(n_initial=7)):
-        wrapped = CachedTraining(one, cache, "code")
-        for name in ("n_initial", "standardise", "replaces"):
-            assert getattr(wrapped, name) == getattr(one, name)
-        assert (wrapped.follow(3) is None) == (one.follow(3) is None)
-
-
 # --- identifications
 
 FEW = ("duration=160samples", "budget=12", "training.n_initial=20", "training.restarts=1", "figures=false")
 BASE = ("system=van_der_pol", "noise.std=0.02", "insertion=error", *FEW)
-RUNS = {
-    "building": FEW,
-    "band-limited": ("system=bouc_wen", "interpolation=band_limited", *FEW),
-    "tanks that run over": ("system=cascaded_tanks", "operating_point.offset=6", *FEW),
-    "adaptive": ("training=adaptive", *BASE, "training.interval=10", "training.significance=0.2"),
-}
+RUNS = {"building": FEW, "adaptive": ("training=adaptive", *BASE, "training.interval=10", "training.significance=0.2")}
 
 
 def job(folder, *overrides, cache=None):
@@ -311,13 +262,12 @@ def test_what_jobs_share(tmp_path, monkeypatch):
         assert times["cache"] == {kind: {"misses" if n else "hits": 1} for kind, n in counted.items()}, overrides
 
 
-@pytest.mark.parametrize("after", [10, 60, 130], ids=["initial", "online", "validation"])
-def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(after, tmp_path, monkeypatch):
+def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(tmp_path, monkeypatch):
     original = Plant.samples
 
     def breaking(self, *arguments):
         for k, sample in enumerate(original(self, *arguments)):
-            if k == after:
+            if k == 60:
                 raise DivergenceError("the plant exploded")
             yield sample
 

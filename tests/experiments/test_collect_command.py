@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
-from running import PLAIN
 from sweeping import summary_like, write_sweep
 
-from experiments.collect import main, mark_folder, quote
+from experiments.collect import main, mark_folder
 from experiments.collection.run import run
 from sysid import store
 
@@ -34,7 +32,6 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.skipif(PLAIN, reason="the command is the same without the compiler")
 def test_the_command(sweep, monkeypatch, capsys):
     """A folder of any name; nothing else is changed; the same again but for the time."""
 
@@ -71,12 +68,6 @@ def test_the_command(sweep, monkeypatch, capsys):
             command(folder)
         assert (end.value.code, told in capsys.readouterr().out) == (1, True)
     assert (sweep / "sweep.nc").exists()
-
-
-def test_any_text_is_quoted():
-    for text in ("it's", "a\\b", "\\", "\\'", "'\\", "${x}", "\\${x}", "\\\\${", ", =", "é[(\":'"):
-        parsed = OverridesParser.create().parse_override(f"folder={quote(text)}").value()
-        assert OmegaConf.create({"folder": parsed}).folder == text
 
 
 def test_the_folder_among_arguments(tmp_path, monkeypatch):

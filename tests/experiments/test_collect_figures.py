@@ -6,14 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from running import PLAIN
 
 from experiments.collection.figures import find_front, plan_figures
 from experiments.collection.read import Results, Sweep, build_dataset, column_of
 from experiments.plots.style import COLORS, MARKERS
-
-if PLAIN:
-    pytest.skip("figures are drawn alike without the compiler", allow_module_level=True)
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
 CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette

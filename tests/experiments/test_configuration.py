@@ -17,7 +17,6 @@ from running import CONF, configured
 import simulators
 import sysid
 from experiments.automatic import AutomaticNarx
-from experiments.build import build_one
 from experiments.physics import Physics, ResidualNarx
 from sysid.model.description import name_of
 
@@ -65,11 +64,6 @@ def nodes(value):
 
 def options(group):
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-
-
-@pytest.mark.parametrize("command", [path.stem for path in sorted(CONF.glob("*.yaml"))])
-def test_every_command_composes_and_resolves(command):
-    assert OmegaConf.to_container(configured(command=command), resolve=True, throw_on_missing=True)
 
 
 #: groups that no other depends on take their options side by side; a system or data set brings options of others
@@ -147,21 +141,6 @@ def test_every_class_has_a_yaml(group):
     assert found - WITHOUT_YAML <= targets
 
 
-def test_defaults_are_the_documented_ones():
-    config = configured()
-    assert (config.duration, config.budget, config.training.n_initial) == ("35041samples", 100, 100)
-    assert (config.system._target_, config.controller._target_) == ("simulators.Building", "simulators.PI")
-    assert (config.insertion.error_threshold, config.on_missing, config.narx.on_missing) == (0.1, "error", "error")
-    assert (config.acceptance.reference, config.acceptance.criterion) == ("leave_one_out", config.reduction)
-
-
-def test_excitations_follow_the_operating_point():
-    values = configured("operating_point=bouc_wen", "excitation=multisine").operating_point
-    assert 0 < values.rms < values.amplitude == values.high == -values.low
-    config = configured("operating_point=bouc_wen", "excitation=aprbs", "operating_point.offset=7")
-    assert (config.excitation.offset, config.excitation.low, config.excitation.high) == (7, values.low, values.high)
-
-
 @pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
     """The first and the last of the values that are swept exist; the help of its command names the recipe."""
@@ -178,10 +157,3 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
         written.pop("defaults", None)
         assert OmegaConf.merge(config, OmegaConf.create(written)) == config
     assert path.stem != "building_thresholds" or math.prod(map(len, values.values())) * 10 == 540
-
-
-def test_targets_of_earlier_configurations_are_answered_with_the_public_name():
-    target, name = "sysid.SquaredExponentialForm", "sysid.SquaredExponential"
-    for description in ({"_target_": target}, {"_target_": "sysid.Sum", "parts": [{"_target_": target}]}):
-        with pytest.raises(ValueError, match=rf"^kernel: _target_ must be {name}, .* got {target}$"):
-            build_one(OmegaConf.create(description), "kernel")

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 
 import psutil
 import pytest
 import yaml
-from running import PLAIN
 from sweep_command import QUICK, sweep
 from sweep_jobs import ROOT, attempts, descendants, jobs, wait_until
 
@@ -19,9 +19,8 @@ from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import EngineStopped
 
-pytest.importorskip("distributed")
-if PLAIN:
-    pytest.skip("processes start and end alike without the compiler", allow_module_level=True)
+if not find_spec("distributed"):  # an import costs every worker seconds
+    pytest.skip("needs sysid[dask]", allow_module_level=True)
 
 
 @pytest.fixture
@@ -46,6 +45,7 @@ def scheduler(tmp_path):
             one.wait()
 
 
+@pytest.mark.slow
 def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_sweep(scheduler, tmp_path):
     from distributed import Client
 
@@ -71,6 +71,7 @@ def test_a_running_cluster_is_reached_by_its_address_and_outlives_worker_and_swe
         assert neighbour.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks)) == ["of somebody else"]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_says_how_to_resume(scheduler, tmp_path):
     file, members = scheduler
     folder = tmp_path / "sweep"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.image import imread
-from running import execute
 
 from experiments.plots import identification as figures
 from experiments.plots.style import detail, with_clock
@@ -41,20 +40,6 @@ def test_detail_is_the_last_days_or_the_last_hundred_samples_per_day():
         assert (part[-1], len(part)) == (length, 96 * days)
     sparse = shown(5 * DAY * np.arange(400))
     np.testing.assert_array_equal(sparse.values[detail(sparse, 2.0)], sparse.values[-200:])
-
-
-SMALL = ("training.n_initial=20", "training.restarts=1", "budget=15", "acceptance=none", "figures=true")
-RUNS = {  # `finished` shows days, test_readme.py a set-point
-    "milliseconds": ("system=bouc_wen", "duration=300samples", "excitation.rms=20", "narx=bouc_wen"),
-    "no input": ("system=van_der_pol", "duration=300samples", "identified=1"),
-}
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_every_simulation_is_drawn(run, tmp_path):
-    folder = execute(tmp_path, *SMALL, *RUNS[run])
-    assert {path.stem for path in folder.glob("*.png")} == {"signals", "prediction", "dictionary", "error"}
-    assert all(path.stat().st_size > 8_000 for path in folder.glob("*.png"))
 
 
 def result_of(phase, target, mean, variance):
@@ -114,17 +99,3 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
         series = drawn["prediction"]().axes[0]
         assert title in series.get_title(loc="left")
         assert series.lines[0].get_xdata()[0] == first
-
-
-def test_the_dictionary_shows_every_life():
-    """Twenty initial samples in four places, each replaced every fourth of the twenty after."""
-    phase = np.repeat([INITIAL, ONLINE], 20)
-    result = result_of(phase, np.zeros(40), np.zeros(40), np.ones(40))
-    result["slot"][:20] = -1
-    lives = figures.drawings(trajectory_of(40), result, 0.1)["dictionary"]().axes[0]
-    births = lives.lines[0].get_xdata()
-    assert sorted(births)[:5] == [0, 0, 0, 0, 20]
-    assert len(births) == 24
-    ends = [(float(a[0]), float(b[0])) for a, b in lives.collections[0].get_segments()]
-    assert (0.0, 20.0) in ends
-    assert (36.0, 39.0) in ends

@@ -7,9 +7,9 @@ import pytest
 from running import configured, data_of, execute
 from two_rooms import TwoRooms
 
-from experiments.automatic import N_POINTS, REHEARSAL, AutomaticNarx
+from experiments.automatic import AutomaticNarx
 from experiments.identification import narx_of, source_of
-from experiments.plant import Plant, plant_of
+from experiments.plant import Plant
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
 from sysid import FreeRun, MaximumAPosteriori, Narx, OnMissing, Recordings, Settings, Target, make_record
 
@@ -40,30 +40,6 @@ def test_known_orders_are_found_and_reported(overrides, outputs, inputs, caplog)
     assert narx == Narx(outputs, inputs)
     for signal, n in (outputs | inputs).items():
         assert f"{n} of {signal}" in caplog.text
-
-
-def test_settings_beside_the_lags_are_passed_on():
-    narx = chosen("narx=auto", "narx.predict=value", "on_missing=skip")
-    assert (narx.predict, narx.on_missing, narx.target) == (Target.value, OnMissing.skip, "zone_temperature")
-    assert dict(chosen("narx.outputs.zone_temperature=5").outputs)["zone_temperature"] == (1, 2, 3, 4, 5)
-    own = chosen("system=van_der_pol", "narx=lags", "narx.outputs={y: 2}", "narx.inputs={u: [0, 3]}")
-    assert own.feature_names == ("y[k-1]", "y[k-2]", "u[k]", "u[k-3]")
-
-
-def test_the_rehearsal_is_bounded(monkeypatch):
-    """The choice costs the same for an hour and for a century."""
-    lengths, original = [], Plant.trajectory
-
-    def trajectory(self, n_samples, seed):
-        lengths.append(n_samples)
-        return original(self, min(n_samples, 60), seed)
-
-    monkeypatch.setattr(Plant, "trajectory", trajectory)
-    plant = plant_of(configured("system=van_der_pol"))
-    for n in (30, 10**9):
-        _, report = AutomaticNarx().of_plant(plant, n, seed=0)
-    assert lengths == [30, REHEARSAL]
-    assert f"the largest of {N_POINTS} operating points" in report
 
 
 @dataclass(frozen=True)

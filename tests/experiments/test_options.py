@@ -61,16 +61,6 @@ def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
     assert all(name in str(told) for name in model.narx.feature_names)
 
 
-def test_acceptance_references_are_kept_and_differ(tmp_path):
-    """Seen from within, stored points have small residuals: more candidates exceed the smallest."""
-    counts, rare = {}, ("reduction=mean_relevance", "insertion.error_threshold=0.001")
-    for reference in ("leave_one_out", "in_sample", "published"):
-        folder = execute(tmp_path / reference, *SHORT, *rare, f"acceptance.reference={reference}")
-        assert Model.load(folder / "model.nc").gp.acceptance.reference.value == reference
-        counts[reference] = summary_of(folder)["n_accepted"]
-    assert counts["in_sample"] == counts["published"] >= counts["leave_one_out"]
-
-
 def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
     folder = execute(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
     summary, result, model = summary_of(folder), data_of(folder, "result"), Model.load(folder / "model.nc")
@@ -147,14 +137,6 @@ NEUTRAL |= {"narx": "AutomaticNarx"}
 def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
     config = configured(*overrides.split())
     assert {name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected} == expected
-
-
-LENGTHS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-
-
-@given(number=st.integers(1, 10_000), unit=st.sampled_from(sorted(LENGTHS)), space=st.sampled_from(["", " "]))
-def test_units_are_what_they_are(number, unit, space):
-    assert seconds(f"{space}{number}{space}{unit}{space}") == number * LENGTHS[unit]
 
 
 @given(duration=st.integers(1, 10**6), dt=st.integers(1, 10**4), decimal=st.sampled_from([0.1, 1 / 750, 0.3]))

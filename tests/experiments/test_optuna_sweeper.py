@@ -4,6 +4,7 @@ import json
 import shlex
 import statistics
 import sys
+from importlib.util import find_spec
 
 import pytest
 import searching
@@ -15,7 +16,8 @@ from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.search import Settings, objective, space_of
 
-optuna = pytest.importorskip("optuna")
+if not find_spec("optuna"):  # an import costs every worker seconds
+    pytest.skip("needs sysid[optuna]", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
 #: from the second trial on, trials depend on the results of those before
@@ -224,25 +226,6 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
     assert "No trial has a result" in told
 
 
-def test_asks_what_a_plain_loop_with_optuna_asks(monkeypatch, tmp_path):
-    samplers = {
-        RANDOM: optuna.samplers.RandomSampler(seed=3),
-        LEARNING: optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, seed=3),
-    }
-    for option, sampler in samplers.items():
-        folder = tmp_path / type(sampler).__name__
-        assert search(monkeypatch, folder, THRESHOLD, option, "hydra.sweeper.seed=3", "hydra.sweeper.n_jobs=2") == 0
-        study = optuna.create_study(sampler=sampler)
-        space = {"insertion.error_threshold": optuna.distributions.FloatDistribution(0, 1)}
-        rows = rows_of(folder)
-        for pair in (rows[:2], rows[2:4], rows[4:]):
-            for asked, row in [(study.ask(space), row) for row in pair]:
-                threshold = round(asked.params["insertion.error_threshold"], 5)
-                assert float(row["insertion.error_threshold"]) == threshold
-                study.tell(asked, summary_of(threshold, 100, 0)["smse"])
-        assert found_in(folder)["sampler"] == type(sampler).__name__
-
-
 # --- what is refused before anything is run
 
 
@@ -267,18 +250,3 @@ def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd):
         assert len(error.splitlines()) == 1
         assert not searching.runs
         assert not [path for path in folder.glob("*") if not path.name.startswith(".")]
-
-
-def test_what_only_a_search_finds_out_ends_it_in_a_line(monkeypatch, tmp_path, capfd):
-    options = "hydra.sweeper.objectives=[free_run.rmse,times.loop]", "hydra.sweeper.direction=[maximize,minimize]"
-    assert search(monkeypatch, tmp_path / "search", THRESHOLD, *options, RANDOM) == 1
-    assert found_in(tmp_path / "search")["repeatable"] is False
-    for row in rows_of(tmp_path / "search"):
-        assert row["state"] == ("done" if float(row["insertion.error_threshold"]) < 0.5 else "failed")
-    assert "has no free_run.rmse" in capfd.readouterr().out
-    assert search(monkeypatch, tmp_path / "b", THRESHOLD, "hydra.sweeper.objectives=times.lop") == 1
-    assert "did you mean 'times.loop'" in capfd.readouterr().err
-    assert len(searching.runs) == 1
-    sampler = "hydra.sweeper.sampler=optuna.samplers.BruteForceSampler"
-    assert search(monkeypatch, tmp_path / "c", "budget=10,20", sampler, n_trials=3) == 1
-    assert "all combinations: hydra/sweeper=grid" in capfd.readouterr().err

@@ -10,15 +10,14 @@ import pytest
 import xarray as xr
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from running import CONF, DATA, SHORT, bits, configured, data_of, execute, phases, summary_of
+from omegaconf import OmegaConf
+from running import CONF, DATA, SHORT, bits, configured, data_of, execute, summary_of
 from validating import csv_file
 
-from experiments import export, identification, plant
+from experiments import export
 from experiments.identification import run
 from experiments.job_file import FILE, NUMBERS, VARIABLES, is_lean, read_record, read_summary
-from experiments.launch import Stopped
 from experiments.validation import run as validation
-from simulators import Signal, VanDerPol
 from sysid import JointModel, Model, store
 
 LEAN = "outputs=lean"
@@ -137,7 +136,7 @@ def test_null_is_decided_by_the_mode(monkeypatch):
     for given, single, sweep in (("null", False, True), ("lean", True, True), ("full", False, False)):
         for is_sweep, expected in ((False, single), (True, sweep)):
             monkeypatch.setattr("experiments.job_file.is_multirun", lambda is_sweep=is_sweep: is_sweep)
-            assert is_lean(configured(f"outputs={given}")) is expected
+            assert is_lean(OmegaConf.create({"outputs": None if given == "null" else given})) is expected
 
 
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(multirun, record, tmp_path):
@@ -178,79 +177,11 @@ def test_every_output_has_a_model_of_the_same_regressors(joint):
         Model.load(one / FILE)
 
 
-class TwoOutputs(VanDerPol):
-    outputs = (*VanDerPol.outputs, Signal("speed", "m/s", "measured velocity"))
-
-
-def test_several_outputs_are_simulated_once(tmp_path, monkeypatch):
-    """Both learn from the same samples; a plant that costs hours is not simulated for each of them."""
-    original, begun = plant.Plant.samples, []
-    monkeypatch.setattr(plant.Plant, "samples", lambda *given: begun.append(given) or original(*given))
-    lags = ("narx=orders", "narx.na=2", "narx.nb=2", "narx.target=all", "figures=false")
-    two = ("system=van_der_pol", f"system._target_={__name__}.TwoOutputs", "duration=200samples")
-    folder = execute(tmp_path, *two, "training.n_initial=30", "budget=20", *lags)
-    assert len(begun) == 1
-    first, other = (store.read(path, kind="trajectory") for path in sorted(folder.glob("*/trajectory.nc")))
-    assert first.identical(other.assign_attrs(first.attrs))
-
-
-def interrupted(monkeypatch, run_number, n):
-    """Let an identification be interrupted when it asks for a sample: that of a run, counted from 1."""
-    original, calls = identification.prepare, []
-
-    def prepare(*arguments):
-        calls.append(arguments)
-        made = original(*arguments)
-        observe_many, seen = made.observe_many, []
-
-        def stopping(regressors, targets, *, follows=None):
-            seen.append(targets)
-            if len(seen) == n:
-                raise KeyboardInterrupt
-            return observe_many(regressors, targets, follows=follows)
-
-        if len(calls) == run_number:
-            made.observe_many = stopping
-        return made
-
-    monkeypatch.setattr(identification, "prepare", prepare)
-    monkeypatch.setattr("experiments.sources.BLOCK", 1)
-
-
-@pytest.mark.parametrize(("n", "has_model"), [(5, False), (30, True)])
-def test_an_interrupted_lean_run_keeps_what_it_had(n, has_model, record, tmp_path, monkeypatch):
-    interrupted(monkeypatch, 1, n)
-    with pytest.raises(Stopped):
-        execute(tmp_path, *record, ONE, LEAN)
-    path = tmp_path / FILE
-    assert names(tmp_path) == {FILE}
-    assert (store.header(path)["partial"], read_summary(path)["partial"]) == (1, True)
-    assert sum(phases(read_record(path))[:2]).sum() == n - 1
-    if has_model:
-        assert Model.load(path).gp.n_points == 15
-    else:
-        with pytest.raises(store.StoreError, match="holds no model"):
-            Model.load(path)
-
-
-def test_an_interrupted_second_output_keeps_the_first(joint, record, tmp_path, monkeypatch):
-    interrupted(monkeypatch, 2, 20)
-    with pytest.raises(Stopped):
-        execute(tmp_path, *record, *BOTH, LEAN)
-    path = tmp_path / FILE
-    assert names(tmp_path) == {FILE}
-    assert store.header(path)["partial"] == 1
-    assert [summary["partial"] for summary in read_summary(path).values()] == [False, True]
-    assert bits(read_record(path, "y")) == bits(read_record(joint[0] / FILE, "y"))
-    assert sum(phases(read_record(path, "z"))[:2]).sum() == 19
-
-
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_full_disk_leaves_nothing(step, record, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
     def fail(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, step, fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(store.StoreError, match=r"could not write .*job\.nc .*No space left"):
         execute(tmp_path, *record, ONE, LEAN)
     assert not names(tmp_path)

@@ -99,16 +99,6 @@ def test_an_input_may_have_an_excitation_of_its_own():
     assert plant(*OPEN, "excited=[]", *own).idle == ["ambient_temperature"]
 
 
-def test_signals_do_not_depend_on_each_other():
-    alone = plant(*OPEN, "excitation=filtered_noise", "excited=[mass_flow]").exogenous(50, seed=2)
-    both = plant(*OPEN, "excitation=filtered_noise").exogenous(50, seed=2)
-    np.testing.assert_array_equal(alone["mass_flow"], both["mass_flow"])
-    assert not np.array_equal(both["mass_flow"], both["ambient_temperature"])
-    driven = plant("system=bouc_wen", "weather=synthetic", "weather_input=force")
-    expected = driven.weather["force"].temperature(driven.system.dt * np.arange(50), seed=1)
-    np.testing.assert_array_equal(driven.exogenous(50, 1)["force"], expected)
-
-
 LOOPS = {
     "open": ("system=cascaded_tanks", "excitation.offset=4", "system.lower_noise_std=0.01", "noise.std=0.05"),
     "closed": ("weather=none", "excitation=multisine", "excitation.rms=3", "excitation.offset=5", "noise.std=0.2"),

@@ -9,6 +9,7 @@ from generating import BOUC_WEN, generate
 from running import SHORT, configured, execute
 from validating import QUICK, csv_file, recorded, saved, validate
 
+from experiments import reproduction
 from experiments.benchmarks import session
 
 TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
@@ -26,7 +27,8 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])
-def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, words, files, tmp_path):
+def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, words, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     given, (fitting, records) = overrides.split(), files
     if given[0].startswith("data="):
         fitting = [one for one in fitting if not one.startswith("data")]
@@ -37,6 +39,7 @@ def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, wor
         "records": lambda folder: execute(folder, *LEARNED, *records, *given),
         "validate": lambda folder: validate(folder, *fitting, *given),
         "benchmark": lambda folder: session.run(configured(*given, command="benchmark"), folder),
+        "reproduce": lambda folder: reproduction.run(configured(*given, command="reproduce"), folder),
         "generate": lambda folder: generate(folder / "bw", *BOUC_WEN, *given),
     }
     with pytest.raises(Exception) as caught:  # noqa: PT011

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 import xarray as xr
-from numba import config
 from reproducing import ROOT, configure, make_plan, prepare
 
 from experiments import reproduction
@@ -89,7 +88,7 @@ def test_a_run_that_ends_early_says_what_is_kept_and_goes_on(undisturbed, tmp_pa
     check_resumed(tmp_path, undisturbed, list_parts(tmp_path))
 
 
-@pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end alike without the compiler")
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
     command = [sys.executable, "-m", "experiments.reproduce", *QUICK, "output=results"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -108,27 +107,6 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
     kept = list_parts(tmp_path / "results")
     assert 0 < len(kept) < 5
     check_resumed(tmp_path / "results", undisturbed, kept)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["study=tabel_4"], r"study must be all, or some of table_1, .*got tabel_4; did you mean 'table_4'\?"),
-        (["study=[]"], "study must be all, or some of .*got none"),
-        (["seeds=0"], "seeds must be a whole number of at least 1, got 0"),
-        (["budget=50"], "budget must be 100, the paper's, but for study=online alone; got 50"),
-        (["workers=1.5"], "workers must be a whole number of at least 1, got 1.5"),
-        (["figures=maybe"], "figures must be true or false, got 'maybe'"),
-        (["output=null"], "output must be the name of a folder, got None"),
-    ],
-    ids=["study", "no_study", "seeds", "budget", "workers", "figures", "output"],
-)
-def test_bad_settings_are_refused_before_anything_is_computed(tmp_path, monkeypatch, overrides, expected):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=expected):
-        reproduction.run(configure(*overrides), tmp_path)
-    assert not list(tmp_path.rglob("*.nc"))
-    assert [reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)] == [1, 2]
 
 
 def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
@@ -153,6 +131,7 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
 
 
 def test_code_printed_numbers_and_settings_are_part_of_the_fingerprint_and_tasks_are_not(tmp_path, monkeypatch):
+    assert [reproduction.make_plan(configure("quick=true", f"seeds={n}")).seeds for n in (1, 10)] == [1, 2]
     plan = make_plan(tmp_path, "rastrigin")
     assert plan.fingerprint == make_plan(tmp_path / "other", "tanks").fingerprint
     changes = ({"seeds": 7}, {"budget": 13}, {"code": "other"}, {"quick": False})

@@ -12,16 +12,13 @@ from unittest import mock
 
 import pytest
 from fake_slurm import __file__ as FAKE
-from numba import config as numba_config
 from sweep_jobs import attempts, driven, job, jobs, wait_until
 
 from experiments.sweeps import slurm_engine
 from experiments.sweeps.engines import EngineStopped
 from experiments.sweeps.slurm_engine import LocalSubmission, SlurmQueue, Submission, TaskBook
-from experiments.sweeps.store import ATTEMPTS, Outcome, read_outcome
+from experiments.sweeps.store import ATTEMPTS, Outcome
 from experiments.sweeps.task import keep
-
-processes = pytest.mark.skipif(numba_config.DISABLE_JIT, reason="processes end alike without the compiler")
 
 
 def by_number(outcomes):
@@ -190,14 +187,6 @@ def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_change
     assert place.sent[1:] == [[[1]]]
     assert sorted(found) == [0, 1, 2]
 
-    todo = jobs(tmp_path / "c", ["number"] * 2)
-    place = left(tmp_path / "c", todo)
-    place.held = set()  # they end while they are looked for: what they have stored counts if it was asked for
-    found = by_number(outcomes_of(place, tmp_path / "c", [todo[0], replace(todo[1], identity="new")]))
-    assert place.sent[1:] == [[[1]]]
-    assert read_outcome(Path(todo[1].folder))["identity"] == "new"
-    assert sorted(found) == [0, 1]
-
     left(tmp_path / "d", jobs(tmp_path / "d", ["number"]))
     with pytest.raises(EngineStopped, match=r"hydra.launcher.cluster=local may still run"):
         next(TaskBook(SlurmQueue(tmp_path / "d"), place).outcomes(jobs(tmp_path / "d", ["number"])))
@@ -288,7 +277,6 @@ for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.ar
 """
 
 
-@processes
 def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
     todo = [job(tmp_path, number, "slow", seconds=1) for number in range(2)]
     with driven(DRIVER, tmp_path, "slow") as process:

@@ -1,7 +1,6 @@
 """Baselines: exact GP, floors, measured quantities, orders of the tables, gaps; never a time."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,10 +12,8 @@ from experiments.studies.baselines import METHODS, QUANTITIES, Fitted, Material,
 from experiments.studies.study import write_part
 from experiments.studies.tasks import Rows, TaskData, simulate_building
 from sysid import Hyperparameters, SquaredExponential
-from sysid.gp.formula import PLAIN
 
 STUDY = STUDIES["baselines"]
-slow_in_plain_python = pytest.mark.skipif(PLAIN, reason="dozens of trainings take minutes in plain Python")
 
 
 def make_table(n=60, n_test=12, p=3, seed=0):
@@ -45,7 +42,6 @@ def test_exact_gp_is_that_of_explicit_inverses():
         baselines.condition(Hyperparameters(SquaredExponential(1.0, [1.0]), 0.0, 0.0), np.zeros((3, 1)), np.zeros(3))
 
 
-@slow_in_plain_python
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if "boston" in method.tasks])
 def test_every_method_learns_and_is_measured(name):
     found = measure(METHODS[name], make_material(make_table()))
@@ -102,17 +98,6 @@ def test_bilinear_features_are_the_lags_and_every_product_with_a_flow_once():
     np.testing.assert_allclose(fitted.predict(data.test_inputs)[0], data.test_targets, atol=1e-9)
 
 
-def test_shuffled_rows_are_all_rows_in_another_order():
-    data = make_table()
-    other, again = baselines.shuffle(data, 3), baselines.shuffle(data, 3)
-    assert [len(part) for part in other] == [len(part) for part in data]
-    np.testing.assert_array_equal(other.targets, again.targets)
-    assert not np.array_equal(other.targets, baselines.shuffle(data, 4).targets)
-    one, two = (np.sort(np.concatenate([d.training_targets, d.test_targets])) for d in (other, data))
-    np.testing.assert_allclose(one - one.mean(), two - two.mean(), atol=1e-12)
-    np.testing.assert_allclose(other.training_inputs.std(axis=0), 1.0)
-
-
 # --- the study ------------------------------------------------------------------------------------
 
 
@@ -123,8 +108,6 @@ def make_data(task, seed, plan):
 @pytest.fixture(scope="module")
 def combined(tmp_path_factory):
     """Study of a table and a function from rows of our own, of the Building in quick size, of a task without data."""
-    if PLAIN:
-        pytest.skip("trainings")
     tasks = ("boston", "rastrigin", "tanks", "building")
     plan = make_plan(tmp_path_factory.mktemp("baselines"), *tasks, **SMALL)
     with pytest.MonkeyPatch.context() as patch:
@@ -166,16 +149,3 @@ def test_rows_are_medians_over_seeds_beside_published_values_and_floors(combined
     assert rows.loc[("Building", "vfe"), "smse_published"] == 0.3397
     assert (combined["smse_published"].notnull().any("seed").sum("model").values == [0, 0, 0, 0, 1]).all()
     assert STUDY.tables(combined)["rows"].endswith("No data: Tanks.")
-
-
-@pytest.mark.slow
-def test_vfe_of_the_whole_building_needs_little_memory():
-    training, test = simulate_building(0)
-    data = TaskData.of(training, test, 100)
-    material = Material(data, 0, make_plan("nowhere", inducing_points=100, sparse_iterations=60))
-    tracemalloc.start()
-    found = measure(METHODS["vfe"], material)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2e9
-    assert found["smse"] < 0.3

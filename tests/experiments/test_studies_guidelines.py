@@ -15,7 +15,6 @@ from experiments.reproduction import STUDIES, to_short_csv
 from experiments.studies import paper
 from experiments.studies.guidelines import (
     CLAIMS,
-    COLUMNS,
     EQUAL,
     FAILS,
     HOLDS,
@@ -86,31 +85,6 @@ def test_no_claim_holds_where_it_is_reversed_and_gaps_leave_it_undecided(true_wo
         assert study in found.needs
 
 
-def test_gaps_that_could_change_the_verdict_leave_it_undecided(true_world):
-    def without(n):
-        store = true_world["table_2"].copy(deep=True)
-        store["smse"].loc[{"dataset": TITLES[:n]}] = np.nan
-        return of_task("lowest_smse_table_2", {"table_2": store})
-
-    one, many = without(1), without(6)
-    assert (one.verdict, one.needs) == ("holds", "table_2 for Rastrigin")
-    assert many.verdict == "undecided"
-    assert many.needs == f"table_2 for {', '.join(TITLES[:6])}"
-
-
-def test_other_settings_are_judged_by_their_own_results(true_world):
-    reversed_world = world(-1.0, seed=1)
-    mixed = {
-        name: xr.concat([true_world[name], reversed_world[name].assign_coords(setting=["adaptive"])], "setting")
-        for name in ("table_2", "figure_reduction")
-    }
-    for name in ("lowest_smse_table_2", "lowest_smse_reduction"):
-        found = [of_task(name, mixed, setting).verdict for setting in ("trained", "published", "adaptive")]
-        assert found == ["holds", "", "does not hold"]
-    found = [of_task("entropies_agree", true_world, setting).verdict for setting in COLUMNS]
-    assert found == ["holds", "", "", ""]  # a store without settings is of the trained one
-
-
 def test_pairs_are_formed_within_a_seed(true_world):
     """Between seeds the SMSE varies far more than between criteria: only pairs show the difference."""
     smse = true_world["table_2"]["smse"].sel(dataset="Rastrigin", setting="trained", variant="none")
@@ -130,14 +104,6 @@ def test_pairs_are_formed_within_a_seed(true_world):
     level = (smse.sel(variant="in_sample") - smse.sel(variant="none")).mean("criterion")  # of three criteria
     found = of_task("harmless_table_2_in_sample", true_world)
     assert found.places["Rastrigin"].median == pytest.approx(float(level.median()))
-
-
-def test_too_few_seeds_are_told(true_world):
-    few = {"figure_van_der_pol": true_world["figure_van_der_pol"].isel(seed=slice(5))}
-    found = of_task("van_der_pol_relevance_lowest", few)
-    assert (found.verdict, found.needs) == ("undecided", "six seeds of Van der Pol")
-    enough = {"figure_van_der_pol": true_world["figure_van_der_pol"].isel(seed=slice(6))}
-    assert of_task("van_der_pol_relevance_lowest", enough).verdict == "holds"
 
 
 def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
@@ -167,29 +133,11 @@ def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(
     grown = (points[:, 0] - points[:, 1])[[0, 1]]  # without, with acceptance
     assert growth.median == pytest.approx(np.median(grown[1] - grown[0]))
     assert growth.outcome == "won"
-    low = {"figure_building": store.where(store["threshold"] != 0.15)}
     curve = np.log(store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY, threshold=[0.05, 0.1, 0.15]))
     gain = of_task("building_no_gain", {"figure_building": store}).places["Prior entropy"]
     assert gain.median == pytest.approx(float((curve[-1] - curve[:-1].mean("threshold")).median()))
-    smse = np.log(store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY))
-    rise = of_task("building_entropy_rises", low).places["Prior entropy"]
-    assert rise.comparison == "SMSE at 0.2 / at the lowest threshold"
-    assert rise.median == pytest.approx(float((smse.sel(threshold=0.2) - smse.sel(threshold=0.05)).median()))
-    gain = of_task("building_no_gain", low).places["Prior entropy"]
-    assert gain.comparison == "SMSE at 0.2 K / mean below"
-    mean = smse.sel(threshold=[0.05, 0.1]).mean("threshold")
-    assert gain.median == pytest.approx(float((smse.sel(threshold=0.2) - mean).median()))
-
-
-def test_too_few_thresholds_are_told(true_world):
-    """Nothing to compare: neither a growth nor a rise."""
-    store = true_world["figure_building"]
-    names = ("building_acceptance_flattens", "building_entropy_rises", "building_no_gain")
-    for kept, told in (([0.05], names), ([0.15, 0.2], names[:1]), ([], names)):
-        for name in told:
-            found = of_task(name, {"figure_building": store.where(store["threshold"].isin(kept))})
-            assert found.verdict == "undecided"
-            assert found.needs.startswith("figure_building for "), name
+    low = of_task("building_no_gain", {"figure_building": store.where(store["threshold"] != 0.15)})
+    assert low.places["Prior entropy"].comparison == "SMSE at 0.2 K / mean below"
 
 
 def test_tasks_that_miss_the_conditions_of_a_claim_are_no_places_of_it(true_world):
@@ -303,6 +251,9 @@ def test_holm_goes_down_step_by_step():
     np.testing.assert_allclose(holm(p), expected)
     np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
     assert not len(holm([]))
+    one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
+    found = judge_claim({"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)})
+    assert found.p_least == pytest.approx(10 * signed_rank(one.values))  # of ten places
 
 
 @pytest.mark.parametrize(
@@ -333,20 +284,6 @@ def test_outcome_of_a_comparison(comparison, outcome):
     assert judge(comparison).outcome == outcome
 
 
-def test_p_value_is_that_of_the_nearest_bound():
-    shifts = {LOWER: -0.004, AT_MOST: np.log(1.05) - 0.004, WITHIN: np.log(1.5) - 0.004}
-    for region, shift in shifts.items():
-        wide = Comparison("", shift + 2 * STEADY, *region)
-        assert judge(wide).outcome == TIED
-        assert judge(wide).p_value == 1.0
-        won = judge(Comparison("", shift - 0.01 + STEADY, *region))
-        assert won.outcome == WON
-        assert won.p_value == pytest.approx(signed_rank(STEADY - 0.014))
-    lost = judge(Comparison("", STEADY - np.log(1.5) - 0.0092, *WITHIN))
-    assert lost.outcome == LOST
-    assert lost.p_value == pytest.approx(signed_rank(STEADY - 0.0092))
-
-
 def test_place_needs_all_comparisons_and_is_lost_by_one():
     small, large, worse = Comparison("", np.append(STEADY[:9] - 0.1, 0.001)), shifted(-0.5), shifted(0.2)
     won = judge_place([large, small])
@@ -359,17 +296,6 @@ def test_place_needs_all_comparisons_and_is_lost_by_one():
     assert judge_place([large, Comparison("", 0.3 * STEADY)]).outcome == EQUAL
     assert judge_place([large, Comparison("", 20 * STEADY)]).outcome == TIED
     assert judge_place([large, Comparison("", np.empty(0))]).outcome == MISSING
-
-
-def test_decisive_comparison_has_the_outcome_of_its_place_and_lies_farthest_out():
-    inside, outside = shifted(0.3, WITHIN), shifted(-0.6, WITHIN)
-    assert judge_place([inside, outside]).median == pytest.approx(judge(outside).median)
-    single = judge(Comparison("", np.array([-0.5]), *LOWER, False))
-    assert np.isnan([single.p_value, single.low, single.high]).all()  # one number has no test
-    equal, tied = Comparison("equal", 0.3 * STEADY), Comparison("tied", 0.005 + 20 * STEADY)
-    assert judge_place([tied, equal]).comparison == "equal"
-    assert judge_place([tied, shifted(-0.5)]).comparison == "tied"
-    assert judge_place([tied, shifted(-0.5)]).p_value == 1.0
 
 
 def single(value):
@@ -401,15 +327,6 @@ def test_verdict_by_counts(shifts, verdict):
     assert judge_claim(places(*shifts)).verdict == verdict
 
 
-def test_shown_equality_speaks_against_a_difference():
-    equal = {str(i): [Comparison("", 0.3 * STEADY)] for i in range(7)}
-    found = judge_claim(equal)
-    assert (found.verdict, found.n_equal, found.n_tied) == (FAILS, 7, 0)
-    assert judge_claim(equal | {"won": [shifted(-0.1)]}).verdict == IN_PART
-    more = {f"{i} more": [Comparison("", 0.3 * STEADY)] for i in range(7)}
-    assert judge_claim(equal | more | {"won": [shifted(-0.1)]}).verdict == FAILS
-
-
 def test_places_without_a_test_are_judged_by_the_sign_test_alone():
     def singles(*values):
         return {str(i): single(x) for i, x in enumerate(values)}
@@ -424,24 +341,6 @@ def test_places_without_a_test_are_judged_by_the_sign_test_alone():
     assert judge_claim(singles(0) | {"won": [shifted(-0.1)]}).verdict == IN_PART  # half of the places are not most
 
 
-@pytest.mark.parametrize(
-    ("won", "shifts", "verdict"),
-    [
-        (3, [0.1, 0.1, 0.1, 0.0], FAILS),  # three numbers without a spread against what is shown
-        (3, [-0.1, 0.1, 0.1, 0.1], IN_PART),
-        (3, [-0.1, 0.0, 0.0], IN_PART),  # most places are won, but not of those with a test
-        (3, [-0.1, -0.1, 0.0], HOLDS),
-        (3, [-0.1, 0.0], IN_PART),  # half of those with a test are not most
-        (3, [-0.009, -0.009], UNDECIDED),
-        (3, [0.0, 0.0], FAILS),  # shown to be equal
-        (6, [0.0, 0.0], IN_PART),  # six numbers are something
-    ],
-)
-def test_single_numbers_alone_make_no_claim_hold(won, shifts, verdict):
-    found = judge_claim({f"record {i}": single(-1.0) for i in range(won)} | places(*shifts))
-    assert found.verdict == verdict
-
-
 def test_missing_places_leave_a_verdict_only_if_they_cannot_change_it():
     few = places(*[-0.1] * 9) | {"gap": GAP}
     found = judge_claim(few)
@@ -449,19 +348,6 @@ def test_missing_places_leave_a_verdict_only_if_they_cannot_change_it():
     assert judge_claim(places(*[-0.1] * 4) | {"gap": GAP}).verdict == UNDECIDED
     assert judge_claim({"gap": GAP}).verdict == UNDECIDED
     assert judge_claim({}).verdict == UNDECIDED
-
-
-def test_tests_are_corrected_for_the_number_of_places():
-    """One place with p near 1 % among ten is nothing."""
-    values = np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22])
-    one = Comparison("", values)
-    wide = {str(i): [Comparison("", 20 * STEADY)] for i in range(9)}
-    assert judge(one).outcome == WON
-    assert judge(one).p_value < 0.05
-    assert judge_claim({"one": [one]}).verdict == HOLDS
-    found = judge_claim({"one": [one]} | wide)
-    assert found.p_least == pytest.approx(10 * judge(one).p_value, abs=1e-12) or found.p_least > 0.01
-    assert found.p_least == pytest.approx(10 * signed_rank(values))
 
 
 @pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN], ids=["lower", "at_most", "within"])

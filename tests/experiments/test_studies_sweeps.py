@@ -8,7 +8,7 @@ from reproducing import cells_of, make_plan, outcome, prepare
 
 from experiments.reproduction import STUDIES
 from experiments.studies import paper
-from experiments.studies.stream import QUANTITIES, TITLES, VARIANTS, Run, hyperparameters_of, offer, run_of
+from experiments.studies.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
 from experiments.studies.study import Unit, mark_least, part_of, write_part
 from experiments.studies.sweeps import (
     ACCEPTANCES,
@@ -173,6 +173,11 @@ def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
     assert ["0.1", "0.6 / 1000", "**0.2 / 1000**", "0.4 / 1000"] in cells_of(tables["sections"])
     assert "## adaptive, leave_one_out" in tables["sections"]
     assert "not computed yet" in tables["baseline"]
+    figures = BUILDING.figures(made_up.assign(baseline_smse=0.3))
+    assert list(figures) == ["figure_building", "figure_building_adaptive"]
+    smse = np.reshape(figures["figure_building"]().axes, (3, 3))[0, 1]
+    np.testing.assert_allclose(smse.lines[1].get_ydata(), 2 * made_up["threshold"])
+    assert [line.get_ydata()[0] for line in smse.lines[3:]] == [0.3397, 0.3]
 
 
 def test_the_baseline_is_read_where_it_was_computed(tmp_path):
@@ -182,22 +187,6 @@ def test_the_baseline_is_read_where_it_was_computed(tmp_path):
     files.write(store, tmp_path / "baselines.nc", kind="study", attributes={"fingerprint": plan.fingerprint})
     assert float(VAN_DER_POL.combine(plan)["baseline_smse"]) == 2e-4
     assert np.isnan(VAN_DER_POL.combine(make_plan(tmp_path, "van_der_pol", seeds=2))["baseline_smse"])
-
-
-def test_figures_of_a_sweep_have_a_column_per_variant_and_the_baselines(made_up):
-    store = made_up.assign(baseline_smse=0.3).copy(deep=True)
-    store["smse"].loc[{"seed": 2, "threshold": 0.25}] *= 100.0  # bands of bad seeds do not press the medians down
-    figures = BUILDING.figures(store)
-    assert list(figures) == ["figure_building", "figure_building_adaptive"]
-    axes = np.reshape(figures["figure_building"]().axes, (3, 3))
-    assert [ax.get_title() for ax in axes[0]] == [*TITLES.values()]
-    smse, _, revised = axes[:, 1]
-    np.testing.assert_allclose(smse.lines[1].get_ydata(), 2 * store["threshold"])
-    assert [line.get_ydata()[0] for line in smse.lines[3:]] == [0.3397, 0.3]
-    np.testing.assert_allclose(revised.lines[0].get_ydata(), 100 / store["threshold"])
-    highest = max(np.max(line.get_ydata()) for line in smse.lines)
-    assert highest < smse.get_ylim()[1] <= 1.25 * highest
-    assert (smse.get_yscale(), revised.get_yscale()) == ("log", "log")
 
 
 # --- which points stay ------------------------------------------------------------------------------
@@ -353,6 +342,12 @@ def test_maps_and_points_are_those_of_the_stream(plan, maps, setting, criterion)
         np.testing.assert_allclose(found, expected[::97], rtol=1e-5, atol=1e-7)
     points = gp.inputs * std + mean
     np.testing.assert_allclose(np.sort(cell["point"].values, axis=0), np.sort(points, axis=0), atol=1e-9)
+    row = MAPS.rows(maps).set_index(["setting", "criterion", "variant"]).loc[(setting, criterion, "leave_one_out")]
+    both = maps.sel(setting=setting, criterion=criterion, variant="leave_one_out")
+    assert row["mean_abs_error"] == pytest.approx(float(both["mean_abs_error"].median()))
+    drawn = MAPS.figures(maps)["figure_rastrigin_published_acceptance"]().axes[1]
+    cell_0 = maps.sel(setting="published", variant="leave_one_out", criterion="mean_relevance", seed=0)
+    np.testing.assert_array_equal(drawn.images[0].get_array(), cell_0["absolute_error"].values.T)
     assert float(cell["mean_abs_error"]) == pytest.approx(error.mean(), rel=1e-5)
     assert float(cell["mean_std"]) == pytest.approx(np.sqrt(variance).mean(), rel=1e-5)
     assert float(cell["boundary_share"]) == share_at_boundary(points, (-1, -1), (1, 1))
@@ -360,24 +355,3 @@ def test_maps_and_points_are_those_of_the_stream(plan, maps, setting, criterion)
     assert grid[5, 30] == FUNCTIONS["rastrigin"](
         [-1 + 5 * 0.05, -1 + 30 * 0.05]
     )  # the first input along the first axis
-
-
-def test_statistics_of_the_maps_are_medians_beside_uniform_points(maps):
-    row = MAPS.rows(maps).iloc[-1]
-    cell = maps.sel({name: row[name] for name in ("setting", "criterion", "variant")})
-    assert row["mean_abs_error"] == pytest.approx(float(cell["mean_abs_error"].median()))
-    assert row["uniform_boundary_share"] == pytest.approx(0.0975)
-    assert f"{row['nearest_distance_ratio']:.2f} [" in MAPS.tables(maps)["statistics"]
-
-
-def test_figures_draw_the_maps_of_seed_0(maps):
-    figures = MAPS.figures(maps)
-    endings = ("", "_acceptance", "_published", "_published_acceptance")
-    assert list(figures) == [f"figure_rastrigin{ending}" for ending in endings]
-    figure = figures["figure_rastrigin_published_acceptance"]()
-    cell = maps.sel(setting="published", variant="leave_one_out", criterion="mean_relevance", seed=0)
-    error, std = figure.axes[1], figure.axes[4]
-    np.testing.assert_array_equal(error.images[0].get_array(), cell["absolute_error"].values.T)
-    np.testing.assert_array_equal(std.images[0].get_array(), cell["standard_deviation"].values.T)
-    np.testing.assert_array_equal(np.transpose(error.lines[0].get_data()), cell["point"].values)
-    assert error.get_title() == "Mean relevance"

@@ -53,13 +53,6 @@ def test_a_record_keeps_its_order_and_has_a_digest(shared_data, monkeypatch):
     assert TASKS["rastrigin"].digest() == ""
 
 
-@pytest.mark.parametrize("name", ["rastrigin", "van_der_pol"])
-def test_a_seed_decides_everything(name):
-    one, again, other = (load(name, seed) for seed in (3, 3, 4))
-    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
-    assert not np.array_equal(one.inputs, other.inputs)
-
-
 def test_training_and_test_rows_are_of_different_trajectories():
     data = load("van_der_pol")
     assert not np.isin(data.test_targets.round(12), data.training_targets.round(12)).any()
@@ -77,14 +70,6 @@ def test_only_the_training_part_decides_the_scaling():
     np.testing.assert_allclose(data.test_inputs, np.tile([*expected, 1.0], (4, 1)))  # a constant column survives
     np.testing.assert_allclose(data.test_targets, 5.0 - training.targets.mean())
     np.testing.assert_array_equal(data.training_targets[:10], data.initial_targets)
-
-
-def test_short_rows_survive_storing():
-    data = load_task("rastrigin", 1, n_initial=20, most_rows=30)
-    again = TaskData.from_dataset(data.to_dataset())
-    assert all(np.array_equal(a, b) for a, b in zip(data, again, strict=True))
-    assert len(data.targets) == 30
-    assert 25 <= len(data.test_targets) <= 30
 
 
 def test_published_cells_are_those_printed():

@@ -1,7 +1,5 @@
 """The configurations of the jobs of a sweep are those that Hydra composes; what it cannot compose is told in a line."""
 
-import random
-
 import pytest
 import yaml
 from hydra import initialize_config_dir
@@ -15,21 +13,6 @@ from running import CONF
 from experiments.sweeps.keys import Composer, resolve
 
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
-#: values, lists, texts with quotes, dicts, null, added and deleted keys, packages, options that bring more options
-VALUES = (
-    *("seed=3", "'duration=100samples'", "weather_input='solar gain'", 'weather_input="a,b"', "cache=null"),
-    *("excited=[]", "excited=[a,'b c',1.5,true]", "excitations={mass_flow:{_target_:a.B,level:2}}", "+own=1"),
-    *("+excitations.mass_flow={a:[1,2],b:null}", "+excitation@excitations.mass_flow=prbs", "system.dt=30"),
-    *("+system.zone_capacity=1e6", "++system.zone_capacity=2e6", "+insertion.error_threshold=0.1", "++new.key=1"),
-    *("training.noise_bounds=[0.1,1]", "+narx={_target_:own.Lags,outputs:{y:2}}", "kernel={_target_:own.Kernel}"),
-    *("narx={a:1}", "~weather", "~seed", "~budget=100", "~nothing", "~training.restarts", "experiment=null"),
-    *("experiment=building_thresholds", "nonsense=1", "system=nonsense", "system.nonsense=1", "seed=${budget}"),
-    *("weather_input=${hydra:job.num}", "budget=${system.dt}", "system=[building]", "system=7", "noise=null"),
-)
-HYDRA = (
-    *("hydra.verbose=true", "hydra.job.name=other", "hydra/job_logging=disabled", "hydra.output_subdir=null"),
-    *("hydra.job.config.override_dirname.exclude_keys=[seed]", "+hydra.job.own=1", "hydra/launcher=in_process"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +57,6 @@ def test_a_job_is_what_hydra_composes(loader):
         assert other["hydra"]["overrides"]["task"] == overrides
         one, other = both(loader, master, overrides, resolve)
         assert one == other
-
-
-@pytest.mark.slow
-def test_random_overrides_are_what_hydra_composes(loader):
-    groups = [group for group in loader.list_groups("") if group != "hydra"]
-    options = [f"{group}={option}" for group in groups for option in loader.get_group_options(group)]
-    for number in range(5):
-        random_, composed = random.Random(number), 0
-        master = master_of(loader, *random_.sample(HYDRA, random_.randrange(3)))
-        for _ in range(20):
-            lines = random_.sample(options, random_.randrange(5)) + random_.sample(VALUES, random_.randrange(4))
-            random_.shuffle(lines)
-            one, other = both(loader, master, lines)
-            assert one == other, lines
-            composed += isinstance(one, dict)
-        assert composed >= 4
 
 
 def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(loader, tmp_path):

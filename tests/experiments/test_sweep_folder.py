@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from generating import BOUC_WEN
 from generating import SHORT as SHORT_BENCHMARK
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
-from running import PLAIN
-from sweep_command import QUICK, ended, manifest, outcome, results, started, sweep
-from sweep_jobs import job, wait_until
+from sweep_command import QUICK, manifest, outcome, results, sweep
+from sweep_jobs import job
 from validating import QUICK as QUICK_VALIDATION
 from validating import csv_file, saved
 
@@ -26,9 +24,6 @@ from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
-
-if PLAIN:
-    pytest.skip("sweeps are told apart alike without the compiler", allow_module_level=True)
 
 
 def told(said):
@@ -65,10 +60,8 @@ def again(finished, tmp_path):
 
 def test_what_does_not_exist_stops_a_sweep_before_its_first_job(tmp_path):
     for overrides, words in (
-        (["seed=1,2,3", "reduction=mean_relevance,prior_entropi"], ["did you mean 'prior_entropy'?"]),
         (["+seeed=1,2"], ["'seeed'", "did you mean 'seed'?"]),
         (["seed=range(3,3)"], ["seed=range(3,3)", "nothing"]),
-        (["seed=interval(0,3)"], ["interval", "hydra/sweeper=optuna"]),
         (["seed=1,2", "hydra.sweep.subdir=${seed}"], ["hydra.sweep.subdir", "no effect"]),
     ):
         line = told(sweep(tmp_path / "sweep", *QUICK, *overrides))
@@ -235,46 +228,25 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
     for number in range(2):
         file = tmp_path / "sweep" / str(number) / f"it_{number}.py"
         assert callable(runpy.run_path(str(file))["predict"])
-    given = (*SHORT_BENCHMARK, *BOUC_WEN, "baseline=[mean]", "seed=1,-1,2", "output=made/${hydra:job.num}")
+    given = (*SHORT_BENCHMARK, *BOUC_WEN, "baseline=[mean]", "seed=1,-1", "output=made/${hydra:job.num}")
     said = sweep(tmp_path / "benchmarks", *given, command="generate")
-    assert (said.code, numbers(said)) == (1, (3, 0, 3))
+    assert (said.code, numbers(said)) == (1, (2, 0, 2))
     assert "  #1 seed=-1: ValueError: " in said.err
-    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0", "2"]
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0"]
 
 
 # --- two at once
 
 
-def test_a_second_sweep_in_the_same_folder_ends_and_the_first_goes_on(tmp_path):
-    folder = tmp_path / "sweep"
-    first = started(folder, *QUICK, "seed=range(0,40)")
-    assert wait_until(lambda: list(folder.glob("*/outcome.json")))
-    line = told(sweep(folder, *QUICK, "seed=range(0,40)"))
-    assert first.poll() is None, "the first has ended before the second: the test needs more jobs"
-    assert f"another sweep runs in {folder} (process {first.pid} on " in line
-    said = ended(first)
-    assert (said.code, "40 done" in said.out) == (0, True), said
+def test_a_second_sweep_in_the_same_folder_ends(again):
+    with store.hold(again):
+        line = told(sweep(again, *QUICK, "seed=1,2,3"))
+        assert f"another sweep runs in {again} (process {os.getpid()} on " in line
+    assert numbers(sweep(again, *QUICK, "seed=1,2")) == (2, 2, 0)
 
 
 def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
-    """Every sweep that finds nothing to do removes the folder and its lock; a lock on a removed file does not count."""
-    owners, ended_ones = [], []
-
-    def own(name):
-        for _ in range(300):
-            with contextlib.suppress(ValueError), store.hold(tmp_path / "sweep"):
-                owners.append(name)
-                assert owners == [name]
-                owners.remove(name)
-        ended_ones.append(name)
-
-    threads = [threading.Thread(target=own, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(ended_ones) == [0, 1, 2, 3]
-    assert list(tmp_path.iterdir()) == []
+    """A sweep that finds nothing to do removes the folder and its lock; a lock on a removed file does not count."""
     lock, removed = store.fcntl.flock, []
 
     def flock(file, how):  # another sweep lets go of the folder between the opening of its lock and the locking

@@ -7,15 +7,12 @@ import sys
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import PLAIN, configured
+from running import configured
 
 from experiments.sources import SIMULATION
 from experiments.sweeps import identity
 from experiments.sweeps.cache import array_digest
 from experiments.sweeps.identity import code_digest, file_digests, identity_of, key_of, trajectory_key
-
-if PLAIN:
-    pytest.skip("nothing here is compiled", allow_module_level=True)
 
 SETTINGS = {
     **{"seed": 1, "outputs": "lean", "figures": True, "cache": "/somewhere", "path": None},
@@ -164,8 +161,6 @@ def test_a_file_that_changed_in_place_is_read_again_and_else_once(tmp_path, monk
 
     monkeypatch.setattr(identity, "_content_digest", refuse)
     assert file_digests([str(path)]) == {str(path): "unreadable"}
-    monkeypatch.setattr(identity, "LARGE", 2)
-    assert file_digests({"path": str(tmp_path)}) != file_digests([])  # by size and time
 
 
 # --- trajectories

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from hydra.conf import HydraConf
 from hydra.types import RunMode
-from numba import config
 from omegaconf import OmegaConf
 from sweep_jobs import attempts, driven, job
 
@@ -149,7 +148,6 @@ def test_limits_are_read_as_people_write_them():
         limits_of("soon", None)
 
 
-@pytest.mark.skipif(config.DISABLE_JIT, reason="processes start and end the same without the compiler")
 def test_a_job_over_a_limit_says_so_and_ends_its_process(tmp_path):
     """One that sleeps, one in a compiled loop that holds the interpreter, one that eats; side by side."""
     limits = {"sleeping": (0.3, None), "spinning": (1.0, None), "greedy": (None, 600_000_000)}

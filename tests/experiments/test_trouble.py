@@ -1,6 +1,5 @@
 """Bad input, a plant that diverges, an interrupt, a full disk: a clear word, and nothing is lost."""
 
-import os
 import resource
 import signal
 
@@ -9,18 +8,9 @@ import pytest
 from running import DATA, DAYS, SHORT, configured, data_of, execute, phases, summary_of
 
 from experiments import identification
-from experiments.launch import Stopped, deferred_interrupt
+from experiments.launch import Stopped
 from experiments.summary import _quality_warnings
-from sysid import Identification, MaximumLikelihood, Model, store
-
-
-def stopped(folder, *overrides):
-    """Message of a run that ended early."""
-    with pytest.raises(Stopped, match="Partial results are in") as caught:
-        execute(folder, *SHORT, *overrides)
-    assert str(folder) in str(caught.value)
-    return f"{caught.value.exit_code} {caught.value}"
-
+from sysid import MaximumLikelihood, Model, store
 
 ENDS = {"initial": 10, "online": 60, "validation": 24 * 4 * DAYS // 2 + 30}  # samples
 
@@ -52,7 +42,7 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, f
     monkeypatch.setattr(identification, "live_source", source)
     error.__traceback__ = None
     with pytest.raises((Stopped, ArithmeticError)) as caught:
-        execute(tmp_path, *SHORT, "figures=true")
+        execute(tmp_path, *SHORT)
     interrupt = isinstance(error, KeyboardInterrupt)
     assert getattr(caught.value, "exit_code", None) == (130 if interrupt else None), "a bug keeps its traceback"
     summary, part, whole = summary_of(tmp_path), data_of(tmp_path, "result"), data_of(finished, "result")
@@ -69,36 +59,6 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, f
         np.testing.assert_array_equal(part[name], whole[name].values[: part.sizes["sample"]])
 
 
-def failing_at(monkeypatch, n, fail):
-    """Let the identification call `fail` before it learns from its row number n."""
-    original, calls = Identification.observe_many, []
-
-    def observe_many(self, regressors, targets, *, follows=None):
-        calls.append(targets)
-        if len(calls) == n:
-            fail()
-        return original(self, regressors, targets, follows=follows)
-
-    monkeypatch.setattr(Identification, "observe_many", observe_many)
-
-
-@pytest.mark.parametrize("training", [(), ("training=adaptive", "training.interval=10", "training.significance=0.2")])
-def test_a_signal_between_a_sample_and_its_step_loses_nothing(training, monkeypatch, tmp_path):
-    """Ctrl-C may come at any moment, also when a sample is simulated but not yet learned from."""
-    failing_at(monkeypatch, 100, lambda: os.kill(os.getpid(), signal.SIGINT))
-    given = [*training, *SHORT] if training else SHORT
-    with pytest.raises(Stopped) as caught:
-        execute(tmp_path, *given, *training[1:])
-    assert caught.value.exit_code == 130
-    summary, result = summary_of(tmp_path), data_of(tmp_path, "result")
-    assert (summary["partial"], summary["n_validation"]) == (True, 0)
-    assert result.sizes["sample"] == 99
-    assert data_of(tmp_path, "trajectory").sizes["time"] >= 102
-    assert summary["n_estimates"] == result.sizes.get("estimate", 0)
-    assert (summary["n_estimates"] > 0) == bool(training)
-    assert Model.load(tmp_path / "model.nc").gp.n_points == 60
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), np.linalg.LinAlgError("not positive definite")], ids=repr)
 def test_a_failing_training_keeps_the_trajectory(error, monkeypatch, tmp_path):
     def failing(self, inputs, targets, seed):
@@ -109,20 +69,6 @@ def test_a_failing_training_keeps_the_trajectory(error, monkeypatch, tmp_path):
         execute(tmp_path, *SHORT)
     assert data_of(tmp_path, "trajectory").sizes["time"] > 10
     assert summary_of(tmp_path)["partial"] is True
-
-
-def test_ctrl_c_waits_for_the_end_of_the_block():
-    done = []
-
-    def write():
-        with deferred_interrupt():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.append("written")
-
-    with pytest.raises(KeyboardInterrupt):
-        write()
-    assert done == ["written"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, tmp_path):
@@ -148,13 +94,6 @@ def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, 
         identification.run(configured(*SHORT), tmp_path / "gone")
     for name in ("summary.json", *(f"{kind}.nc" for kind in DATA)):
         assert str(tmp_path / "gone" / name) in str(caught.value)
-
-
-def test_figures_of_an_earlier_run_in_the_same_folder_go(tmp_path):
-    for name in ("error", "signals", "own"):
-        (tmp_path / f"{name}.png").write_bytes(b"")
-    execute(tmp_path, *SHORT)
-    assert [path.name for path in tmp_path.glob("*.png")] == ["own.png"]
 
 
 def test_a_bad_model_is_called_bad():

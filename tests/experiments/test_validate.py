@@ -1,16 +1,27 @@
-"""`sysid-validate` against records: the numbers, the files, the words."""
+"""`sysid-validate`: numbers, files and words of records, of the loop of a controller, of what does not fit."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from running import CONF
+from running import CONF, execute, summary_of
 from scipy.stats import norm
-from validating import DT, QUICK, csv_file, model, recorded, saved, signals, stored, validate
+from validating import DT, LAGS, QUICK, csv_file, model, recorded, saved, signals, stored, validate
 
-from experiments.validation import figures
-from sysid import JointModel, Pathwise, forecast, make_record, store
+import sysid
+from experiments import identification
+from experiments.launch import Stopped, remove_unused
+from experiments.validation import figures, report
+from experiments.validation.assessment import plan_cases
+from experiments.validation.loop import check_controller, close_loop, variance_of_draws
+from experiments.validation.report import find_outside
+from simulators import PI, Levels
+from sysid import forecast, make_record, store
+from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.validation import Z_95
+from sysid.store import read, write
 
 MEASURES = {"rmse", "nrmse", "fit_percent", "r2", "smse", "msll", "nlpd", "n", "coverage_50", "coverage_90"}
 WINDOWS, HORIZONS = (4, 2), (1, 3)
@@ -39,7 +50,7 @@ def run(tmp_path_factory):
     path, record = saved(folder / "model.nc"), csv_file(folder / "test.csv")
     settings = (f"windows={list(WINDOWS)}", f"horizons={list(HORIZONS)}", "propagation.n_samples=20")
     content = validate(folder / "run", *recorded(path, record), *settings, "propagation.n_features=20")
-    return folder / "run", content, JointModel.load(path).models[0], signals(50, 1)
+    return folder / "run", content, sysid.JointModel.load(path).models[0], signals(50, 1)
 
 
 def test_files_and_measures_are_those_of_predictions_by_hand(run):
@@ -105,8 +116,9 @@ def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp
     np.testing.assert_allclose(group["mean"], same["mean"], rtol=1e-12)
     assert without["free_run"]["rmse"] == pytest.approx(content["free_run"]["rmse"], rel=1e-12)
     assert group["variance"].values[5:].mean() > 1.5 * same["variance"].values[5:].mean()
-    record, joint = make_record(signals(50, 1), name="t", sampling_time=DT), JointModel.load(folder.parent / "model.nc")
-    drawn = Pathwise(n_samples=20, n_features=20)
+    record = make_record(signals(50, 1), name="t", sampling_time=DT)
+    joint = sysid.JointModel.load(folder.parent / "model.nc")
+    drawn = sysid.Pathwise(n_samples=20, n_features=20)
     (spread,) = forecast(joint, [record], horizon=None, window=WINDOWS[0], seed=1, propagation=drawn).records
     about_the_path = spread.variance + (spread.mean - group["mean"].values) ** 2
     np.testing.assert_allclose(group["variance"], about_the_path, rtol=1e-9)
@@ -179,7 +191,329 @@ def test_every_propagation_runs(name, tmp_path):
     assert content["propagation"] == name.title().replace("_", "")
 
 
-def test_a_model_that_does_not_say_where_it_comes_from(tmp_path):
-    path = saved(tmp_path / "model.nc", model(sampling_time=DT))
-    content = validate(tmp_path / "run", *recorded(path, csv_file(tmp_path / "test.csv")), *QUICK)
-    assert content["free_run"]["msll"] is None
+# --- the loop of a controller around an identified model ---------------------------------------------
+
+
+WINDOW, N = 4, 25
+TANKS = ("system=cascaded_tanks", "controller=level_pi", "noise.std=0.01", "controller.schedule.hold=40")
+
+
+#: integral control to 0.3 and 0.1 in turn
+FEEDBACK = PI(0.5, "y", "u", 0.5, 0.4, minimum=-9.0, maximum=9.0, schedule=Levels((0.3, 0.1), 2.0))
+
+
+def naive_loop(one, controller, time, y, u, window, offset=0.0):
+    """One loop by hand, with lists."""
+    y, u, memory = list(y[:window]), [], controller.initial_state()
+    for k in range(len(time)):
+        if k >= window:
+            y.append(y[k - 1] + one.predict([[y[k - 1], y[k - 2], u[k - 1]]]).mean.item() + offset)
+        command, memory = controller.control(time[k], [y[k]], memory)
+        u.append(command[0])
+    return np.array(y), np.array(u)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """Dynamics of a model, and signals of a plant; its inputs before the window are those of the controller."""
+    time, data = 0.5 * np.arange(N), signals(N, 3)
+    return Dynamics(model()), time, data["y"][:, None], data["u"][:, None]
+
+
+def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges(loop):
+    dynamics, time, y, u = loop
+    offsets = np.array([0.0, 0.05, -0.02, 1e6])
+    settings = {"controller": FEEDBACK, "time": time, "outputs": y, "inputs": u}
+    settings |= {"window": WINDOW, "n_paths": 4}
+    y_paths, u_paths = close_loop(dynamics, lambda x: dynamics.targets(x).mean + offsets[:, None], **settings)
+    for path, offset in enumerate(offsets[:3]):
+        outputs, inputs = naive_loop(dynamics.models[0], FEEDBACK, time, y[:, 0], u[:, 0], WINDOW, offset)
+        np.testing.assert_allclose(y_paths[path, :, 0], outputs, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(u_paths[path, :, 0], inputs, rtol=1e-10, atol=1e-12)
+    assert y_paths[3, WINDOW, 0] > 1e5
+    assert np.isnan(y_paths[3, WINDOW + 1 :]).all()
+    assert np.isnan(u_paths[3, WINDOW:]).all()
+    for window in (1, N):
+        with pytest.raises(ValueError, match="window from 2"):
+            close_loop(dynamics, lambda x: dynamics.targets(x).mean, **(settings | {"window": window}))
+
+
+def test_bands_of_loops_hold_so_many_of_them():
+    rng = np.random.default_rng(0)
+    drawn, mean = 0.3 + rng.normal(size=(4000, 2)), np.zeros(2)
+    half = Z_95 * np.sqrt(variance_of_draws(mean, drawn))
+    assert np.mean(np.abs(drawn) <= half, axis=0) == pytest.approx(0.95, abs=1e-3)
+    drawn[:100] = np.nan
+    assert np.nanmean(np.abs(variance_of_draws(mean, drawn))) < 2
+    drawn[:300] = np.nan
+    assert np.isinf(variance_of_draws(mean, drawn)).all()
+    assert np.isnan(variance_of_draws(np.full(2, np.nan), drawn)).all()
+
+
+def test_a_controller_that_does_not_fit_the_model():
+    direct = {"outputs": {"y": 1}, "inputs": {"u": [0, 1]}}
+    for controller, lags, words in (
+        (PI(output="w", input="u"), LAGS, r"PI reads the output 'w'.*\['y'\]"),
+        (PI(output="y", input="w"), LAGS, r"PI drives the input 'w'.*\['u'\]"),
+        (PI(output="y", input="u"), direct, "lag 0 of 'u'.*PI"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            check_controller(sysid.JointModel.of(model(lags=lags)), controller)
+
+
+@pytest.fixture(scope="module")
+def tanks(tmp_path_factory):
+    """Model of the simulated tanks, and a validation in the loop of their controller."""
+    folder = tmp_path_factory.mktemp("tanks")
+    learned = ("duration=160samples", "training.n_initial=30", "training.restarts=1", "budget=30", "figures=false")
+    execute(folder / "identified", *TANKS, *learned)
+    checked = (f"model={folder}/identified/model.nc", *TANKS, "duration=60samples", "horizons=[1]", "windows=[5]")
+    content = validate(folder / "validated", *checked, "propagation.n_samples=6", "propagation.n_features=20")
+    return folder, checked, content
+
+
+def test_the_controller_closes_its_loop_around_the_model(tanks):
+    folder, _, content = tanks
+    group = stored(folder / "validated")["closed_loop"]
+    one = sysid.Model.load(folder / "identified" / "model.nc")
+    measured = stored(folder / "validated")["free_run_window_5"]["measured"]
+    np.testing.assert_array_equal(group["measured"], measured)
+    found = content["closed_loop"]
+    assert found.keys() == {"n_paths", "outputs", "inputs"}
+    assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})
+    error = (group["measured"] - group["mean"]).values[:, 0]
+    assert found["outputs"]["level"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-12)
+    predictive = norm(group["mean"], np.sqrt(group["variance"] + one.gp.noise_variance))
+    nlpd = -predictive.logpdf(group["measured"]).mean()
+    assert found["outputs"]["level"]["nlpd"] == pytest.approx(nlpd, rel=1e-9)
+    assert (found["outputs"]["level"]["n"], found["n_paths"]) == (55, 6)
+    assert group.sizes["time"] == 55
+    assert not np.array_equal(group["applied"], group["commanded"])
+    assert (group["variance"].values[5:] > 0).all()
+    assert {path.stem for path in (folder / "validated").glob("*.png")} == {"validation", "closed_loop"}
+
+
+def test_both_loops_obey_the_controller(tanks):
+    """Commands follow from the level of their own loop alone: recomputed with the PI law from the stored level."""
+    group = stored(tanks[0] / "validated")["closed_loop"]
+    set_point = np.where(group["time"].values // 40 % 2 == 0, 4.0, 6.0)
+    for level, driven in (("mean", "commanded"), ("measured", "applied")):
+        command, error = group[driven].values[:, 0], set_point - group[level].values[:, 0]
+        inside = (command > 0) & (command < 10)
+        steps = inside[:-1] & inside[1:]
+        assert steps.sum() > 10
+        change = np.diff(command - 0.3 * error)[steps]
+        np.testing.assert_allclose(change, (0.001 * 4.0 * error[:-1])[steps], rtol=1e-6, atol=1e-9)
+
+
+def test_a_simulation_in_open_loop(tanks, tmp_path):
+    _, checked, content = tanks
+    again = validate(tmp_path / "again", *checked, *QUICK, "seed=0")
+    assert again["closed_loop"]["n_paths"] == 0
+    assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
+    open_loop = [override for override in checked if not override.startswith("controller")]
+    alone = validate(tmp_path / "open", *open_loop, *QUICK)
+    assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
+    for run, from_lag_0 in ((content, 0), (alone, 1)):  # an input that answers to the output is tested from lag 1
+        found = run["residuals"]["one_step"]
+        assert {t["n_lags"] for t in found["tests"] if t["name"] == "input"} == {found["n_lags"] + from_lag_0}
+
+
+RECORD = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.units={y:V}", "narx=lags")
+SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
+OWN_LAGS = ("+narx.outputs.y=2", "+narx.inputs.u=[1]")
+
+
+@pytest.fixture
+def record(tmp_path):
+    files = (csv_file(tmp_path / "estimation.csv", n=60, seed=2), csv_file(tmp_path / "test.csv", n=30, seed=5))
+    return (*RECORD, *SMALL, *OWN_LAGS, *(f"data.{path.stem}={path}" for path in files))
+
+
+def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path):
+    folder = execute(tmp_path / "run", *record)
+    one, summary = sysid.Model.load(folder / "model.nc"), summary_of(folder)
+    content = json.loads((folder / "validation.json").read_text())
+    data, y = signals(30, 5), list(signals(30, 5)["y"][:2])
+    for k in range(2, 30):
+        y.append(y[k - 1] + one.predict([[y[k - 1], y[k - 2], data["u"][k - 1]]]).mean.item())
+    rmse = np.sqrt(np.mean((np.array(y) - data["y"])[2:] ** 2))
+    assert content["free_run"]["rmse"] == pytest.approx(rmse, rel=1e-9)
+    assert summary["free_run"] == content["free_run"]
+    assert content["one_step"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-9)
+    assert set(content["warnings"]) <= set(summary["warnings"])
+    assert stored(folder).keys() >= {"one_step_window_2", "free_run_window_2", "residual_tests_one_step"}
+    y = signals(60, 2)["y"][2:]
+    assert (one.origin.sampling_time, one.origin.n_samples, dict(one.origin.units)) == (0.5, 58, {"y": "V"})
+    assert (one.origin.output_mean, one.origin.output_variance) == pytest.approx((y.mean(), y.var()), rel=1e-12)
+
+
+def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record, tmp_path):
+    half = ("data.outputs=[y,z]", "+narx.outputs.z=1", "narx.target=y")  # one of two outputs is predicted
+    for without in (("validate=false",), ("data.test=[]", "identified=1"), half):
+        folder = execute(tmp_path / without[0], *record, *without)
+        assert summary_of(folder)["free_run"] is None
+        assert not list(folder.glob("validation*"))
+        assert (folder / "model.nc").exists()
+        told = any("not validated in free run" in words for words in summary_of(folder)["warnings"])
+        assert told == (without == half)
+
+
+def test_an_interrupt_while_validating_keeps_the_identification(record, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(identification, "validate_on_test", interrupted)
+    with pytest.raises(Stopped) as caught:
+        execute(tmp_path / "run", *record)
+    assert caught.value.exit_code == 130
+    assert summary_of(tmp_path / "run")["partial"] is False
+    assert sysid.Model.load(tmp_path / "run" / "model.nc").gp.n_points == 15
+    assert not list((tmp_path / "run").glob("validation*"))
+
+
+# --- what does not fit the model, and numbers that deserve a warning ------------------------------------
+
+
+@pytest.fixture
+def case(tmp_path):
+    """A model file, a record, and the overrides that fit."""
+    path, record = saved(tmp_path / "model.nc"), csv_file(tmp_path / "test.csv")
+    return path, record, [*recorded(path, record), *QUICK]
+
+
+def refused(folder, *overrides):
+    """Message of the error that stops a run; nothing has been written."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        validate(folder, *overrides)
+    assert list(folder.iterdir()) == []
+    assert isinstance(caught.value, ValueError | TypeError | OSError), caught.value
+    return f"{caught.value} {caught.value.__cause__ or ''}"
+
+
+def test_records_and_models_that_cannot_be_read_or_simulated(case, tmp_path):
+    path, record, fitting = case
+    content = path.read_bytes()
+    csv_file(record, u=np.where(np.arange(50) == 20, np.inf, signals(50, 1)["u"]))
+    assert "test.csv" in refused(tmp_path / "run", *fitting)
+    csv_file(record)
+    path.write_bytes(content[: len(content) // 2])
+    assert "model.nc" in refused(tmp_path / "run", *fitting)
+    path.write_bytes(content)
+    data = read(path, kind="model")
+    write(data.assign_attrs(kernel="builtins.list"), path, kind="model")
+    assert "model.nc" in refused(tmp_path / "run", *fitting)
+    write(data, path, kind="study")
+    assert "'study'" in refused(tmp_path / "run", *fitting)
+    model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value").save(path)
+    assert "static" in refused(tmp_path / "run", *fitting)
+    model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(path)
+    assert "one model for each" in refused(tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *QUICK)
+
+
+def test_cases_are_every_horizon_after_every_window():
+    cases = plan_cases([10, 2], [5, 50], 7)
+    assert [tuple(case) for case in cases] == [(h, w) for w in (5, 50) for h in (1, 2, 10, None)]
+    assert [tuple(case) for case in plan_cases(3, None, 7)] == [(1, 7), (3, 7), (None, 7)]
+    for wrong in ([0], [2.5], [5, 5], "far"):
+        with pytest.raises(ValueError, match="whole numbers of samples of at least 1"):
+            plan_cases([1], wrong, 7)
+
+
+def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
+    path, _, fitting = case
+    saved(path, replace(model(), mean=sysid.ConstantMean(400.0)))
+    content = validate(tmp_path / "run", *fitting)
+    (found,) = [one for one in content["divergences"] if one["horizon"] == "free_run"]
+    assert content["free_run"]["rmse"] is None
+    assert content["free_run"]["n"] == 48
+    assert content["free_run"]["n_diverged"] == 50 - found["sample"]
+    assert (found["output"], found["time"]) == ("y", DT * found["sample"])
+    warning = next(words for words in content["warnings"] if "diverges" in words)
+    assert f"{found['time']:g} s" in warning
+    assert f"{found['value']:.4g} V" in warning
+    assert "skipped" in content["residuals"]["free_run"]
+    measured = stored(tmp_path / "run")["free_run_window_2"]
+    assert np.isnan(measured["mean"].values[-1, 0])
+    assert content["one_step"]["rmse"] > 100
+    assert not any("runs into a limit" in words for words in content["warnings"])
+    saved(path, replace(model(), mean=ConstantMean(400.0), limits=(-9.0, 9.0)))
+    content = validate(tmp_path / "held", *fitting)
+    mean = stored(tmp_path / "held")["free_run_window_2"]["mean"].values
+    assert (content["free_run"]["n_diverged"], mean.max()) == (0, 9.0)
+    words = (
+        f"the free run after a window of 2 runs into a limit that the data of the model never reached, at {len(mean)}"
+    )
+    assert any(one.startswith(words) for one in content["warnings"])
+
+
+def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
+    csv_file(case[1], u=5 * signals(50, 1)["u"])
+    content = validate(tmp_path / "run", *case[2])
+    (words,) = [words for words in content["warnings"] if "dictionary" in words and "1 step" in words]
+    assert "u[k-1] reaches" in words
+    one = model()
+    points, low, high = one.scaling.inverse(one.gp.inputs), *one.scaling.inverse(np.sort(one.gp.inputs, 0))[[0, -1], 2]
+    n, total, where = find_outside(one, points)
+    assert (n, total) == (0, len(points))
+    assert "combinations" in where
+    far = points.copy()
+    far[3, 2] = high + 0.06 * (high - low)
+    far[4, 0] = points[:, 0].min() - 0.04 * np.ptp(points[:, 0])
+    far[5] = np.nan
+    found = f"u[k-1] reaches {far[3, 2]:.4g} A, the stored points {low:.4g} to {high:.4g}"
+    assert find_outside(one, far) == (1, len(points) - 1, found)
+    centre = one.scaling.inverse(one.gp.inputs.mean(axis=0, keepdims=True))  # between points that say nothing of it
+    assert find_outside(one, centre)[0] == 0
+    narrow = sysid.OnlineGP(sysid.SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14)
+    narrow.fit(one.gp.inputs, one.gp.targets)
+    assert find_outside(replace(one, gp=narrow), centre)[0] == 1
+
+
+def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
+    noisy = signals(50, 1)["y"] + 0.2 * np.random.default_rng(0).normal(size=50)
+    csv_file(case[1], y=noisy)
+    content = validate(tmp_path / "run", *case[2])
+    assert content["one_step"]["coverage_95"] < 0.8
+    (words,) = [words for words in content["warnings"] if "do not cover" in words]
+    assert "1 step" in words
+    assert "free run" in words
+    assert "process_noise" not in words  # mean_only has none
+    covered = report.cover(sysid.Validation(*[0.0] * 7, 0.25, 0.5, 0.75, n=10, window=2))
+    assert covered == {50: 25.0, 90: 50.0, 95: 75.0}
+    told = validate(tmp_path / "taylor", *case[2], "propagation=taylor")["warnings"]
+    assert any("do not cover" in words and "propagation.process_noise=true" in words for words in told)
+    for number, (shares, expected) in enumerate(
+        (
+            ((42.0, 81.0, 86.0), ""),
+            ((50.0, 90.0, 84.0), "95 % band 1 step 84.0 %, 95 % band free run 84.0 %"),
+            ((30.0, 85.0, 90.0), "50 % band 1 step 30.0 %"),
+        )
+    ):
+        monkeypatch.setattr(report, "cover", lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)))
+        said = [words for words in validate(tmp_path / str(number), *case[2])["warnings"] if "the bands of y" in words]
+        assert expected in said[0] if expected else said == []
+
+
+def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
+    for name, kept in (("notes.txt", True), ("validate.log", False)):
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+        (tmp_path / name / name).write_text("mine")
+        remove_unused(tmp_path / name, "validate.log")
+        assert (tmp_path / name).exists() == kept
+
+
+def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
+    path, _, fitting = case
+    good = validate(tmp_path / "good", *fitting)
+    assert not any("far worse" in words for words in good["warnings"])
+    one = model()
+    one.gp.fit(one.gp.inputs, np.zeros(one.gp.n_points))
+    saved(path, replace(one, mean=sysid.ConstantMean(0.05)))  # drifts by 0.05 V at every step
+    csv_file(tmp_path / "test.csv", y=0.01 * np.sin(np.arange(50.0)))
+    content = validate(tmp_path / "run", *fitting)
+    assert content["free_run"]["rmse"] > 3 * content["one_step"]["rmse"]
+    (words,) = [words for words in content["warnings"] if "far worse" in words]
+    assert f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V" in words
+    content = validate(tmp_path / "short", *fitting, "windows=[1,2]")
+    assert any("window of 1 samples is shorter than the largest lag" in words for words in content["warnings"])
