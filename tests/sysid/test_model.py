@@ -341,6 +341,8 @@ def test_limits_bound_the_simulation_only():
     assert held.mean.max() == 20.0
     assert np.nanmax(runs_away.mean) > 300.0
     assert (held.n_held, runs_away.n_held) == (np.sum(held.mean == 20.0), 0)
+    below = sysid.free_run(replace(free, limits=(-20.0, np.inf)), np.zeros((40, 1)), -np.ones((1, 1)))
+    assert below.n_held == np.sum(below.mean == -20.0) > 0
     known = replace(bounded, origin=sysid.Origin(output_range=(0.0, 20.0)))  # saturates as the data does
     assert sysid.free_run(known, np.zeros((40, 1)), np.ones((1, 1))).n_held == 0
 
