@@ -7,20 +7,10 @@ from pathlib import Path
 
 from experiments.launch import entry
 
-#: options of Hydra that take the next argument
-WITH_VALUE = {
-    *("--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
-    *("--info", "-i", "--experimental-rerun"),
-}
-
 
 def main() -> None:
     """Collect the sweep whose folder is the first argument."""
-    try:
-        sys.argv[1:] = mark_folder(sys.argv[1:])
-    except ValueError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+    sys.argv[1:] = mark_folder(sys.argv[1:])
     entry("collect", "experiments.collection.run")()
 
 
@@ -29,25 +19,14 @@ def mark_folder(arguments: Sequence[str]) -> list[str]:
 
     A folder is an argument that no option takes, and that exists or holds no ``=``.
 
-    Raises
-    ------
-    ValueError
-        More than one folder, or a sweep of collections.
-
     >>> mark_folder(["multirun/my sweep, 2", "figures=false"])
     ["folder='multirun/my sweep, 2'", 'figures=false']
     """
-    if {"--multirun", "-m"} & set(arguments):
-        raise ValueError("sysid-collect collects one sweep at a time: leave out --multirun")
-    marked, folders = [], []
+    marked = []
     for before, argument in zip(["", *arguments], arguments, strict=False):
-        is_key = argument.partition("=")[0].lstrip("+") == "folder"
-        is_name = not argument.startswith("-") and ("=" not in argument or Path(argument).exists())
-        is_folder = is_name and not is_key and before not in WITH_VALUE
-        folders += [argument] if is_folder or is_key else []
+        is_name = "=" not in argument or (Path(argument).exists() and not argument.startswith("folder="))
+        is_folder = is_name and not argument.startswith("-") and not before.startswith("-")
         marked.append(f"folder={quote(argument)}" if is_folder else argument)
-    if len(folders) > 1:
-        raise ValueError(f"expected one folder, got {', '.join(folders)}")
     return marked
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from difflib import get_close_matches
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from string import Template
@@ -23,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from experiments.launch import Stopped
-from experiments.options import flag, whole
+from experiments.options import flag, meant, whole
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import to_bytes
 from experiments.studies.baselines import BaselinesStudy
@@ -140,9 +139,7 @@ def choose(key: str, value: object, known: Sequence[str]) -> list[str]:
         return list(known)
     unknown = next((name for name in names if name not in known), None if names else "none")
     if unknown is not None:
-        near = get_close_matches(unknown, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{hint}")
+        raise ValueError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}")
     return [name for name in known if name in names]
 
 
@@ -261,7 +258,7 @@ def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
         counts.append(row)
     if "baselines" in stores:
         rows = STUDIES["baselines"].rows(stores["baselines"]).query("dataset in ['Van der Pol', 'Building']")
-        numbers = rows[["smse", "smse_published", "floor_whole_past"]].map(significant)
+        numbers = rows[["smse", "smse_published"]].map(significant)
         tables.append(to_markdown(rows[["dataset", "model"]].join(numbers)))
     if "guidelines" in stores:
         tables.append(STUDIES["guidelines"].tables(stores["guidelines"])["guidelines"])

@@ -26,7 +26,6 @@ from experiments.sweeps.sweep import Sweep
 from sysid import LagWindow
 
 ROUNDS = 3
-N_ESTIMATED = 10_000  # jobs of the sweep whose gain by many workers is estimated
 
 
 def loop(plan: Plan) -> Iterator[Row]:
@@ -104,23 +103,13 @@ def identify(*arguments: str, **environment: str) -> None:
 
 
 def sweep(plan: Plan) -> Iterator[Row]:
-    """Jobs of the building in a sweep: cost per job beyond the same work called directly; two workers against one.
-
-    The gain of more workers is an estimate: all jobs shared out evenly after the start of a worker, but never faster
-    than one process conducts them.
-    """
+    """Jobs of the building in a sweep: cost per job beyond the same work called directly; two workers against one."""
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
         folder = Path(name)
         seconds = interleave(_direct_and_swept(plan, folder), min(ROUNDS, plan.repetitions))
         direct, swept = seconds["direct"].min(), seconds["swept"].min()
         extra, details = np.median(seconds["swept"] - seconds["direct"]), {"direct s": direct, "swept s": swept}
         yield row("overhead per job, in process", swept - direct, "s", extra, "<= 0.15", **details)
-
-        short = ["duration=2d", "training.n_initial=20", "cache=null"]
-        lines = [[*short, f"seed={plan.seed + number}"] for number in range(4 * plan.sweep_seeds)]
-        conduct(folder / "finished", lines)
-        conducting = time_once(conduct, folder / "finished", lines) / len(lines)
-        yield row("conducting, per finished job", conducting, "s")
 
         values = ",".join(map(str, plan.sweep_thresholds))
         seeds = f"range({plan.seed},{plan.seed + plan.sweep_seeds})"
@@ -129,10 +118,6 @@ def sweep(plan: Plan) -> Iterator[Row]:
     n_jobs = len(plan.sweep_thresholds) * plan.sweep_seeds
     case, details = f"{n_jobs} jobs, two processes against one", {"1 s": one, "2 s": two}
     yield row(case, one / two, "times", target=">= 1.7", **details)
-    start = max(one - n_jobs * swept, 0.0)  # of a worker
-    for workers in (4, 16, 64):
-        gain = (start + N_ESTIMATED * swept) / (start + N_ESTIMATED * max(swept / workers, conducting))
-        yield row(f"{N_ESTIMATED} jobs, {workers} processes (estimate)", gain, "times")
 
 
 def _direct_and_swept(plan: Plan, folder: Path) -> dict[str, Job]:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve, lapack
+from scipy.linalg import lapack
 
 import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
-from sysid.gp.dictionary import PROBE_INTERVAL, scores
+from sysid.gp.dictionary import PROBE_INTERVAL
 
 N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample asks for a place
@@ -30,13 +30,11 @@ UNIT = "matvec"
 SEARCH = 100  # blocks of samples among which accepted ones are looked for
 NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)  # signal variance
 TEST_POINTS = 500
-SAMPLES = 10  # learned while the peak of the memory is measured
 LOG_2PI = math.log(2.0 * math.pi)
-#: one point by a factorisation of the set without it; all N points in NumPy; all N points as `OnlineGP` does it
-PUBLISHED, NUMPY, COMPILED = WAYS = ("published_one", "numpy_all", "compiled_all")
+#: one point by a factorisation of the set without it; all N points as `OnlineGP` does it
+PUBLISHED, COMPILED = WAYS = ("published_one", "compiled_all")
 NOISE_VARIANCE = 1e-2  # signal variance
 ITERATIONS = 20  # of the fast ways in one run, up to 100 points
-SMALL = 20  # points, the smaller size of table 1 of the paper
 CANDIDATES = 2  # replacements of one run of the textbook way
 OURS = 500  # and of ours
 
@@ -185,33 +183,16 @@ def update(plan: Plan) -> Iterator[Row]:
 
 
 def memory(plan: Plan) -> Iterator[Row]:
-    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes.
-
-    ``peak of learning`` in the details: bytes that `update_many` needs on top for some samples.
-    """
-    samples = narx_samples(max(plan.sizes) + SAMPLES, seed=plan.seed)
-    _held_bytes(min(plan.sizes), samples)  # compiles and fills caches
-    held = {size: _held_bytes(size, samples) for size in plan.sizes}
-    for size, (bytes_held, on_top) in held.items():
-        details: dict[str, Any] = {"MB": bytes_held / 1e6, "peak of learning kB": on_top / 1e3}
-        yield row(f"N={size}", bytes_held / (8 * size**2), "N^2 x 8 bytes", **details)
-    slope = np.polyfit(np.log(list(held)), np.log([entry[0] for entry in held.values()]), 1)[0]
-    yield row("growth with N", slope, "exponent")
-
-
-def _held_bytes(size: int, samples: Samples) -> tuple[int, int]:
-    """Bytes of a full GP, and the peak on top of them while it learns."""
-    gc.collect()
-    tracemalloc.start()
-    try:
+    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes."""
+    samples = narx_samples(max(plan.sizes), seed=plan.seed)
+    online_gp(min(plan.sizes)).fit(*samples.part(0, min(plan.sizes)))  # compiles and fills caches
+    for size in plan.sizes:
+        tracemalloc.start()
         gp = online_gp(size).fit(*samples.part(0, size))
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        gp.update_many(*samples.part(size, size + SAMPLES))
-        return held, tracemalloc.get_traced_memory()[1] - held
-    finally:
         tracemalloc.stop()
+        yield row(f"N={gp.budget}", held / (8 * size**2), "N^2 x 8 bytes", MB=held / 1e6)
 
 
 # --- rounding errors ------------------------------------------------------------------------------
@@ -231,8 +212,7 @@ def accuracy(plan: Plan) -> Iterator[Row]:
     Reference: a Cholesky factorisation of the same covariance in extended precision. Largest error over the
     points, or over test points of the stream: of ``diag(Ky^-1)`` relative to itself, of the mean
     relative to the largest mean, of the variance relative to the noisy variance. Length scales of ten
-    standard deviations make the covariance as ill-conditioned as the noise allows. ``fresh fit`` in the
-    details: an `OnlineGP` fitted to the same points at once, which has no history.
+    standard deviations make the covariance as ill-conditioned as the noise allows.
     """
     name = "marginal_log_likelihood"
     rules: dict[str, sysid.Criterion] = {name: CRITERIA[name], "oldest leaves": OldestLeaves()}
@@ -243,19 +223,16 @@ def accuracy(plan: Plan) -> Iterator[Row]:
             gp = online_gp(plan.budget, noise_variance=noise_variance, reduction=reduction, length_scale=10.0)
             replaced = int((gp.update_many(*samples)["removed"] >= 0).sum())
             inputs, targets = gp.inputs[gp.age_order], gp.targets[gp.age_order]
-            fresh = sysid.OnlineGP(gp.kernel, noise_variance=noise_variance, budget=gp.budget).fit(inputs, targets)
             covariance = gp.kernel(inputs, inputs) + noise_variance * np.eye(len(targets))
             problem = (covariance, targets, gp.kernel(tests, inputs), gp.kernel.diagonal(tests))
 
             exact = extended_posterior(*problem)
             ours = _errors(Posterior(gp.state()["precision"], *gp.predict(tests)), exact, noise_variance)
             cholesky = _errors(double_posterior(*problem), exact, noise_variance)
-            refit = _errors(Posterior(fresh.state()["precision"], *fresh.predict(tests)), exact, noise_variance)
-            counts = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
-            counts["condition"] = np.linalg.cond(covariance)
+            counts: dict[str, Any] = {"replacements": replaced, "refactorisations": gp.n_refactorisations}
             for quantity, error in ours.items():
-                details: dict[str, Any] = {"Cholesky": cholesky[quantity], "fresh fit": refit[quantity]} | counts
-                yield row(f"noise {noise_variance:g}, {name}: {quantity}", error, "relative error", **details)
+                case = f"noise {noise_variance:g}, {name}: {quantity}"
+                yield row(case, error, "relative error", Cholesky=cholesky[quantity], **counts)
 
 
 def _errors(found: Posterior, exact: Posterior, noise_variance: float) -> dict[str, float]:
@@ -313,6 +290,15 @@ class LeftOut(NamedTuple):
     target: float  # y_i
     mean: float  # mu_i by the whole set
     noise_variance: float
+
+
+def leave_out(covariance: np.ndarray, targets: np.ndarray, mean: np.ndarray, i: int, noise_variance: float) -> LeftOut:
+    """Leave a point out of a set with the symmetric Ky (n, n), its targets (n,) and their means by the whole set."""
+    without = np.delete(np.delete(covariance, i, 0), i, 1).T  # in the order of Fortran
+    prior = covariance[i, i] - noise_variance
+    return LeftOut(
+        without, np.delete(targets, i), np.delete(covariance[i], i), prior, targets[i], mean[i], noise_variance
+    )
 
 
 # The published way to score a point: the set without it is factorised anew (section 3.2 of the paper).
@@ -385,36 +371,7 @@ class Scored(NamedTuple):
         y = np.concatenate([self.points.targets, self.candidate.targets])
         noise_variance = self.gp.noise_variance
         covariance = np.asfortranarray(self.gp.kernel(x, x) + noise_variance * np.eye(len(y)))
-        others = np.delete(np.arange(len(y)), i)
-        mean = y[i] - noise_variance * solve(covariance, y)[i]  # by the whole set
-        without = np.asfortranarray(covariance[np.ix_(others, others)])
-        prior = covariance[i, i] - noise_variance
-        return LeftOut(without, y[others], covariance[others, i], prior, y[i], mean, noise_variance)
-
-    def numpy_scores(self, criterion: sysid.Criterion) -> Callable[[], np.ndarray]:
-        """Call that scores all points with NumPy and LAPACK, from U, a and q; the formula itself is compiled.
-
-        With ``v = Ky^-1 k``, ``s = k(x, x) + noise_variance - k'v`` and the candidate's error e::
-
-            q + v^2/s,   a - v e/s
-        """
-        arrays, n = self.gp.state(), self.gp.n_points
-        lower = np.asfortranarray(arrays["cholesky"][:n, :n].T)
-        a, q = arrays["weights"][:n], arrays["precision"][:n]
-        x, target, noise = self.candidate.inputs, float(self.candidate.targets[0]), self.gp.noise_variance
-        points, targets = self.points
-        address, out = criterion.reduction_address, np.empty(n)
-
-        def run() -> np.ndarray:
-            k = self.gp.kernel(x, points)[0]
-            v = cho_solve((lower, True), k, check_finite=False)
-            s = self.gp.kernel(x, x)[0, 0] + noise - k @ v
-            variance = 1.0 / (q + v * v / s)
-            residual = (a - v * ((target - a @ k) / s)) * variance
-            scores(address, len(targets), residual, variance, noise, out)
-            return out
-
-        return run
+        return leave_out(covariance, y, y - noise_variance * solve(covariance, y), i, noise_variance)
 
     def compiled_scores(self, criterion: sysid.Criterion, times: int) -> Callable[[], np.ndarray]:
         """Call that scores all points so many times, compiled (times, N)."""
@@ -440,14 +397,9 @@ def score_seconds(size: int, rounds: int, seed: int) -> dict[tuple[str, str], np
     case, times = scored(size, seed), max(1, ITERATIONS * 100 // max(size, 100))
     point = case.published(0)
 
-    def repeat(run: Callable[[], object]) -> None:
-        for _ in range(times):
-            run()
-
     jobs: dict[tuple[str, str], Job] = {}
     for name, criterion in CRITERIA.items():
         jobs[PUBLISHED, name] = Job(partial(PUBLISHED_SCORES[name], point))
-        jobs[NUMPY, name] = Job(partial(repeat, case.numpy_scores(criterion)), times)
         jobs[COMPILED, name] = Job(case.compiled_scores(criterion, times), times)
     return interleave(jobs, rounds)
 
@@ -457,41 +409,11 @@ def rounds_for(size: int, repetitions: int) -> int:
     return min(repetitions, max(5, round(repetitions * min(1.0, (100 / size) ** 2))))
 
 
-def exponent(sizes: np.ndarray, seconds: np.ndarray) -> float:
-    """Slope of log time over log N, from 200 points on (below, the calls count); from all if these are too few."""
-    large = sizes >= 200
-    chosen = large if large.sum() >= 2 else np.ones(len(sizes), dtype=bool)
-    return float(np.polyfit(np.log(sizes[chosen]), np.log(seconds[chosen]), 1)[0])
-
-
-def criterion(plan: Plan) -> Iterator[Row]:
-    """All N reduction scores our way against that of ONE point the published way, the five criteria of table 1.
-
-    Ours, candidate included: from the cached factor, compiled as `OnlineGP` does it, or in NumPy. Published: one
-    Cholesky factorisation of the set without the point, then the criterion.
-    """
-    over = ("one published", "all ours")
-    for size in sorted({SMALL, plan.budget}):
-        seconds = score_seconds(size, plan.rounds(size), plan.seed)
-        for name in CRITERIA:
-            for way, target in ((COMPILED, ">= 1"), (NUMPY, "")):
-                times = dict(zip(over, (seconds[PUBLISHED, name], seconds[way, name]), strict=True))
-                yield ratio(f"N={size} {name}, {way.removesuffix('_all')}", times, over, "times faster", target=target)
-
-    sizes = sorted(plan.sizes)
-    measured = [score_seconds(size, plan.repetitions, plan.seed) for size in sizes]
-    for way in (PUBLISHED, COMPILED):
-        fastest = [seconds[way, "mean_relevance"].min() for seconds in measured]
-        details = {f"N={size} us": 1e6 * value for size, value in zip(sizes, fastest, strict=True)}
-        slope = exponent(np.array(sizes), np.array(fastest))
-        yield row(f"growth with N, {way.replace('_', ', ')}", slope, "exponent", **details)
-
-
 def replace_by_textbook(gp: sysid.OnlineGP, start: Samples, samples: Samples) -> Iterator[np.ndarray]:
     """Targets (N,) of the points after each replacement; every point is scored by a Cholesky factorisation of its own.
 
-    Mean relevance, ``(mu_i - mu_/i)^2`` with the candidate in the set. Written with care: LAPACK is called
-    directly, the covariance is kept, and from one set to the next only one row changes.
+    Mean relevance, ``(mu_i - mu_/i)^2`` with the candidate in the set. LAPACK is called directly, and the covariance
+    is kept.
     """
     inputs, targets, noise_variance = start.inputs, start.targets, gp.noise_variance
     covariance = gp.kernel(inputs, inputs) + noise_variance * np.eye(len(targets))
@@ -500,23 +422,14 @@ def replace_by_textbook(gp: sysid.OnlineGP, start: Samples, samples: Samples) ->
         covariance = np.asfortranarray(np.pad(covariance, (0, 1)))
         covariance[-1, :] = covariance[:, -1] = gp.kernel(x[None, :], inputs)[0]
         covariance[-1, -1] += noise_variance
-        kept = np.arange(len(targets)) != np.argmin(_mean_changes(covariance, targets, noise_variance))
+        mean = targets - noise_variance * solve(covariance, targets)
+        changes = [
+            mean_relevance(leave_out(covariance, targets, mean, i, noise_variance)) for i in range(len(targets) - 1)
+        ]
+        kept = np.arange(len(targets)) != np.argmin(changes)
         inputs, targets, covariance = inputs[kept], targets[kept], np.asfortranarray(covariance[kept][:, kept])
         solve(covariance, targets)  # the model that predicts the next sample
         yield targets
-
-
-def _mean_changes(covariance: np.ndarray, targets: np.ndarray, noise_variance: float) -> np.ndarray:
-    """``(mu_i - mu_/i)^2`` (n,) of every point but the candidate, which is the last one."""
-    change = np.empty(len(targets) - 1)
-    mean = targets - noise_variance * solve(covariance, targets)
-    without, y = np.asfortranarray(covariance[1:, 1:]), targets[1:].copy()
-    for i in range(len(change)):
-        row, prior = np.delete(covariance[:, i], i), covariance[i, i] - noise_variance
-        change[i] = mean_relevance(LeftOut(without, y, row, prior, targets[i], mean[i], noise_variance))
-        without[:, i] = without[i, :] = np.delete(covariance[:, i], i + 1)
-        y[i] = targets[i]
-    return change
 
 
 def textbook(plan: Plan) -> Iterator[Row]:

@@ -154,28 +154,16 @@ def to_frame(rows: list[Row]) -> pd.DataFrame:
 
 
 def machine() -> dict[str, Any]:
-    """CPU, cores, versions and BLAS threads.
-
-    ``blas_cpu_per_wall`` is measured: CPU time over wall time of a large product, near 1 for one thread.
-    """
+    """CPU, cores, load, versions and BLAS threads."""
     made = provenance()
     information = Path("/proc/cpuinfo")
     names = re.findall(r"^model name\s*:\s*(.*?)\s*$", information.read_text(), re.M) if information.is_file() else []
-    matrix = np.ones((1000, 1000))
-    matrix @ matrix
-    wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(5):
-        matrix @ matrix
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return {
         "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "system": platform.system(),
+        "load": round(os.getloadavg()[0], 2),
         "versions": json.loads(made["package_versions"]),
         "blas_threads": {name: os.environ.get(name, "not set") for name in THREAD_VARIABLES},
-        "blas_cpu_per_wall": cpu / wall,
-        "extended_precision_bits": int(np.finfo(np.longdouble).nmant) + 1,
         "source_commit": made.get("source_commit"),
         "time": made["creation_time"],
     }
@@ -185,7 +173,4 @@ def describe(facts: dict[str, Any]) -> str:
     """Facts of `machine` in one line."""
     versions = ", ".join(f"{name} {facts['versions'][name]}" for name in ("python", "numpy", "scipy", "numba"))
     threads = ", ".join(f"{name}={value}" for name, value in facts["blas_threads"].items())
-    return (
-        f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {versions}; BLAS threads: {threads}; "
-        f"CPU/wall time of a product {facts['blas_cpu_per_wall']:.2f}"
-    )
+    return f"{facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {versions}; BLAS threads: {threads}"

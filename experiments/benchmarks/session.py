@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from experiments.benchmarks.command import loop, startup, sweep, thresholds
-from experiments.benchmarks.dictionary import accuracy, criterion, memory, not_inserted, replacement, textbook, update
+from experiments.benchmarks.dictionary import accuracy, memory, not_inserted, replacement, textbook, update
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
 from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
 from experiments.plots.frames import to_markdown, to_text
@@ -18,7 +18,7 @@ from sysid.store import write_bytes
 
 log = logging.getLogger(__name__)
 
-MODELS = (replacement, not_inserted, update, textbook, criterion, memory, accuracy)
+MODELS = (replacement, not_inserted, update, textbook, memory, accuracy)
 RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds)
 #: in the order of the table; the first line of each docstring is its line in ``benchmark.md``
 BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {function.__name__: function for function in (*MODELS, *RUNS)}
@@ -38,9 +38,8 @@ def run(config: DictConfig, folder: Path) -> None:
     rows, seconds = [], {}
     for name in (bar := tqdm(names, disable=None, unit="benchmark")):
         start = time.perf_counter()
-        for row in BENCHMARKS[name](plan):
-            rows.append({"benchmark": name} | row)
-            bar.set_postfix_str(f"{name}: {row['case']}")
+        bar.set_postfix_str(name)
+        rows += [{"benchmark": name} | row for row in BENCHMARKS[name](plan)]
         seconds[name] = time.perf_counter() - start
     table = to_frame(rows)
     if config.quick:

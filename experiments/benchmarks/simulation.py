@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from numba import njit
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
@@ -103,21 +102,18 @@ class SampledProblem:
         self.length = min(max(stretch // N_PIECES, 1), len(slope))  # samples of one piece
         self.starts = np.linspace(0, len(slope) - self.length, N_PIECES).astype(np.int64)
         compiled = njit(error_model="numpy")
-        plain, quick = rates_of(system, system.drift), rates_of(system, compiled(system.drift))
-        self.rates: dict[str, Rates] = {"compiled": compiled(quick), "plain": plain}
+        self.rates = compiled(rates_of(system, compiled(system.drift)))
 
     @cached_property
     def reference(self) -> Array:
         """States that our simulation should have, (pieces, length, n_x)."""
-        return self.states("compiled", "DOP853", REFERENCE)
+        return self.states("DOP853", REFERENCE)
 
-    def states(self, rates: str, method: str, tolerance: float) -> Array:
+    def states(self, method: str, tolerance: float) -> Array:
         """States at the ends of the samples, (pieces, length, n_x); `solve_ivp` is called for each sample.
 
         Parameters
         ----------
-        rates : str
-            Right-hand side, ``compiled`` or ``plain``.
         method : str
             Method of `solve_ivp`.
         tolerance : float
@@ -135,7 +131,7 @@ class SampledProblem:
             x = self.made.state[start]
             for k in range(start, start + self.length):
                 t = self.made.time[k]
-                solution = solve_ivp(self.rates[rates], (t, t + dt), x, args=(self.rows[k],), **options)
+                solution = solve_ivp(self.rates, (t, t + dt), x, args=(self.rows[k],), **options)
                 if not solution.success:
                     raise ArithmeticError(f"{self.name}, sample {k}: {method}: {solution.message}")
                 x = found[piece, k - start] = solution.y[:, -1]
@@ -152,7 +148,7 @@ class SampledProblem:
 
     def match(self, method: str) -> tuple[float, float]:
         """Find the loosest tolerance with which a method is as accurate as our simulation, and its error."""
-        return loosest(lambda tolerance: self.error(self.states("compiled", method, tolerance)), self.our_error)
+        return loosest(lambda tolerance: self.error(self.states(method, tolerance)), self.our_error)
 
 
 def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
@@ -204,8 +200,7 @@ def simulation(plan: Plan) -> Iterator[Row]:
     tolerance (half decades from 0.1, absolute tolerances in standard deviations of each state) whose
     largest error is at most ours. Both errors are taken over ``timed`` samples in four pieces spread over the record,
     in standard deviations of the states, from DOP853 at a tolerance of 1e-12. These samples are timed, and the
-    times per sample compared. The right-hand side is our drift, compiled and in plain Python: the faster one
-    counts, ``against`` the other is in the details.
+    times per sample compared. The right-hand side is our drift, compiled.
 
     The inputs of the building are held. The force on Bouc-Wen is linear between its samples: observed at
     750 Hz, `solve_ivp` meets no kink within a sample and takes its own steps, where we take those of 15 kHz. The
@@ -221,30 +216,24 @@ def simulation(plan: Plan) -> Iterator[Row]:
         matches = {method: problem.match(method) for method in METHODS}
         jobs = {"ours": Job(problem.simulate, len(problem.input))}
         for method, (tolerance, _) in matches.items():
-            for rates in problem.rates:
-                jobs[f"{method} {rates}"] = Job(partial(problem.states, rates, method, tolerance), timed_samples)
+            jobs[method] = Job(partial(problem.states, method, tolerance), timed_samples)
         times = interleave(jobs, plan.repetitions)
         for method, (tolerance, error) in matches.items():
-            best, other = sorted((f"{method} {rates}" for rates in problem.rates), key=lambda name: times[name].min())
-            ours, n = times["ours"].min(), len(problem.input)
-            details = {f"against {other}": times[other].min() / ours, "samples": n, "record s": ours * n}
-            details |= {"timed": timed_samples, "tolerance": tolerance, "its error": error}
-            details["our error"] = problem.our_error
-            yield ratio(f"{problem.name}: {method}", times, (best, "ours"), "times faster", target=target, **details)
+            n = len(problem.input)
+            details = {"samples": n, "record s": times["ours"].min() * n, "timed": timed_samples}
+            details |= {"tolerance": tolerance, "its error": error, "our error": problem.our_error}
+            yield ratio(f"{problem.name}: {method}", times, (method, "ours"), "times faster", target=target, **details)
 
 
 def monte_carlo(plan: Plan) -> Iterator[Row]:
     """Trajectories of the Van der Pol oscillator with process noise from random initial states, after warm-up.
 
-    Once by default and once by one call of `simulate` each; then trajectories of `LONG` samples by one thread and by
-    as many as there are processors.
+    Then trajectories of `LONG` samples by one thread and by as many as there are processors.
     """
     run = _ensemble(plan)
-    one_by_one = partial(simulators.simulate, run.args[0], n_samples=SHORT, seed=plan.seed)
     default, one, all_ = f"{SHORT}, by default", f"{LONG}, one thread", f"{LONG}, all processors"
     jobs = {
         default: Job(partial(run, n_samples=SHORT)),
-        f"{SHORT}, one by one": Job(lambda: [one_by_one(initial_state=x) for x in run.keywords["initial_states"]]),
         one: Job(partial(run, n_samples=LONG, workers=1)),
         all_: Job(partial(run, n_samples=LONG, workers=os.cpu_count())),
     }
@@ -264,9 +253,8 @@ def _ensemble(plan: Plan) -> "partial[simulators.Ensemble]":
 def store(plan: Plan) -> Iterator[Row]:
     """Data sets written to a temporary folder and read into memory, in MB of the data set per second.
 
-    Ours: `sysid.store` with checksums, compression, checks and a flush to the disk when it writes. ``plain`` in
-    the details: `Dataset.to_netcdf` and `xarray.load_dataset` with none of these. What is read was written just
-    before and comes from the memory of the operating system.
+    `sysid.store` adds checksums, compression, checks and a flush to the disk when it writes. What is read was written
+    just before and comes from the memory of the operating system.
     """
     datasets = {
         f"building, {plan.duration}": building_problem(plan.duration, plan.seed).made.to_dataset(),
@@ -274,19 +262,12 @@ def store(plan: Plan) -> Iterator[Row]:
     }
     for case, dataset in datasets.items():
         with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
-            own, plain = Path(folder, "own.nc"), Path(folder, "plain.nc")
-            jobs = {
-                "write": Job(partial(write, dataset, own, kind=KIND)),
-                "plain write": Job(partial(dataset.to_netcdf, plain, engine="netcdf4")),
-                "read": Job(partial(read, own, kind=KIND)),
-                "plain read": Job(partial(xr.load_dataset, plain, engine="netcdf4", decode_times=False)),
-            }
+            path = Path(folder, "own.nc")
+            jobs = {"write": Job(partial(write, dataset, path, kind=KIND)), "read": Job(partial(read, path, kind=KIND))}
             seconds = interleave(jobs, plan.repetitions)
-            files = {"file MB": own.stat().st_size / 1e6, "plain file MB": plain.stat().st_size / 1e6}
-        megabytes = dataset.nbytes / 1e6
-        for name in ("write", "read"):
-            rate = megabytes / seconds[name]
-            details = {"plain MB/s": megabytes / seconds[f"plain {name}"].min(), "MB": megabytes} | files
+            details: dict[str, Any] = {"MB": dataset.nbytes / 1e6, "file MB": path.stat().st_size / 1e6}
+        for name, taken in seconds.items():
+            rate = details["MB"] / taken
             yield row(f"{case}: {name}", rate.max(), "MB/s", median=np.median(rate), **details)
 
 

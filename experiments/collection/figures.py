@@ -1,6 +1,5 @@
 """Figures of a sweep, one function per kind; each draws a table: a row per job, a column per parameter and metric."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,7 +18,7 @@ from pandas import DataFrame
 
 from experiments.collection.read import SEED, Results
 from experiments.plots import style
-from experiments.plots.frames import pool, significant, to_text
+from experiments.plots.frames import pool, significant
 
 ERRORS = ("smse", "smse_stream", "rmse")  # the first that is known is the error of a figure
 COUNT, COVERAGE, LOOP, TRIAL = "n_revised", "coverage_95", "times_loop", "trial"
@@ -33,7 +32,6 @@ POINT: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth"
 
 Names = list[str]
 Labels = Mapping[str, str]  # of an axis, by column
-Ways = Mapping[str, str]  # "minimize" or "maximize", by objective of a search
 
 
 def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], Figure]]:
@@ -42,28 +40,25 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
     Every output has figures of its own.
     """
     labels = {name: _label(dataset[name]) for name in [*found.parameters, *found.metrics]} | {TRIAL: "Trial"}
-    ways = json.loads(dataset.attrs.get("directions", "{}"))
-    masked = [] if ways.keys() & {*found.measured} else found.measured
     plan: dict[str, Callable[[], Figure]] = {}
     for output in found.numbers:
-        rows = found.select_rows(dataset, output, masked)
+        rows = found.select_rows(dataset, output, found.measured)
         known = [name for name in found.metrics if np.isfinite(rows[name]).any()]
         error = next((name for name in ERRORS if name in known), "")
         if not error or len(rows) < 2:
             continue
         n_gaps = int((~np.isfinite(rows[error])).sum())
         gaps = f"{n_gaps} of {len(rows)} jobs have no finite {labels[error]}" if n_gaps else ""
-        note = ". ".join(filter(None, [output, gaps, found.timing if masked else ""]))
-        rows = pool_trials(rows, found, ways) if found.sweep.trials else rows.assign(trial=rows.index)
+        note = ". ".join(filter(None, [output, gaps, found.timing if found.measured else ""]))
+        rows = rows.assign(trial=rows.index)
         varied = [name for name in found.parameters if name in rows and rows[name].nunique(dropna=False) > 1]
         settings = [name for name in varied if name != SEED]
-        objectives = [name for name in ways if name in known] or [error]
-        costs = objectives[1:] or [name for name in (COUNT, LOOP) if name in known]
+        costs = [name for name in (COUNT, LOOP) if name in known]
         metrics = [name for name in (error, COUNT, COVERAGE) if name in known]
         own: dict[str, Any] = {}
         if "job" in dataset.sizes:
-            own["trials"] = partial(draw_points, rows, [TRIAL], objectives, ways)
-            own |= {f"slices_{name}": partial(draw_points, rows, varied, [name], ways) for name in objectives if varied}
+            own["trials"] = partial(draw_points, rows, [TRIAL], [error])
+            own |= {f"slices_{error}": partial(draw_points, rows, varied, [error])} if varied else {}
         elif settings:
             texts = [name for name in settings if _is_text(rows[name])]
             x, *others = sorted(settings, key=texts.__contains__)  # numbers first
@@ -72,27 +67,12 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
             if others:
                 own["heat_map"] = partial(draw_heat_map, rows, x, others[0], others[1:], error)
         else:
-            own["over_seeds"] = partial(draw_points, rows, [SEED], list(dict.fromkeys([*metrics, *costs])), {})
+            own["over_seeds"] = partial(draw_points, rows, [SEED], list(dict.fromkeys([*metrics, *costs])))
         if settings and costs:
-            own["pareto_front"] = partial(draw_front, rows, settings, objectives[0], costs, ways)
+            own["pareto_front"] = partial(draw_front, rows, settings, error, costs)
         suffix = f"_{output}" if output else ""
         plan |= {name + suffix: partial(draw, labels=labels, note=note) for name, draw in own.items()}
     return plan
-
-
-def pool_trials(rows: DataFrame, found: Results, ways: Ways) -> DataFrame:
-    """Pool the jobs of each trial of a search into one row: medians, and nan for an objective that some job lacks.
-
-    Parameters that differ within a trial, over which the search has averaged, are left out.
-    """
-    rows = rows[rows[TRIAL] >= 0]
-    trials = rows.groupby(TRIAL)
-    fixed = [name for name in found.parameters if (trials[name].nunique(dropna=False) == 1).all()]
-    pooled = pool(rows, [TRIAL, *fixed], list(found.metrics))[0.5].reset_index()
-    for name in ways:
-        is_whole = np.isfinite(rows[name]).groupby(rows[TRIAL]).all()
-        pooled[name] = pooled[name].where(is_whole.to_numpy())
-    return pooled
 
 
 @rc_context(style.PAGE)
@@ -133,8 +113,8 @@ def draw_lines(rows: DataFrame, x: str, others: Names, metrics: Names, labels: L
 
 
 @rc_context(style.PAGE)
-def draw_points(rows: DataFrame, xs: Names, metrics: Names, ways: Ways, labels: Labels, note: str) -> Figure:
-    """Draw metrics of every job or trial over each of ``xs``; over the number of the trial with the best so far."""
+def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note: str) -> Figure:
+    """Draw metrics of every job over each of ``xs``; over the number of the job with the least so far."""
     n_columns = min(len(xs), MOST_PANELS)
     n_rows = math.ceil(len(xs) / n_columns) * len(metrics)
     figure, axes = style.page(n_rows, n_columns, 1.0 + 1.9 * n_rows)
@@ -144,10 +124,10 @@ def draw_points(rows: DataFrame, xs: Names, metrics: Names, ways: Ways, labels: 
         ax.plot(_place(ax.xaxis, rows[x]), rows[metric], color=style.BLUE, marker="o", **POINT)
         style.scale_axis(ax.yaxis, rows[metric].to_numpy())
         if x == TRIAL:
-            sign, values = _sign(metric, ways), rows[metric].where(np.isfinite(rows[metric]))
-            ax.plot(rows[x], sign * (sign * values).cummin().ffill(), color=style.ORANGE, drawstyle="steps-post")
+            values = rows[metric].where(np.isfinite(rows[metric]))
+            ax.plot(rows[x], values.cummin().ffill(), color=style.ORANGE, drawstyle="steps-post")
         ax.set(xlabel=labels[x], ylabel=labels[metric])
-    return _finish(figure, "", note, "Line: the best so far" if TRIAL in xs else "")
+    return _finish(figure, "", note, "Line: the least so far" if TRIAL in xs else "")
 
 
 @rc_context(style.PAGE)
@@ -174,51 +154,39 @@ def draw_heat_map(rows: DataFrame, x: str, y: str, others: Names, metric: str, l
 
 
 @rc_context(style.PAGE)
-def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, ways: Ways, labels: Labels, note: str) -> Figure:
+def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, labels: Labels, note: str) -> Figure:
     """Draw the median error of each setting against each median cost, and list those that no other one beats."""
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()
     series = next((name for name in by if _is_text(rows[name])), by[0])
-    looks = _choose_looks(rows, series)
-    figure, axes = style.page(1, len(costs), 4.6)
-    tables = []
+    looks, own = _choose_looks(rows, series), [name for name in by if name != series]
+    beside = f", beside each: {', '.join(labels[name] for name in own)}" if own else ""
+    figure, axes = style.page(1, len(costs), 3.6)
     for ax, cost in zip(axes[0], costs, strict=True):
         ax.plot(medians[cost], medians[error], "o", color=style.GREY, markersize=3)  # also those without a colour
         for value, look in looks.items():
             ax.plot(cost, error, data=medians[medians[series] == value], **POINT | look)
-        front = find_front(medians, error, cost, ways)
-        side = "steps-post" if _sign(cost, ways) > 0 else "steps-pre"  # between two settings: what the worse one costs
-        ax.plot(front[cost], front[error], color="black", linewidth=0.8, drawstyle=side, zorder=1)
-        listed = front.iloc[_spread_out(len(front), MOST_LISTED)]
-        table = listed[[*by, error, cost]].map(_text).rename(columns=labels)
-        table.insert(0, "", np.arange(1, len(listed) + 1).astype(str))
-        tables.append(to_text(table))
-        for place, numbers in table[""].groupby([listed[cost], listed[error]]):  # equal settings share a place
-            ax.annotate(",".join(numbers), place, (-4, -8), textcoords="offset points", fontsize=6.5)
+        front = find_front(medians, error, cost)
+        ax.plot(front[cost], front[error], color="black", linewidth=0.8, drawstyle="steps-post", zorder=1)
+        for _, row in front.iloc[_spread_out(len(front), MOST_LISTED)].iterrows():
+            text = ", ".join(_text(row[name]) for name in own)
+            ax.annotate(text, (row[cost], row[error]), (3, 3), textcoords="offset points", fontsize=5)
         for axis, name in ((ax.xaxis, cost), (ax.yaxis, error)):
             style.scale_axis(axis, medians[name].to_numpy(), margin=0.12)
         ax.set(xlabel=labels[cost], ylabel=labels[error])
-    figure.supxlabel("\n\n".join(tables), x=0.01, ha="left", family="monospace", fontsize=5)
     axes[0, -1].legend(title=labels[series])
-    return _finish(figure, "", note, "Line: settings that no other one beats in both, listed below")
+    return _finish(figure, "", note, f"Line: settings that no other one beats in both{beside}")
 
 
-def find_front(settings: DataFrame, error: str, cost: str, ways: Ways) -> DataFrame:
+def find_front(settings: DataFrame, error: str, cost: str) -> DataFrame:
     """Find the settings that no other one beats in error and cost, by rising cost.
 
     One beats another if it is at least as good in both and better in one, so that equal settings are all on the
     front or all off it. Settings with a value that is not finite are off it and beat none.
     """
     known = settings[np.isfinite(settings[[error, cost]]).all(axis=1)]
-    x, y = _sign(cost, ways) * known[cost], _sign(error, ways) * known[error]
-    order = np.lexsort((y, x))
-    x, y = x.iloc[order], y.iloc[order]
-    is_better = y < y.cummin().shift(fill_value=np.inf)  # than all that cost less or as much
-    return known.iloc[order][is_better.groupby([x, y]).transform("any")].sort_values(cost, kind="stable")
-
-
-def _sign(metric: str, ways: Ways) -> float:
-    """Factor after which less of a metric is better."""
-    return -1.0 if ways.get(metric) == "maximize" else 1.0
+    known = known.sort_values([cost, error], kind="stable")
+    is_better = known[error] < known[error].cummin().shift(fill_value=np.inf)  # than all that cost less or as much
+    return known[is_better.groupby([known[cost], known[error]]).transform("any")]
 
 
 def _is_text(column: pd.Series) -> bool:

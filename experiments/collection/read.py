@@ -1,6 +1,7 @@
-"""Reading a sweep: what its manifest plans, how each job ended, and the numbers of all summaries as tables."""
+"""A sweep: what its manifest plans, how each job ended, the numbers of all summaries as tables and as a data set."""
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
@@ -10,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-import yaml
 from tqdm import tqdm
 
-from experiments.job_file import FILE, read_summary
-from experiments.sweeps.store import MANIFEST, OUTCOME, SEARCH, TRIALS, Entry, Manifest, damage, read_outcome
-from sysid import StoreError, store
+from experiments.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_summary
+from experiments.options import meant
+from experiments.sweeps.store import MANIFEST, OUTCOME, SEARCH, Entry, Manifest, damage, read_outcome
+from sysid import StoreError
+from sysid.model.result import squared_unit
 
 STATUSES = ("missing", "done", "failed", "damaged", "partial")  # the place is the flag in the data set
 TIME, SEED = "times", "seed"
@@ -23,9 +25,22 @@ SIMULATED = (TIME, "cache", "trajectory", "misses")  # number of trajectories th
 #: names that the data set and the tables need for themselves
 RESERVED = frozenset({"status", "number", "output", "job", "sample", "error", "folder", "timed", "trial"})
 AGAIN = "start the sweep again with the same command, jobs that are done are not run anew"
-SHOWN = 8  # names of files or sweeps in a message
 ABSENT = object()  # value of a parameter that a job does not have
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it is built
+
+LARGEST_SHARE = 4  # cells of a grid for each of its jobs; a random search has far more
+LONG_NAMES = {
+    **{name: meaning for name, (_, meaning) in NUMBERS.items()},
+    **{f"{TIME}_{name}": meaning for name, meaning in TIMES.items()},
+    f"{TIME}_job": "wall time of the job in its worker",
+}
+#: unit by the last part of a name: of metrics, and of thresholds, which are in the units of the target
+UNITS = {
+    **{name: unit for name, (unit, _) in NUMBERS.items()},
+    **dict.fromkeys(("held_out_rmse", "error_threshold"), UNIT),
+    **dict.fromkeys(("noise_variance", "variance_threshold"), SQUARED),
+    **dict.fromkeys(("nrmse", "r2", "msll", "coverage_50", "coverage_90", "n"), "1"),
+    "fit_percent": "%",
+}
 
 Keys = tuple[str, ...]  # that lead to a number in a summary: ("times", "loop")
 
@@ -39,8 +54,7 @@ class Sweep(NamedTuple):
     code: str  # digest of what computed
     swept: list[str]  # keys in the order of the command, then those that only some jobs have
     jobs: list[Entry]  # in the order of their numbers
-    objectives: dict[str, str]  # of a search that has ended: number of the summary to "minimize" or "maximize"
-    trials: dict[int, int]  # of a search: number of a job to that of its trial
+    is_search: bool
 
 
 class Results(NamedTuple):
@@ -49,7 +63,7 @@ class Results(NamedTuple):
     sweep: Sweep
     parameters: dict[str, str]  # column to swept key
     metrics: dict[str, Keys]  # column to the keys that lead to it in a summary
-    jobs: pd.DataFrame  # a row per job, by its number: status, error (one line), trial (-1: none), timed, parameters
+    jobs: pd.DataFrame  # a row per job, by its number: status, error (one line), timed, parameters
     numbers: dict[str, pd.DataFrame]  # of each output ("" for the only one): a row per job, a column per metric
     timing: str  # which times cannot be compared; empty if all can
     target_unit: str  # empty if jobs differ
@@ -72,7 +86,7 @@ class Results(NamedTuple):
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Read and check the manifest of a sweep, and the files of a search.
+    """Read and check the manifest of a sweep.
 
     Raises
     ------
@@ -84,48 +98,26 @@ def read_sweep(folder: Path) -> Sweep:
     if not folder.is_dir():
         raise StoreError(f"no folder {folder}: expected that of a sweep, multirun/identify/... for example")
     if not (folder / MANIFEST).is_file():
-        raise StoreError(f"{folder} is no sweep folder, it has no {MANIFEST}; {_describe_content(folder)}")
+        raise StoreError(f"{folder} is no sweep folder, it has no {MANIFEST}: name the folder that has")
     manifest = Manifest.read(folder)
     jobs = sorted(manifest.entries.values())
     keys = dict.fromkeys(key for job in jobs for key in job.values if not key.startswith("hydra"))
     differing = [key for key in keys if any(key not in job.values for job in jobs)]
     swept = [key for key in dict.fromkeys([*manifest.swept, *differing]) if key in keys]
-    objectives, trials, path = {}, {}, folder / SEARCH
-    try:
-        if path.is_file():
-            settings = json.loads(path.read_bytes())["settings"]
-            objectives = dict(zip(settings["objectives"], settings["direction"], strict=True))
-        if (path := folder / TRIALS).is_file():
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-            trials = {int(n): int(trial) for trial, own in table[["trial", "jobs"]].to_numpy() for n in own.split()}
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error!r}): {AGAIN}") from error
-    return Sweep(folder, manifest.command, manifest.version, manifest.code, swept, jobs, objectives, trials)
-
-
-def _describe_content(folder: Path) -> str:
-    """Say what a folder holds that is no sweep: sweeps one or two levels below, or whatever there is."""
-    if (folder.parent / MANIFEST).is_file():
-        return f"it is a job of the sweep {folder.parent}: name that"
-    sweeps = sorted(str(path.parent) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{MANIFEST}"))
-    names = sweeps or sorted(path.name for path in folder.iterdir())
-    listed = ", ".join([*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])])
-    return f"it holds the sweeps {listed}: name one of them" if sweeps else f"it holds {listed or 'nothing'}"
+    return Sweep(folder, manifest.command, manifest.version, manifest.code, swept, jobs, (folder / SEARCH).is_file())
 
 
 def read_results(sweep: Sweep) -> Results:
     """Read every job of a sweep, one after the other; only numbers stay in memory."""
     own = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}  # the status; a swept seed is a parameter
     columns: dict[str, dict[Keys, np.ndarray]] = {}  # by output
-    ends, values, configured, units = [], [], [], set()
+    ends, values, units = [], [], set()
     n, simulated = len(sweep.jobs), np.zeros(len(sweep.jobs), dtype=bool)
     for place, job in enumerate(tqdm(sweep.jobs, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
         folder = sweep.folder / str(job.number)
         status, error, outcome, summaries = read_job(job, folder)
         ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
         values.append({key: job.values[key] for key in sweep.swept if key in job.values})
-        lacking = [key for key in sweep.swept if key not in job.values]
-        configured.append(_read_configured(lacking, status, outcome, folder) if lacking else {})
         for output, summary in summaries.items():
             units.add(str(summary.get("target_unit", "")))
             for keys, value in chain(numbers_of(summary), numbers_of({TIME: {"job": outcome.get("seconds")}})):
@@ -136,9 +128,7 @@ def read_results(sweep: Sweep) -> Results:
     metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
     parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
     jobs = pd.DataFrame(ends, [job.number for job in sweep.jobs], ["status", "error", "process"])
-    jobs["trial"] = [sweep.trials.get(number, -1) for number in jobs.index]
     jobs["timed"], timing = find_comparable_times(jobs["status"] == "done", jobs.pop("process"), simulated)
-    _add_configured(values, configured)
     for name, key in parameters.items():
         jobs[name] = column_of([one.get(key, ABSENT) for one in values])
     numbers = {
@@ -213,34 +203,6 @@ def find_comparable_times(done: pd.Series, process: pd.Series, simulated: np.nda
     return counts, f"Times without jobs that {what} ({n_left} of {done.sum()})" if n_left else ""
 
 
-def _read_configured(keys: list[str], status: str, outcome: Mapping[str, Any], folder: Path) -> dict[str, Any] | None:
-    """Read values of keys that a job does not name: the option that it chose, or the value in its configuration."""
-    holder = store.header(folder / FILE) if status in ("done", "partial") else outcome if status == "failed" else {}
-    text = holder.get("configuration")
-    if text is None:
-        return None
-    configuration, values = yaml.load(text, LOADER), {}
-    for key in keys:
-        node = configuration
-        for name in key.split("."):
-            node = node.get(name, ABSENT) if isinstance(node, Mapping) else ABSENT
-        values[key] = outcome.get("choices", {}).get(key, node)
-    return {key: one for key, one in values.items() if one is None or isinstance(one, bool | int | float | str)}
-
-
-def _add_configured(values: Sequence[dict[str, Any]], configured: Sequence[dict[str, Any] | None]) -> None:
-    """Add to the values that each job names those of its configuration.
-
-    A job that is not finished has no configuration: it gets what the jobs that name the same keys agree in.
-    """
-    alike: dict[frozenset[str], list[dict[str, Any]]] = {}
-    for own, added in zip(values, configured, strict=True):
-        alike.setdefault(frozenset(own), []).extend([] if added is None else [added])
-    agreed = {names: ones[0] for names, ones in alike.items() if ones and all(one == ones[0] for one in ones)}
-    for own, added in zip(values, configured, strict=True):
-        own |= agreed.get(frozenset(own), {}) if added is None else added
-
-
 def column_of(values: Sequence[Any]) -> np.ndarray | pd.Categorical:
     """Numbers if all are finite numbers, else categories: texts as in a command; nan where a value is absent.
 
@@ -292,3 +254,99 @@ def _find_free(name: str, taken: Collection[str]) -> str:
         count += 1
         free = f"{name}_{count}"
     return free
+
+
+# --- the data set ---------------------------------------------------------------------------------
+
+
+def build_dataset(found: Results) -> xr.Dataset:
+    """Lay out the metrics of all jobs over the swept parameters, nan where there is none.
+
+    Parameters that do not form a grid (those of a search, or some that only some jobs have) are coordinates along one
+    dimension ``job``. Several outputs are one more dimension, ``output``. Of several jobs with the same parameters the
+    last one that is done has the cell, the last one if none is.
+
+    Returns
+    -------
+    xarray.Dataset
+        A variable for each metric, ``status`` (flags), ``number`` (of the job, and so of its folder; -1 without) and
+        ``timed`` (1 where measured times can be compared).
+    """
+    jobs = found.jobs.assign(job=found.jobs.index)
+    dims = list(found.parameters) if is_grid(found) else ["job"]
+    axes = {name: pd.Categorical(jobs[name]) for name in dims}
+    shape = [len(axis.categories) for axis in axes.values()]
+    jobs["cell"] = np.ravel_multi_index([axis.codes.astype(int) for axis in axes.values()], shape)
+    last_done = np.argsort(jobs["status"] == "done", kind="stable")
+    jobs = jobs.iloc[last_done].drop_duplicates("cell", keep="last").sort_index()
+
+    def lay_out(values: pd.Series, empty: float, dtype: type) -> np.ndarray:
+        cells: np.ndarray = np.full(math.prod(shape), empty, dtype)
+        cells[jobs["cell"]] = values.loc[jobs.index]
+        return cells.reshape(shape)
+
+    status = lay_out(jobs["status"].map(STATUSES.index), 0, np.int8)
+    flags = {"flag_values": np.arange(len(STATUSES), dtype=np.int8), "flag_meanings": " ".join(STATUSES)}
+    numbers = {"long_name": "number of the job and of its folder, -1 where there is none"}
+    variables: dict[str, Any] = {
+        "status": (dims, status, {"long_name": "what became of the job"} | flags),
+        "number": (dims, lay_out(jobs["job"], -1, np.int64), numbers),
+    }
+    for name, keys in found.metrics.items():
+        values = np.stack([lay_out(numbers[name], np.nan, float) for numbers in found.numbers.values()], axis=-1)
+        own = ([*dims, "output"], values) if found.outputs else (dims, values[..., 0])
+        unit = "s" if keys[0] == TIME else find_unit(keys[-1], found.target_unit)
+        meaning = LONG_NAMES.get(name, " ".join(keys))
+        variables[name] = (*own, _drop_empty(units=unit, long_name=meaning, measured=int(keys[0] == TIME)))
+    if found.measured:
+        timed = "whether the times of the job can be compared with those of others"
+        about = _drop_empty(long_name=timed, measured=1, comment=found.timing)
+        variables["timed"] = (dims, lay_out(jobs["timed"], 0, np.int8), about)
+    coordinates: dict[str, Any] = {}
+    if dims == ["job"]:
+        coordinates["job"] = "job", jobs["job"], {"long_name": "number of the job and of its folder"}
+    for name, key in found.parameters.items():
+        values, unit = np.asarray(axes[name].categories if name in axes else jobs[name]), ""
+        if values.dtype.kind in "iuf":
+            unit = find_unit(key.rpartition(".")[2], found.target_unit)
+        else:
+            values = np.where(pd.isna(values), "", values).astype(str)
+        coordinates[name] = (name if name in axes else "job", values, _drop_empty(long_name=key, units=unit))
+    if found.outputs:
+        coordinates["output"] = ("output", found.outputs, {"long_name": "output that the model predicts"})
+    counts = {f"n_{name}": int(np.sum(status == flag)) for flag, name in enumerate(STATUSES)}  # missing: unplanned, too
+    sizes = {"n_jobs": len(found.jobs), "n_cells": status.size, **counts}
+    sizes |= {"n_unplanned": status.size - len(jobs), "n_superseded": len(found.jobs) - len(jobs)}
+    sweep = found.sweep
+    about = {"sweep_version": sweep.version, "sweep_code": sweep.code, "swept": json.dumps(sweep.swept)}
+    return xr.Dataset(variables, coordinates, about | sizes)
+
+
+def is_grid(found: Results) -> bool:
+    """Whether the jobs are worth a dimension for each parameter: all have all of them, many cells have a job."""
+    columns = found.jobs[list(found.parameters)]
+    if not found.parameters or found.sweep.is_search or columns.isna().any(axis=None):
+        return False
+    return math.prod(columns.nunique()) <= LARGEST_SHARE * len(columns)
+
+
+def find_unit(name: str, target_unit: str) -> str:
+    """Find the unit of a metric or parameter; empty if it is not known.
+
+    >>> find_unit("rmse", "K"), find_unit("noise_variance", "K"), find_unit("n_seen", "K"), find_unit("budget", "K")
+    ('K', 'K2', '1', '')
+    """
+    unit = UNITS.get(name, "")
+    if unit == SQUARED:
+        return squared_unit(target_unit) if target_unit else ""
+    return target_unit if unit == UNIT else unit
+
+
+def _drop_empty(**attributes: str | int) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value}
+
+
+def check_names(option: str, names: Sequence[str], known: Sequence[Any], problem: str) -> None:
+    """Raise ValueError for the first name that is not known, with the nearest that is."""
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{option}: {problem} {unknown[0]!r}{meant(unknown[0], known)}")

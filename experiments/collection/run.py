@@ -4,14 +4,12 @@ import json
 import logging
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import xarray as xr
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from experiments.collection.dataset import add_records, build_dataset, check_names
-from experiments.collection.read import AGAIN, SEED, Results, read_results, read_sweep
+from experiments.collection.read import AGAIN, SEED, Results, build_dataset, check_names, read_results, read_sweep
 from experiments.files import write_every
 from experiments.options import flag
 from experiments.plots.frames import pool, significant, to_csv, to_markdown
@@ -34,6 +32,9 @@ def run(config: DictConfig, folder: Path) -> None:
         No sweep, none of its jobs is done, or a file that cannot be written (the others are).
     """
     flag("figures", config.figures)
+    if config.records is not None:
+        read = "xarray.open_dataset('.../0/job.nc', group='record')"
+        raise ValueError(f"records is not there any more: the file of each job has its record, {read}")
     if config.folder is None:
         raise ValueError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
@@ -45,20 +46,20 @@ def run(config: DictConfig, folder: Path) -> None:
     if not (jobs["status"] == "done").any():
         why = f" ({reasons.iloc[0]})" if len(reasons) else ""
         raise store.StoreError(f"none of the {len(jobs)} jobs in {source} is done{why}: {AGAIN}")
-    if (metrics := _names_of(config.metrics)) is not None:
+    if config.metrics is not None:
+        metrics = [config.metrics] if isinstance(config.metrics, str) else [str(name) for name in config.metrics]
         if not metrics:
             raise ValueError("metrics: expected at least one name, or null for all")
         check_names("metrics", metrics, list(found.metrics), "no job has")
         found = found._replace(metrics={name: found.metrics[name] for name in metrics})
     dataset = build_dataset(found)
-    whole = add_records(found, dataset, _names_of(config.records) or [])
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise store.StoreError(f"cannot make the folder {output} ({error.strerror}): set output to another") from error
     texts = {"sweep.csv": write_csv(found), "sweep.md": write_markdown(found, dataset)}
     files = [partial(store.write_bytes, text.encode(), output / name) for name, text in texts.items()]
-    write_every([*files, partial(store.write, whole, output / "sweep.nc", kind="sweep")])
+    write_every([*files, partial(store.write, dataset, output / "sweep.nc", kind="sweep")])
     if config.figures:
         from experiments.collection.figures import plan_figures
         from experiments.plots.style import to_bytes
@@ -66,23 +67,11 @@ def run(config: DictConfig, folder: Path) -> None:
         for name, draw in plan_figures(found, dataset).items():
             store.write_bytes(to_bytes(draw(), "png"), output / f"{name}.png")
     log.info("%s", count_jobs(found, dataset))
-    failed = jobs["error"][~jobs["status"].isin(["done", "missing"])]
-    for number, reason in failed[:LISTED].items():
+    for number, reason in reasons[reasons != ""][:LISTED].items():
         log.warning("Job %s: %s", number, reason)
-    if len(failed) > LISTED:
-        log.warning("and %s more, see sweep.md", len(failed) - LISTED)
-    if missing := int((jobs["status"] == "missing").sum()):
-        log.warning("Missing jobs: %s, not started or still running; collect again when the sweep has ended", missing)
-    if missing or len(failed):
-        log.warning("To fill the gaps, %s", AGAIN)
+    if not (jobs["status"] == "done").all():
+        log.warning("Jobs without result stand in sweep.md. To fill the gaps, %s", AGAIN)
     log.info("Results: %s, sweep.csv and sweep.md", output / "sweep.nc")
-
-
-def _names_of(value: Any) -> list[str] | None:
-    """Names that a configuration lists, or the one that it names; None for none."""
-    if value is None or OmegaConf.is_list(value):
-        return None if value is None else [str(name) for name in value]
-    return [str(value)]
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -115,8 +104,7 @@ def count_jobs(found: Results, dataset: xr.Dataset) -> str:
     text = f"{len(found.jobs)} jobs: {', '.join(f'{counts[name]} {name}' for name in order if name in counts)}."
     sizes = {name: size for name, size in dataset.sizes.items() if name != "output"}
     if "job" in sizes:
-        why = "They are those of a search" if found.sweep.objectives else "Their parameters do not form a grid"
-        return f"{text} {why}: one dimension, job."
+        return f"{text} Their parameters do not form a grid: one dimension, job."
     text += f" Grid: {' x '.join(f'{size} {name}' for name, size in sizes.items())}."
     if unplanned := dataset.attrs["n_unplanned"]:
         text += f" {unplanned} of its {dataset.attrs['n_cells']} cells are those of no job."

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,16 +24,6 @@ from sysid.simulation import baselines
 from sysid.simulation.baselines import Baseline
 
 TASKS = ("one_step", "free_run")
-AS_GOOD = 1.05  # largest ratio of two errors that count as equal
-BY_CHANCE = (
-    "by chance: these records are few against their noise; for a fair comparison raise realisations.test, or shorten "
-    "the test"
-)
-NEARLY_LINEAR = (
-    "the system is nearly linear at this amplitude, or noise hides the rest; for a nonlinear benchmark raise the "
-    "amplitude or lower the noise"
-)
-BY_THE_INPUT = "which can be: in closed loop the recorded input tells what the noise did"
 
 log = logging.getLogger(__name__)
 
@@ -195,68 +185,33 @@ def score_models(
 
     ``scores["free_run"]["noise_floor"]["displacement"]["rmse"]``; None stands for a run that leaves the finite
     numbers. The floor has every output, baselines those that have lags, and a free run where the lags need no
-    other output. With process noise the floor of the free run also has ``expected_rmse``, the mean over all
-    noise paths instead of the one that was recorded, and ``standard_error``, by the finite number of paths.
+    other output.
     """
     test = [record for record in records if record.role == "test"]
     estimation = [record.measured for record in records if record.role == "estimation"]
     units, window = {name: unit for name, unit, _ in plant.system.outputs}, test[0].window
     models = {(key, o): one.fit(lags[o], estimation, seed) for o in units if o in lags for key, one in settings.items()}
-    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output, fact: of every record
+    errors: dict[tuple[str, ...], list[Array]] = defaultdict(list)  # by task, model, output: of every record
     for record in test:
         trajectory, first = record.trajectory, record.transient + window
         floor = find_floor(trajectory, plant.controller.inputs_driven, first - 1, noise_paths)
         noise = trajectory.noise_free_output - trajectory.output
         for i, name in enumerate(units):
             for task in TASKS:
-                errors[task, "measurement_noise", name, "rmse"].append(noise[first:, i])
-                errors[task, "noise_floor", name, "rmse"].append((getattr(floor, task) - trajectory.output)[first:, i])
-            if plant.system.noise_std().any():
-                expected = np.hypot(np.sqrt(floor.variance), noise)
-                errors["free_run", "noise_floor", name, "expected_rmse"].append(expected[first:, i])
-                uncertain = np.sqrt(floor.error_variance)
-                errors["free_run", "noise_floor", name, "standard_error"].append(uncertain[first:, i])
+                errors[task, "measurement_noise", name].append(noise[first:, i])
+                errors[task, "noise_floor", name].append((getattr(floor, task) - trajectory.output)[first:, i])
         for (key, name), model in models.items():
             narx, measured = model.narx, record.measured[[*model.narx.signals]]
             rows = narx.dataset(measured)
             error = rows["target"].values - model.one_step(rows)
-            errors["one_step", key, name, "rmse"].append(error[window - narx.max_lag :])
+            errors["one_step", key, name].append(error[window - narx.max_lag :])
             if len(narx.output_names) == 1:
                 error = model.free_run(dict(measured), n_initial=window) - measured[name].values
-                errors["free_run", key, name, "rmse"].append(error[window:])
+                errors["free_run", key, name].append(error[window:])
     keys = ("measurement_noise", "noise_floor", *settings)
     scores: dict[str, Any] = {task: {key: {} for key in keys} for task in TASKS}
-    for (task, key, name, fact), found in errors.items():
+    for (task, key, name), found in errors.items():
         with np.errstate(over="ignore"):
             rms = float(np.sqrt(np.mean(np.concatenate(found) ** 2)))
-        scores[task][key].setdefault(name, {"unit": units[name]})[fact] = rms if isfinite(rms) else None
+        scores[task][key][name] = {"unit": units[name], "rmse": rms if isfinite(rms) else None}
     return {"initialisation_window": window, **scores}
-
-
-def note_scores(
-    scores: Mapping[str, Any], settings: Mapping[str, BaselineSettings], *, is_open_loop: bool
-) -> list[str]:
-    """What the scores tell about a benchmark, in sentences.
-
-    A note for each output of which a linear model predicts as well as the online GP, in every task; and one for each
-    baseline that does better in free run than the true system is expected to.
-    """
-    labels, notes = label_baselines(settings), []
-    linear, gp = ([key for key, one in settings.items() if isinstance(one, kind)] for kind in (Arx, OnlineGp))
-
-    def rmse(task: str, key: str, output: str) -> float:
-        found = scores[task][key][output]["rmse"]
-        return inf if found is None else float(found)
-
-    for output in scores["one_step"][linear[0]] if linear and gp else ():
-        tasks = [task for task in TASKS if output in scores[task][linear[0]]]
-        pairs = [[min(rmse(task, key, output) for key in keys) for keys in (linear, gp)] for task in tasks]
-        if all(error <= AS_GOOD * reference and error < inf for error, reference in pairs):
-            notes.append(f"Linear ARX reaches the level of the online GP for `{output}`: {NEARLY_LINEAR}")
-    for key in settings:
-        for output in scores["free_run"][key]:
-            floor = rmse("free_run", "noise_floor", output)
-            if floor < inf and rmse("free_run", key, output) < floor / AS_GOOD:
-                reason = BY_CHANCE if is_open_loop else BY_THE_INPUT
-                notes.append(f"The free run of {labels[key]} for `{output}` lies below the noise floor, {reason}")
-    return notes

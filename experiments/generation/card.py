@@ -99,17 +99,10 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
     starts = f"a random initial state of its own (uniform, {', '.join(drawn)}{others}; `truth.nc` holds the states)"
     splits = [(r.name, r.role, r.n_samples, r.transient, r.window) for r in benchmark.records]
 
-    labels, scores, expected = label_baselines(benchmark.baselines), [], []
+    labels, scores = label_baselines(benchmark.baselines), []
     for name, unit, _ in system.outputs:
         rows = [(label, *(_show(benchmark.scores[t][key].get(name)) for t in TASKS)) for key, label in labels.items()]
         scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
-        floor = benchmark.scores["free_run"]["noise_floor"][name]
-        if "expected_rmse" in floor and floor["rmse"] is not None:
-            expected.append(
-                f"  Free run of `{name}`: its expected RMSE is {floor['expected_rmse']:.4g} {unit}, over all noise; on "
-                f"these records it reaches {floor['rmse']:.4g} {unit}. The finite number of paths leaves the mean "
-                f"uncertain by {floor['standard_error']:.4g} {unit} (rms standard error)."
-            )
     lags = [
         f"Lags of the models of `{narx.target}`{'' if number else ' and of `narx.nc`'}: "
         f"{', '.join(f'`{name}`' for name in narx.feature_names)}."
@@ -143,7 +136,6 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "prediction_files": "predictions_0.csv predictions_1.csv ..." if len(test) > 1 else "predictions.csv",
         "scores": "\n\n".join(scores),
         "notes": "\n".join(f"- {note}." for note in benchmark.notes),
-        "expected_floor": "\n".join(expected),
         "baselines": "\n".join(f"- *{labels[key]}*: {read_summary(one)}" for key, one in benchmark.baselines.items()),
         "closed_loop": not plant.is_open_loop,
         "lags": "\n".join(lags),

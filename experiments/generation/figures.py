@@ -1,34 +1,22 @@
-"""Figures of a benchmark: its signals over time, their spectra, and the region that they cover."""
+"""The figure of a benchmark: its signals over time."""
 
 from collections.abc import Mapping
-from itertools import combinations
 from textwrap import fill
 
-import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from scipy.signal import welch
 
 from experiments.generation.benchmark import Benchmark, SimulatedRecord
-from experiments.plots.clock import with_clock
-from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to, unit_of
-from sysid import Narx
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to, unit_of, with_clock
 from sysid.data.source import ROLES
 
 COLORS = {"estimation": BLUE, "validation": GREEN, "test": ORANGE}
-MOST_COLUMNS = 4  # pairs of lags in a row of the coverage
-MOST_PAIRS = 12
-SHOWN_POINTS = 3000  # of one record in a scatter
-SPECTRAL_LINES = 2**11  # longest segment of a spectrum is twice that
 
 
 def draw(benchmark: Benchmark) -> dict[str, bytes]:
     """Figures as PNG by name, of the first record of each role."""
     first = {role: benchmark.select(role)[0] for role in ROLES}
-    coverage = draw_coverage(first, next(iter(benchmark.lags.values())))
-    figures = {"time_series": draw_time_series(first), "spectra": draw_spectra(first), "coverage": coverage}
-    return {name: png(figure) for name, figure in figures.items()}
+    return {"time_series": png(draw_time_series(first))}
 
 
 def draw_time_series(records: Mapping[str, SimulatedRecord]) -> Figure:
@@ -47,64 +35,6 @@ def draw_time_series(records: Mapping[str, SimulatedRecord]) -> Figure:
         axes[-1, column].set_xlabel(record["shown"].attrs["label"])
     for ax, name in zip(axes[:, 0], names, strict=True):
         ax.set_ylabel(_label(measured["test"][name], name, 22))
-    return figure
-
-
-def draw_spectra(records: Mapping[str, SimulatedRecord]) -> Figure:
-    """Power spectral density of every input and output, and of the measurement noise beside the outputs."""
-    system = records["test"].trajectory.system
-    signals, measured = [*system.inputs, *system.outputs], {role: record.measured for role, record in records.items()}
-    noises = records["test"].truth
-    figure, axes = screen(len(signals), 0.6 + 2.4 * len(signals), sharex=True)
-    for ax, signal in zip(axes, signals, strict=True):
-        for role, record in measured.items():
-            u = record[signal.name].values
-            segment = min(2 * SPECTRAL_LINES, max(len(u) // 4, min(len(u), 64)))
-            frequency, density = welch(u, fs=1 / system.dt, nperseg=segment, window="hann")
-            density = np.maximum(density[1:], 1e-300)
-            ax.semilogy(frequency[1:], density, color=COLORS[role], linewidth=0.9, label=role)
-        if signal in system.outputs and noises[f"{signal.name}_noise"].any():
-            level = 2 * system.dt * float((noises[f"{signal.name}_noise"] ** 2).mean())
-            ax.axhline(level, color="black", linestyle="--", linewidth=0.9, label="measurement noise, test")
-        squared = f"{signal.unit}²" if signal.unit.isalpha() else f"({signal.unit})²"
-        ax.set_ylabel(fill(f"PSD of {signal.name} [{squared}/Hz]", 26))
-        ax.set_xlim(0, 0.5 / system.dt)
-        ax.legend(frameon=False, ncols=4, loc="upper right", fontsize="small")
-        low, high = ax.get_ylim()
-        ax.set_ylim(max(low, high * 1e-12), high * 30)  # room for the legend; at most twelve decades
-    axes[-1].set_xlabel("frequency [Hz]")
-    return figure
-
-
-def draw_coverage(records: Mapping[str, SimulatedRecord], narx: Narx) -> Figure:
-    """Pairs of features: the estimation record, with the test record over it.
-
-    They are the first two lags of every output, and the first lags of all signals pairwise.
-    """
-    first = {name: f"{name}[k-{lags[0]}]" for name, lags in narx.lags.items()}
-    pairs = [(f"{name}[k-{narx.lags[name][1]}]", first[name]) for name in narx.output_names if len(narx.lags[name]) > 1]
-    pairs += [(across, up) for up, across in combinations(first.values(), 2)]
-    pairs = pairs[:MOST_PAIRS] or [(next(iter(first.values())), narx.target)]
-    columns = min(len(pairs), MOST_COLUMNS)
-    rows = -(-len(pairs) // columns)
-    figure, axes = screen(rows, 0.4 + 2.9 * rows, ncols=columns, squeeze=False)
-    figure.set_figwidth(max(2.9 * columns, 4.5))
-    for ax in axes.flat[len(pairs) :]:
-        ax.set_visible(False)
-    for role in ("estimation", "test"):
-        record = records[role].measured
-        data = narx.dataset(record)
-        values = dict(zip(narx.feature_names, data["regressor"].values.T, strict=True))
-        values[narx.target] = record[narx.target].values[narx.max_lag :]
-        step = max(data.sizes["sample"] // SHOWN_POINTS, 1)
-        for ax, pair in zip(axes.flat, pairs, strict=False):
-            x, y = (values[name][::step] for name in pair)
-            ax.plot(x, y, ".", color=COLORS[role], markersize=3, alpha=0.5, markeredgewidth=0, label=role)
-            ax.xaxis.set_major_locator(MaxNLocator(5))
-            across, up = (_label(record[name.partition("[")[0]], name, 30) for name in pair)
-            ax.set(xlabel=across, ylabel=up)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, markerscale=4)
     return figure
 
 

@@ -17,12 +17,10 @@ BATCH = 16  # pairs of noise paths that exist at a time
 
 
 class Floor(NamedTuple):
-    """Best predictions of every sample by the true system; each array is (n, n_y), nan where it diverges."""
+    """Best predictions of every sample by the true system (n, n_y), nan where it diverges."""
 
     one_step: Array  # from the true state one sample earlier; sample 0 is the true one
     free_run: Array  # from the true state at `start`; until then the true ones
-    variance: Array  # of the outputs of the free run about their mean, by the process noise
-    error_variance: Array  # of that mean, by the finite number of noise paths
 
 
 def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Floor:
@@ -50,7 +48,7 @@ def find_floor(trajectory: Trajectory, driven: Sequence[str], start: int, n_path
     n_paths : int
         Simulated noise paths, at least 4; an odd number is rounded up.
     """
-    return Floor(_one_step(trajectory, driven), *_free_run(trajectory, driven, start, n_paths))
+    return Floor(_one_step(trajectory, driven), _free_run(trajectory, driven, start, n_paths))
 
 
 def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
@@ -71,8 +69,8 @@ def _one_step(trajectory: Trajectory, driven: Sequence[str]) -> Array:
     return np.tensordot(weights, np.array(system.output(reached)), axes=1)
 
 
-def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> tuple[Array, Array, Array]:
-    """Mean, variance and variance of the mean of every output (n, n_y)."""
+def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths: int) -> Array:
+    """Mean of every output (n, n_y) over the noise paths."""
     system, pieces = trajectory.system, _pieces(trajectory, driven, start)
     _, address, parameters, limits, dt, substeps = problem_of(system)
 
@@ -87,28 +85,18 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
                 break
         return np.array(system.output(states))
 
-    def run(number: int) -> tuple[Array, Array]:
-        """Mean and half difference of the outputs under a noise path and under its negative."""
+    def run(number: int) -> Array:
+        """Mean of the outputs under a noise path and under its negative."""
         sequence = np.random.SeedSequence(trajectory.seed, spawn_key=(*b"noise floor", number))
         noise = held_noise(np.random.default_rng(sequence), len(trajectory.time), system.noise_std())
-        one = follow_path(noise)
-        other = follow_path(-noise) if noise.any() else one
-        return (one + other) / 2, (one - other) / 2
+        return (follow_path(noise) + follow_path(-noise)) / 2 if noise.any() else follow_path(noise)
 
-    mean, half = run(0)
-    about, within = np.zeros_like(mean), half**2
-    if not system.noise_std().any():
-        return mean, about, about
-    n_pairs = -(-n_paths // 2)
+    mean, n_pairs = run(0), -(-n_paths // 2) if system.noise_std().any() else 1
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for first in range(1, n_pairs, BATCH):
-            for number, (value, half) in enumerate(pool.map(run, range(first, min(first + BATCH, n_pairs))), first):
-                deviation = value - mean
-                mean = mean + deviation / (number + 1)
-                about += deviation * (value - mean)
-                within += half**2
-    between = about / (n_pairs - 1)
-    return mean, between + within / n_pairs, between / n_pairs
+            for number, value in enumerate(pool.map(run, range(first, min(first + BATCH, n_pairs))), first):
+                mean = mean + (value - mean) / (number + 1)
+    return mean
 
 
 def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[Piece, ...]:

@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build_all, check_trusted, targets_of, trusted_names
-from experiments.generation.baselines import choose_lags, label_baselines, note_scores, score_models
+from experiments.generation.baselines import choose_lags, score_models
 from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_record
 from experiments.generation.card import fill_card, table
 from experiments.launch import CONF
@@ -113,7 +113,6 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
     records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
     scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
-    notes += note_scores(scores, baselines, is_open_loop=plant.is_open_loop)
     return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)
 
 
@@ -140,11 +139,6 @@ def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
 def tell(benchmark: Benchmark, target: Path) -> None:
     """Log what came out in a few lines."""
     log.info("%s: %s", type(benchmark.plant.system).__name__, benchmark.count())
-    labels, free_run = label_baselines(benchmark.baselines), benchmark.scores["free_run"]
-    for name, unit, _ in benchmark.plant.system.outputs:
-        rmse = {labels[key]: scores[name]["rmse"] for key, scores in free_run.items() if name in scores}
-        reached = [f"{label} {'diverges' if value is None else format(value, '.3g')}" for label, value in rmse.items()]
-        log.info("Free-run RMSE of %s on the test [%s]: %s", name, unit, ", ".join(reached))
     for note in benchmark.notes:
         log.info("Note: %s", note.replace("`", ""))
     seed = benchmark.settings["seed"]

@@ -8,7 +8,6 @@
 A prediction file holds one value per sample of csv/test.csv, from its first sample on:
 
 - CSV with a header line: the columns named as the outputs are read, others (such as time) are not;
-- CSV without a header line: one column per output, in their order;
 - NumPy .npy: an array (n,) for one output, (n, number of outputs) in general.
 
 The first samples of every record, the initialisation window, are not scored: put the measured outputs
@@ -27,7 +26,6 @@ Needs Python 3.8 and NumPy, and nothing else.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from pathlib import Path
@@ -109,46 +107,26 @@ def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
 def read_npy(path: Path, names: list[str]) -> np.ndarray:
     """Array of a NumPy file as (n, number of outputs)."""
     try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise Refused(f"cannot read {path} as a NumPy array: {error}") from error
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
-        raise Refused(f"{path} does not hold an array of real numbers")
-    shape, width = values.shape, len(names)
-    if shape[1:] != (width,) and (values.ndim != 1 or width != 1):
-        raise Refused(f"{path} has shape {shape}, expected (n, {width}) for the outputs {', '.join(names)}")
-    return values.reshape(len(values), width).astype(float)
+        values = np.load(path, allow_pickle=False).astype(float)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise Refused(f"cannot read {path} as an array of numbers: {error}") from error
+    if values.ndim == 1 and len(names) == 1:
+        return values[:, np.newaxis]
+    if values.ndim != 2 or values.shape[1] != len(names):
+        raise Refused(f"{path} has shape {values.shape}, expected (n, {len(names)}) for the outputs {', '.join(names)}")
+    return values
 
 
 def read_columns(path: Path, names: list[str]) -> np.ndarray:
-    """Columns of a CSV file (n, number of names), by header, or by order without one."""
+    """Columns of a CSV file (n, number of names), by its header line."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [(number, row) for number, row in enumerate(csv.reader(file), start=1) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise Refused(f"cannot read {path} as a CSV text file: {error}") from error
-    if not rows:
-        raise Refused(f"{path} is empty")
-    first, columns, wanted = [cell.strip() for cell in rows[0][1]], list(range(len(names))), ", ".join(names)
-    try:
-        [float(cell) for cell in first]
-    except ValueError:
-        if any(first.count(name) != 1 for name in names):
-            has = f"the header has {', '.join(first)}"
-            raise Refused(f"{path}: expected one column for each of {wanted}, {has}") from None
-        columns, rows = [first.index(name) for name in names], rows[1:]
-    else:
-        if len(first) != len(names):
-            advice = f"expected {len(names)} ({wanted}); add a header line or drop the other columns"
-            raise Refused(f"{path} has {len(first)} columns and no header line, {advice}")
-    values = np.empty((len(rows), len(names)))
-    for k, (number, row) in enumerate(rows):
-        try:
-            values[k] = [float(row[column]) for column in columns]
-        except (ValueError, IndexError):
-            wanted = ", ".join(str(column + 1) for column in columns)
-            raise Refused(f"{path}, line {number}: expected numbers in column {wanted}, got {row}") from None
-    return values
+        with path.open(encoding="utf-8-sig") as file:
+            header = [cell.strip() for cell in file.readline().split(",")]
+            if any(header.count(name) != 1 for name in names):
+                raise ValueError(f"expected one column for each of {', '.join(names)}, got {', '.join(header)}")
+            return np.loadtxt(file, delimiter=",", ndmin=2, usecols=[header.index(name) for name in names])
+    except (OSError, ValueError) as error:
+        raise Refused(f"cannot read {path}: {error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -10,27 +10,21 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.clock import detail, on_clock_of, with_clock
+from experiments.plots import style
 from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, label_of, screen, show_from_to, unit_of
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 from sysid.simulation.validation import Z_95
 
 PLURALS = ("day", "sample")
-DAY = 86400.0  # s
 MOST_PANELS = 6
-FEW_DAYS = 5  # so many are shown as ranges
-HEATING = {"comfort_lower", "comfort_upper", "set_point", "ambient_temperature", "zone_temperature", "mass_flow"}
 
 
 def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) -> dict[str, Callable[[], Figure]]:
-    """Figure name to the function that draws it; a building shows its temperatures, others all signals."""
-    trajectory = with_clock(trajectory, "time")
-    result = on_clock_of(trajectory, result).assign_attrs(static=trajectory.attrs.get("static", 0))
-    plant = {"temperatures": partial(temperatures, trajectory)}
-    if trajectory["shown"].attrs["unit"] == "sample" or not set(trajectory) >= HEATING:
-        plant = {"signals": partial(signals, trajectory)}
+    """Figure name to the function that draws it."""
+    trajectory = style.with_clock(trajectory, "time")
+    result = style.on_clock_of(trajectory, result).assign_attrs(static=trajectory.attrs.get("static", 0))
     return {
-        **plant,
+        "signals": partial(signals, trajectory),
         "prediction": partial(prediction, result, noise_variance),
         "dictionary": partial(dictionary, result),
         "error": partial(error, result, noise_variance),
@@ -46,7 +40,7 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     if not chosen.sizes["sample"]:
         series.set_title("No sample was predicted")
         return figure
-    part = chosen.isel(sample=detail(chosen["shown"], 2.0))
+    part = chosen.isel(sample=style.detail(chosen["shown"], 2.0))
     x, mean = part["shown"].values, part["mean"].values
     half = Z_95 * np.sqrt(part["variance"].values + noise_variance)
     title = "By the final model on new data" if phase == VALIDATION else "While learning"
@@ -119,15 +113,15 @@ def _lives(slot: np.ndarray, n_initial: int, x: np.ndarray) -> tuple[np.ndarray,
 
 
 def error(result: xr.Dataset, noise_variance: float) -> Figure:
-    """Root mean squared error and predicted standard deviation over time, and the SMSE so far."""
-    figure, (ax, so_far) = screen(2, 6.6, sharex=True, height_ratios=[3, 2])
+    """Root mean squared error and predicted standard deviation over time."""
+    figure, (ax,) = screen(1, 4.4)
     chosen = result.isel(sample=np.flatnonzero(result["phase"] != INITIAL))
     if not chosen.sizes["sample"]:
         ax.set_title("No sample was predicted")
         return figure
     x, clock = chosen["shown"].values, chosen["shown"].attrs["unit"]
     width = 1.0 if clock == "day" and x[-1] - x[0] > 10 else max((x[-1] - x[0]) / 40, 1e-9)
-    target, squares = chosen["target"].values, (chosen["target"] - chosen["mean"]).values ** 2
+    squares = (chosen["target"] - chosen["mean"]).values ** 2
     lines = [
         ((chosen["target"] - chosen["unchanged"]).values ** 2, GREY, "predicting no change"),
         (squares, BLUE, "online GP"),
@@ -143,19 +137,10 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     period = clock if width == 1.0 else f"{width:.2g} {clock}{'s' * (clock in PLURALS)}"
     title = "Error of predictions" if result.attrs["static"] else "Error of one-step predictions over time"
     ax.set(ylabel=f"rms per {period} [{unit_of(chosen['target'])}]", yscale="log", title=title)
-    ax.legend(loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.02))
-    for phase, label in ((ONLINE, "while learning"), (VALIDATION, "model frozen")):
-        part = np.flatnonzero(chosen["phase"].values == phase)
-        if len(part) > 1:
-            smse = np.cumsum(squares[part]) / np.maximum(_sum_of_squares(target[part]), 1e-300)
-            shown = slice(min(len(part) // 20, 96), None)
-            so_far.plot(x[part][shown], smse[shown], color=BLUE if phase == ONLINE else ORANGE, label=label)
-    so_far.set(xlabel=chosen["shown"].attrs["label"], ylabel="SMSE so far [-]", ylim=(0, None))
-    if so_far.lines:
-        so_far.legend(loc="best", frameon=False)
-    for axes in (ax, so_far):
-        _shade(axes, chosen, chosen["phase"].values == VALIDATION)
-        show_from_to(axes, x)
+    ax.set_xlabel(chosen["shown"].attrs["label"])
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    _shade(ax, chosen, chosen["phase"].values == VALIDATION)
+    show_from_to(ax, x)
     return figure
 
 
@@ -193,12 +178,6 @@ def _binned_rms(x: np.ndarray, squares: np.ndarray, width: float) -> tuple[np.nd
     return (index[full] + 0.5) * width, np.sqrt(means[full])
 
 
-def _sum_of_squares(values: np.ndarray) -> np.ndarray:
-    """Sum of squared deviations from their mean of the first 1, 2, ... values."""
-    n = np.arange(1, len(values) + 1)
-    return np.cumsum(values**2) - np.cumsum(values) ** 2 / n
-
-
 def _shade(ax: Axes, chosen: xr.Dataset, is_after: np.ndarray) -> None:
     """Shade the part of a run after the identified one."""
     after = chosen["shown"].values[is_after]
@@ -215,7 +194,7 @@ def signals(trajectory: xr.Dataset) -> Figure:
     names = [*outputs, *inputs][:MOST_PANELS]
     figure, axes = screen(len(names), 1.2 + 1.9 * len(names), ncols=2, width_ratios=[3, 2], squeeze=False)
     panels = axes.reshape(-1, 2)
-    near = trajectory.isel(time=detail(trajectory["shown"], 3.0))
+    near = trajectory.isel(time=style.detail(trajectory["shown"], 3.0))
     for (whole, close), name in zip(panels, names, strict=True):
         color, held = (BLUE, False) if name in outputs else (ORANGE, trajectory.attrs.get("interpolation") == "held")
         _line(whole, trajectory, name, color, held=held)
@@ -242,45 +221,3 @@ def _line(ax: Axes, dataset: xr.Dataset, name: str, color: str, *, held: bool) -
     else:
         ax.plot(x, y, color=color, linewidth=0.9, drawstyle="steps-post" if held else "default")
     show_from_to(ax, x)
-
-
-def temperatures(trajectory: xr.Dataset) -> Figure:
-    """The whole run (daily range) above one week in detail: comfort band, zone, ambient, heating."""
-    figure, (year, week, flow) = screen(3, 8.2, height_ratios=[2, 2, 1])
-    for name, color in (("ambient", GREY), ("zone", BLUE)):
-        _daily_range(year, trajectory["time"].values / DAY, trajectory[f"{name}_temperature"].values, color, name)
-    year.set(xlabel="day", ylabel="temperature [°C]")
-    show_from_to(year, trajectory["time"].values / DAY)
-    year.set_title("The whole run", loc="left")
-    year.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=2, frameon=False)
-    part = trajectory.isel(time=detail(trajectory["shown"], 7.0))
-    days = part["time"].values / DAY
-    comfort = part["comfort_lower"], part["comfort_upper"]
-    week.fill_between(days, *comfort, step="post", color=GREEN, alpha=0.15, label="comfort band")
-    week.step(days, part["set_point"], where="post", color=GREEN, linewidth=1, label="set-point")
-    week.plot(days, part["zone_temperature"], color=BLUE, linewidth=1.2, label="zone")
-    week.set_ylabel("temperature [°C]")
-    week.set_title("One week" if days[-1] - days[0] > 6.9 else "In detail", loc="left")
-    ambient = week.twinx()
-    ambient.plot(days, part["ambient_temperature"], color=GREY, linewidth=1, label="ambient (right axis)")
-    ambient.set_ylabel("ambient [°C]", color=GREY)
-    ambient.spines["top"].set_visible(False)
-    handles = [*week.get_legend_handles_labels()[0], *ambient.get_legend_handles_labels()[0]]
-    week.legend(handles=handles, loc="upper center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.06))
-    flow.step(days, 1000 * part["mass_flow"], where="post", color=ORANGE, linewidth=1)
-    flow.set(xlabel="day", ylabel="hot water [g/s]")
-    for ax in (week, flow):
-        show_from_to(ax, days)
-    return figure
-
-
-def _daily_range(ax: Axes, time: np.ndarray, values: np.ndarray, color: str, name: str) -> None:
-    """Lowest and highest value of every day with enough samples; the values themselves of a few days."""
-    days, starts, counts = np.unique(np.floor(time), return_index=True, return_counts=True)
-    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    full = counts >= 0.5 * np.median(counts)
-    if full.sum() < FEW_DAYS:
-        ax.plot(time, values, color=color, linewidth=1, label=name)
-    else:
-        label, middle = f"{name}, daily range", days[full] + 0.5
-        ax.fill_between(middle, low[full], high[full], color=color, alpha=0.6, linewidth=0, label=label)

@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from sysid.model.result import INITIAL, VALIDATION
 
@@ -42,7 +42,7 @@ PAGE: dict[Any, Any] = {
     "pdf.fonttype": 42,
 }
 #: labelled multiples of the powers of ten on an axis of less than so many decades
-SUBDIVISIONS = ((0.7, (1.0, 2.0, 3.0, 4.0, 6.0)), (1.0, (1.0, 2.0, 5.0)), (2.0, (1.0, 3.0)))
+SUBDIVISIONS = ((0.7, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)), (1.0, (1.0, 2.0, 5.0)), (2.0, (1.0, 3.0)))
 N_MARKERS = 8  # about so many on a curve
 LOGARITHMIC = 3.0  # ratio of the largest to the smallest value from which on an axis is logarithmic
 
@@ -120,21 +120,6 @@ def draw_band(ax: Axes, x: Sequence[float] | np.ndarray, values: np.ndarray, cri
     )
 
 
-def label_logarithmic(axis: Axis) -> None:
-    """Set the ticks of a logarithmic axis whose limits are final: at least two of them are labelled."""
-    low, high = sorted(axis.get_view_interval())
-    decades = np.log10(high / low)
-    subs = next((subs for most, subs in SUBDIVISIONS if decades < most), (1.0,))
-    axis.set_major_locator(LogLocator(subs=subs))
-    is_plain = low >= 1e-3 and high <= 1e4
-    scientific = LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(np.inf, np.inf))
-    axis.set_major_formatter("{x:g}" if is_plain else scientific)
-    axis.set_minor_formatter(NullFormatter())
-    ticks = axis.get_majorticklocs()
-    if np.sum((ticks >= low) & (ticks <= high)) < 2:
-        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)))
-
-
 def scale_axis(axis: Axis, values: np.ndarray, ratio: float = LOGARITHMIC, margin: float = 0.06) -> None:
     """Choose scale and limits for the finite ones of the values.
 
@@ -144,26 +129,63 @@ def scale_axis(axis: Axis, values: np.ndarray, ratio: float = LOGARITHMIC, margi
     finite = values[np.isfinite(values)]
     if not finite.size:
         return
-    low, high = float(finite.min()), float(finite.max())
-    positive = finite[finite > 0]
-    if positive.size and low >= 0 and high / positive.min() >= ratio:
-        if low > 0:
-            _set(axis, "log", low / (high / low) ** margin, high * (high / low) ** margin)
-            return label_logarithmic(axis)
-        threshold = float(positive.min())
-        _set(axis, "symlog", -0.3 * threshold, high * (high / threshold) ** margin, linthresh=threshold, linscale=0.5)
-        axis.set_major_formatter("{x:g}")
-        return
-    beyond = margin * (high - low) or 0.05 * abs(high) or 0.5
-    _set(axis, "linear", low - beyond, high + beyond)
-    axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-
-
-def _set(axis: Axis, scale: str, low: float, high: float, **options: float) -> None:
-    ax = axis.axes
-    if axis is ax.xaxis:
-        ax.set_xscale(scale, **options)
-        ax.set_xlim(low, high)
+    low, high, least = float(finite.min()), float(finite.max()), float(finite[finite > 0].min(initial=np.inf))
+    is_wide, options = low >= 0 and high >= ratio * least, {}
+    scale = ("log" if low > 0 else "symlog") if is_wide else "linear"
+    if is_wide:
+        decades, room = np.log10(high / least), (high / least) ** margin
+        options = {} if low > 0 else {"linthresh": least, "linscale": 0.5}
+        low, high = low / room if low > 0 else -0.3 * least, high * room
     else:
-        ax.set_yscale(scale, **options)
-        ax.set_ylim(low, high)
+        beyond = margin * (high - low) or 0.05 * abs(high) or 0.5
+        low, high = low - beyond, high + beyond
+    name = "x" if axis is axis.axes.xaxis else "y"
+    getattr(axis.axes, f"set_{name}scale")(scale, **options)
+    getattr(axis.axes, f"set_{name}lim")(low, high)
+    if scale == "linear":
+        axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+        return
+    axis.set_major_formatter("{x:g}")
+    if scale == "log":
+        axis.set_major_locator(LogLocator(subs=next((subs for most, subs in SUBDIVISIONS if decades < most), (1.0,))))
+        axis.set_minor_formatter(NullFormatter())
+
+
+# --- time as a figure shows it: in the unit that fits, or as the number of the sample ---------------
+
+UNITS = {"day": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}  # s
+LEAST = 3.0  # units that a record must span to be shown in them
+DETAIL = 100  # samples per day of detail, where the unit is not the day
+FEWEST = 10  # samples that a detail of days must have
+
+
+def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
+    """Add the coordinate ``shown`` (dim,): time in the largest unit it spans, with its label.
+
+    Several records one after the other have no common time: they, and static data, show the number of the row.
+    """
+    time = dataset["time"].values
+    if len(time) < 2 or np.any(np.diff(time) <= 0) or dataset["time"].attrs.get("units", "s") != "s":
+        rows = np.arange(len(time), dtype=float)
+        return dataset.assign_coords(shown=(dim, rows, {"label": "sample", "unit": "sample"}))
+    unit = next((unit for unit, length in UNITS.items() if time[-1] - time[0] >= LEAST * length), "ms")
+    label = unit if unit == "day" else f"time [{unit}]"
+    return dataset.assign_coords(shown=(dim, time / UNITS[unit], {"label": label, "unit": unit}))
+
+
+def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
+    """Add ``shown`` (sample,) to a result: what a trajectory with `with_clock` shows at the same samples."""
+    clock = trajectory["shown"]
+    shown = np.empty(result.sizes["sample"])
+    for number in np.unique(result["record"].values):
+        rows, samples = (np.flatnonzero(dataset["record"].values == number) for dataset in (result, trajectory))
+        places = np.searchsorted(trajectory["time"].values[samples], result["time"].values[rows])
+        shown[rows] = clock.values[samples[places]]
+    return result.assign_coords(shown=("sample", shown, clock.attrs))
+
+
+def detail(shown: xr.DataArray, days: float) -> slice:
+    """Rows at the end to show closely: so many days; 100 rows for each where the unit is not the day, or it has few."""
+    x = shown.values
+    n = int(np.sum(x > x[-1] - days)) if shown.attrs["unit"] == "day" else 0
+    return slice(max(len(x) - (n if n >= FEWEST else int(DETAIL * days)), 0), len(x))

@@ -1,8 +1,7 @@
-"""Baselines: full and sparse GPs, linear models and the online GP on every task, beside published values and floors."""
+"""Baselines: full and sparse GPs, linear models and the online GP on every task, beside published values."""
 
 import time
-import tracemalloc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,34 +9,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from scipy.linalg import cho_factor, cho_solve, expm, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-import simulators
 import sysid
-from experiments.plots.frames import quantiles
-from experiments.plots.style import BASELINE, COLORS, PAGE, PUBLISHED, label_logarithmic, page
 from experiments.studies import paper
 from experiments.studies.stream import Setting, data_of, identify, narx_without_lags
 from experiments.studies.study import Plan, Study, Unit, part_of
-from experiments.studies.tasks import BUILDING_NARX, PAPER_TASKS, TASKS, Rows, TaskData, draw_rows
+from experiments.studies.tasks import BUILDING_NARX, PAPER_TASKS, TASKS, Rows, TaskData
 from sysid.simulation.baselines import LinearArx
 
 QUANTITIES = (
     *("smse", "nlpd", "coverage_95", "train_seconds"),
     "predict_us",  # per point, a batch of all test rows
-    "peak_bytes",  # allocated by Python and NumPy during training, on top of the data; seed 0 only
     "size_bytes",  # of the arrays that the model keeps
 )
-FLOORS = ("floor_whole_past", "floor_true_state")
 TABLES = ("boston", "concrete")  # rows without time, which can be shuffled
-SHUFFLED_METHODS = ("full_gp", "online_gp", "ridge")
+SHUFFLED_METHODS = ("full_gp", "online_gp")
 SEEDED_METHODS = ("online_gp_adaptive",)  # whose seed decides more than the rows
 PUBLISHED_SMSE = {("van_der_pol", "full_gp"): paper.FULL_GP_VAN_DER_POL, ("building", "vfe"): paper.VFE_BUILDING}
 PREDICTIONS = 3  # of which the fastest counts
-TRACED_ITERATIONS = 3  # of a training whose memory is measured: the peak does not depend on their number
-WARM_ROWS = 20  # of the stream, of the training that fills caches before the timed one
+WARM_ROWS, WARM_ITERATIONS = 20, 3  # of the stream, of the training that fills caches before the timed one
 
 EXACT_ROWS, TRAINED_ROWS, RESTARTS = 1500, 300, 3  # of a full GP, at most; for its training, at random; its starts
 #: where the training of the sparse GPs starts on small tasks: the exact GP on some rows
@@ -48,9 +39,6 @@ CAUTIOUS_START = sysid.MaximumAPosteriori(n_initial=300, restarts=2, variance_bo
 MANY_ROWS = 5000  # from which on the cautious start is used
 TOLERANCE = 1e-4  # nats per sample that ten more iterations gain, where the training ends
 RIDGES = (0.0, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # mean squares of the standardised features
-FOLDS = 5  # of consecutive rows
-SETTLING = 200  # samples that the filter needs to find the temperatures that nobody measures
-UNKNOWN = np.array([0.0, 10.0, 20.0])  # K, standard deviations of zone, wall, radiator at the start
 
 
 # --- methods --------------------------------------------------------------------------------------
@@ -62,7 +50,6 @@ class Material(NamedTuple):
     data: TaskData
     seed: int
     plan: Plan
-    most_iterations: int = 1_000_000  # of a training
 
 
 class Fitted(NamedTuple):
@@ -86,7 +73,6 @@ def fit_full_gp(material: Material, training: sysid.MaximumLikelihood | sysid.Ma
     """Train on a random subset, condition on all rows."""
     x, y = material.data.training_inputs, material.data.training_targets
     some = np.random.default_rng(material.seed).permutation(len(y))[:TRAINED_ROWS]
-    training = replace(training, max_iterations=min(training.max_iterations, material.most_iterations))
     return condition(training.train(x[some], y[some], material.seed), x, y)
 
 
@@ -121,7 +107,7 @@ def fit_inducing(material: Material, approximation: sysid.Approximation) -> Fitt
         approximation=approximation,
         n_inducing=min(material.plan.inducing_points, len(np.unique(x, axis=0))),
         training=CAUTIOUS_START if len(y) > MANY_ROWS else START,
-        max_iterations=min(material.plan.sparse_iterations, material.most_iterations),
+        max_iterations=material.plan.sparse_iterations,
         tolerance=TOLERANCE,
         seed=material.seed,
     ).model
@@ -165,23 +151,12 @@ def fit_linear(
     return fitted._replace(predict=lambda x: fitted.predict(expand(x)))
 
 
-def choose_by_folds(data: TaskData) -> float:
-    """Penalty of the smallest squared error in the left-out blocks of consecutive training rows."""
-    x, y = data.training_inputs, data.training_targets
-    folds = [np.isin(np.arange(len(y)), fold) for fold in np.array_split(np.arange(len(y)), FOLDS)]
-    return choose_penalty([((x[~fold], y[~fold]), (x[fold], y[fold])) for fold in folds])
-
-
 def choose_in_hindsight(data: TaskData) -> float:
     """Penalty that is best on the test rows: no honest model, but what no ridge regression can beat."""
-    return choose_penalty([((data.training_inputs, data.training_targets), (data.test_inputs, data.test_targets))])
-
-
-def choose_penalty(splits: Sequence[tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]]) -> float:
-    """Penalty of the smallest squared error on the second part of the splits, each learned from its first part."""
 
     def error(ridge: float) -> float:
-        return sum(float(np.sum((y - solve_linear(*first, ridge).predict(x)[0]) ** 2)) for first, (x, y) in splits)
+        mean, _ = solve_linear(data.training_inputs, data.training_targets, ridge).predict(data.test_inputs)
+        return float(np.sum((data.test_targets - mean) ** 2))
 
     return min(RIDGES, key=error)
 
@@ -205,18 +180,17 @@ METHODS = {
     "online_gp_adaptive": Method(partial(fit_online, setting=Setting.adaptive)),
     "linear_arx": Method(fit_linear),
     "bilinear": Method(partial(fit_linear, expand=add_flow_products), ("building",)),
-    "ridge": Method(partial(fit_linear, choose=choose_by_folds), TABLES),
     "ridge_hindsight": Method(partial(fit_linear, choose=choose_in_hindsight), TABLES),
 }
 
 
 def measure(method: Method, material: Material) -> dict[str, float]:
-    """Values of the `QUANTITIES`; memory is traced in a training of its own, because tracing slows it."""
-    data, is_first, peak = material.data, material.seed == 0, float("nan")
-    if is_first:  # fill caches
+    """Values of the `QUANTITIES`."""
+    data = material.data
+    if material.seed == 0:  # fill caches
         few = data._replace(inputs=data.inputs[:WARM_ROWS], targets=data.targets[:WARM_ROWS])
         plan = replace(material.plan, inducing_points=min(material.plan.inducing_points, WARM_ROWS))
-        method.fit(Material(few, 0, plan, TRACED_ITERATIONS))
+        method.fit(Material(few, 0, replace(plan, sparse_iterations=min(plan.sparse_iterations, WARM_ITERATIONS))))
     begin = time.perf_counter()
     fitted = method.fit(material)
     train_seconds, times = time.perf_counter() - begin, []
@@ -225,69 +199,8 @@ def measure(method: Method, material: Material) -> dict[str, float]:
         mean, variance = fitted.predict(data.test_inputs)
         times.append(time.perf_counter() - begin)
     found = sysid.validate(data.test_targets, mean, variance, fitted.noise_variance)
-    if is_first:
-        tracemalloc.start()
-        try:
-            method.fit(material._replace(most_iterations=TRACED_ITERATIONS))
-            peak = float(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
-    values = (found.smse, found.nlpd, found.coverage_95, train_seconds, 1e6 * min(times) / found.n, peak)
-    return dict(zip(QUANTITIES, (*values, float(fitted.size_bytes)), strict=True))
-
-
-# --- what no model of the Building can be expected to beat ----------------------------------------
-
-
-class Transition(NamedTuple):
-    """``x[k+1] = A x[k] + b + w``, ``w ~ N(0, Q)``, for every sample."""
-
-    matrix: np.ndarray  # (n, 3, 3)
-    offset: np.ndarray  # (n, 3) K
-    covariance: np.ndarray  # (n, 3, 3) K^2
-
-
-def discretise(system: simulators.Building, inputs: np.ndarray) -> Transition:
-    """Exact for held inputs (n, 2) and noise: ``exp([[J, I], [0, 0]] dt)`` with ``J = df/dx``, which has no x in it."""
-    zero, n = np.zeros(3), len(inputs)
-    block = np.zeros((n, 6, 6))
-    block[:, :3, :3] = [system.jacobian(zero, u)[0] for u in inputs]
-    block[:, :3, 3:] = np.eye(3)
-    rates = np.array([system.derivative(0.0, zero, u, zero) for u in inputs])
-    whole = expm(block * system.dt)
-    integral, noise = whole[:, :3, 3:], np.diag(system.noise_std() ** 2)
-    covariance = integral @ noise @ integral.transpose(0, 2, 1)
-    return Transition(whole[:, :3, :3], np.einsum("nij,nj->ni", integral, rates), covariance)
-
-
-def find_floors(test: Rows) -> dict[str, float]:
-    """Lowest expected one-step SMSE on consecutive test rows of the Building.
-
-    ``floor_whole_past``: of a prediction from all earlier outputs and inputs, reached by the Kalman filter of the true
-    plant (given the flow the building is linear in its temperatures; Kalman, 1960), measured; models of three lags
-    know less. ``floor_true_state``: of one from the true state, variance of the noise of one sample over Var(y).
-    """
-    lag = {name: test.inputs[:, i] for i, name in enumerate(BUILDING_NARX.feature_names)}
-    output = lag["zone_temperature[k-1]"]
-    inputs = np.column_stack([lag["ambient_temperature[k-1]"], lag["mass_flow[k-1]"]])
-    moves = discretise(simulators.Building(), inputs)
-    error = output + test.targets - filter_output(moves, output)
-    variance = float(np.var(test.targets))
-    measured = float(np.mean(error[SETTLING:] ** 2)) / variance
-    return dict(zip(FLOORS, (measured, float(np.mean(moves.covariance[:, 0, 0])) / variance), strict=True))
-
-
-def filter_output(moves: Transition, output: np.ndarray) -> np.ndarray:
-    """Zone temperature (n,) predicted for the sample after each of the exactly measured ones (n,)."""
-    x, P = np.full(3, output[0]), np.diag(UNKNOWN**2)
-    predicted = np.empty(len(output))
-    for k, (A, b, Q) in enumerate(zip(*moves, strict=True)):
-        if P[0, 0] > 0:
-            gain = P[:, 0] / P[0, 0]
-            x, P = x + gain * (output[k] - x[0]), P - np.outer(gain, P[0])
-        x, P = A @ x + b, A @ P @ A.T + Q
-        predicted[k] = x[0]
-    return predicted
+    values = (found.smse, found.nlpd, found.coverage_95, train_seconds, 1e6 * min(times) / found.n, fitted.size_bytes)
+    return dict(zip(QUANTITIES, map(float, values), strict=True))
 
 
 # --- the study ------------------------------------------------------------------------------------
@@ -298,26 +211,23 @@ class BaselinesStudy(Study):
 
     name, title = "baselines", "Baselines: batch models beside the online GP"
     has_random_records = True  # tables are shuffled, and the adaptive GP keeps a sample
-    quantities = (*QUANTITIES, "smse_published", *FLOORS, "ratio_to_floor")
+    quantities = (*QUANTITIES, "smse_published")
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Quantities of the methods in each order of the rows, published values, floors of the Building."""
+        """Quantities of the methods in each order of the rows, and published values."""
         data, title = data_of(unit.task, unit.seed, plan), TASKS[unit.task].title
-        floors, rows = dict.fromkeys(FLOORS, float("nan")), []
+        rows = []
         names = METHODS if TASKS[unit.task].is_random or unit.seed == 0 else SEEDED_METHODS
         cases = [(title, name, data) for name in names]
         if unit.task in TABLES:
             shuffled = shuffle(data, unit.seed)
             cases += [(f"{title}, shuffled", name, shuffled) for name in SHUFFLED_METHODS]
-        if unit.task == "building":
-            floors = find_floors(draw_rows(unit.task, unit.seed, plan.building_samples)[1])
         for dataset, name, case in cases:
             method = METHODS[name]
             if unit.task in method.tasks and len(case.training_targets) <= method.most_rows:
                 found = measure(method, Material(case, unit.seed, plan))
-                found |= {"smse_published": PUBLISHED_SMSE.get((unit.task, name), np.nan), **floors}
-                ratio = found["smse"] / floors["floor_whole_past"]
-                rows.append({"dataset": dataset, "model": name, **found, "ratio_to_floor": ratio})
+                published = PUBLISHED_SMSE.get((unit.task, name), np.nan)
+                rows.append({"dataset": dataset, "model": name, **found, "smse_published": published})
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
@@ -330,11 +240,6 @@ class BaselinesStudy(Study):
         """One row per data set and method that was computed, medians over the seeds that it was computed for."""
         return super().rows(store)[["dataset", "model", *self.quantities, "n_seeds"]]
 
-    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Error against memory and time, on the Building; none if it was not computed."""
-        here = store.where(store["dataset"] == TASKS["building"].title, drop=True)
-        return {"baselines_building": partial(draw_costs, here.isel(dataset=0))} if here["smse"].size else {}
-
 
 def shuffle(data: TaskData, seed: int) -> TaskData:
     """All rows in a random order, split and standardised as those in file order."""
@@ -343,32 +248,3 @@ def shuffle(data: TaskData, seed: int) -> TaskData:
     order = np.random.default_rng(seed).permutation(len(targets))
     training, test = (Rows(inputs[i], targets[i]) for i in np.split(order, [len(data.training_targets)]))
     return TaskData.of(training, test, len(data.initial_targets))
-
-
-AXES = {
-    "peak_bytes": (1e-6, "Peak memory of training [MB]"),
-    "train_seconds": (1.0, "Training time [s]"),
-    "predict_us": (1.0, "Prediction time [\u00b5s per row]"),
-}
-MARKERS = dict(zip(METHODS, "osv^DPp*Xh", strict=True))
-
-
-@rc_context(PAGE)
-def draw_costs(store: xr.Dataset) -> Figure:
-    """SMSE with its quartiles over seeds against memory, training and prediction time."""
-    figure, axes = page(1, len(AXES), 2.6, sharey=True)
-    for ax, (quantity, (factor, label)) in zip(axes[0], AXES.items(), strict=True):
-        for name in store["model"].values[store["smse"].notnull().any("seed")].tolist():
-            low, middle, high = quantiles(store["smse"].sel(model=name).values)
-            color = COLORS["mean_relevance"] if name.startswith("online") else BASELINE
-            style: dict[str, Any] = {"fmt": MARKERS[name], "color": color, "markersize": 4, "linewidth": 0.8}
-            x = factor * float(store[quantity].sel(model=name).median())
-            ax.errorbar(x, middle, [[middle - low], [high - middle]], label=name.replace("_", " "), **style)
-        floor = {"color": PUBLISHED, "linestyle": ":", "linewidth": 0.8, "label": "Floor: filter of the true plant"}
-        ax.axhline(float(store["floor_whole_past"].median()), **floor)
-        ax.set(xscale="log", xlabel=label)
-        ax.margins(x=0.15)
-        label_logarithmic(ax.xaxis)
-    axes[0, 0].set_ylabel("SMSE [1]")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure

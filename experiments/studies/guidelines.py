@@ -7,8 +7,7 @@ won there if all of them are, lost if one of them is.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +16,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 import yaml
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scipy.stats import binom, binomtest, wilcoxon
 
 from experiments.plots.frames import significant, to_markdown
-from experiments.plots.style import LABELS, PAGE, page
+from experiments.plots.style import LABELS
 from experiments.studies import paper
 from experiments.studies.stream import QUANTITIES, VARIANTS, Setting
 from experiments.studies.study import Plan, Study, Unit, spread_out
@@ -57,11 +53,6 @@ SCALES: dict[str, Any] = {
     "boundary_share": lambda share: np.log(share + POINT),
     "gap": np.array,  # a log ratio already
 }
-COLORS = dict(zip(VERDICTS, ("#009e73", "#e69f00", "#d55e00", "#7a7a7a"), strict=True))  # Okabe and Ito
-MARKERS = {"won": "o", "lost": "X", "equal": "s", "tied": "."}
-EDGE, MARGIN = float(np.log(10.0)), 1.06  # log ratio beyond which places are drawn at the edge; of the axis
-ROW, FONT = 0.22, 7  # inch per claim: all of them on one page; points
-TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def read_claims() -> tuple[dict[int, str], list[dict[str, Any]]]:
@@ -299,12 +290,6 @@ class Guidelines(Study):
             "tests": to_markdown(one[["statement", "test"]].reset_index()),
         }
 
-    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Ratios of every place with their intervals, coloured by the verdict, per setting with results."""
-        names = {setting: self.name + ("" if setting == Setting.trained else f"_{setting}") for setting in COLUMNS}
-        parts = {name: store.sel(setting=setting) for setting, name in names.items()}
-        return {name: partial(draw_forest, part) for name, part in parts.items() if part["median"].notnull().any()}
-
 
 # --- verdicts -------------------------------------------------------------------------------------
 
@@ -469,45 +454,3 @@ def read_printed() -> dict[str, xr.Dataset]:
         cells = cells.assign(threshold_choice="published", seed=0, setting=PRINTED)
         stores[table] = spread_out(cells, over, QUANTITIES)
     return stores
-
-
-# --- figure ---------------------------------------------------------------------------------------
-
-
-@rc_context(PAGE)
-def draw_forest(part: xr.Dataset) -> Figure:
-    """Claims with results, one row each: the ratio that speaks least for the claim at every place.
-
-    The region that the claim wants is shaded; the verdict stands in the right margin.
-    """
-    part = part.isel(claim=np.flatnonzero(part["median"].notnull().any("place"))[::-1])
-    n, labels, end = part.sizes["claim"], [], MARGIN * EDGE
-    figure, axes = page(1, 1, 0.9 + ROW * n)
-    ax = axes[0, 0]
-    for y, claim in enumerate(part.isel(claim=i) for i in range(n)):
-        verdict = claim["verdict"].item()
-        counts = [int(claim[name]) for name in ("n_won", "n_lost", "n_equal", "n_tied")]
-        labels.append(f"{claim['claim'].item().replace('_', ' ')}  {counts[0]}/{counts[1]}/{counts[2] + counts[3]}")
-        ax.text(1.01, y, verdict, transform=ax.get_yaxis_transform(), va="center", fontsize=FONT)
-        color, known = COLORS[verdict], claim[[*Judged._fields]].dropna("place", subset=["median"]).to_dataframe()
-        region = np.clip([known["region_low"].max(), known["region_high"].min()], -end, end)
-        ax.fill_betweenx([y - 0.45, y + 0.45], *region, color=color, alpha=0.12, linewidth=0)
-        heights = y + 0.32 * np.linspace(1, -1, len(known) + 2)[1:-1]
-        for height, place in zip(heights, known.to_dict("records"), strict=True):
-            interval = np.clip([place["low"], place["high"]], -end, end)
-            ax.plot(interval, [height, height], color=color, linewidth=0.6, zorder=2)
-            face = color if np.isfinite(place["p_value"]) else "white"
-            style = {"marker": MARKERS[place["outcome"]], "markersize": 3.2, "markerfacecolor": face}
-            ax.plot(np.clip(place["median"], -EDGE, EDGE), height, color=color, markeredgewidth=0.6, zorder=3, **style)
-    ax.axvline(0.0, color="black", linewidth=0.6, zorder=1)
-    ax.set(xlim=(-end, end), ylim=(-0.6, n - 0.4))
-    ax.set_xlabel("Median ratio and its 95 % interval [1]; shaded: what the claim wants", fontsize=FONT)
-    ax.set_xticks(np.log(TICKS), [f"{tick:g}" for tick in TICKS])
-    ax.set_yticks(range(n), labels, fontsize=FONT)
-    ax.grid(visible=False, axis="y")
-    handles = [Line2D([], [], color=color, linewidth=4, label=verdict) for verdict, color in COLORS.items()]
-    black: dict[str, Any] = {"color": "black", "linestyle": "", "markersize": 4}
-    handles += [Line2D([], [], marker=marker, label=outcome, **black) for outcome, marker in MARKERS.items()]
-    handles.append(Line2D([], [], marker="o", markerfacecolor="white", label="one number", **black))
-    figure.legend(handles=handles, loc="outside upper center", ncols=5, frameon=False, fontsize=FONT)
-    return figure

@@ -19,7 +19,7 @@ from experiments.sweeps.identity import code_digest, key_of
 from sysid import store
 
 UNITS = {"nlpd": "nat", "predict_us": "us", **dict.fromkeys(("seconds", "train_seconds"), "s")}
-UNITS |= dict.fromkeys(("peak_bytes", "size_bytes"), "byte")  # of quantities; others have 1
+UNITS |= {"size_bytes": "byte"}  # of quantities; others have 1
 
 
 class Unit(NamedTuple):

@@ -12,7 +12,6 @@ import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 import sysid
 from experiments.plots.frames import quantiles, significant, to_markdown
@@ -237,11 +236,6 @@ def draw_maps(part: xr.Dataset) -> Figure:
 
 ACCEPTANCES = ("none", *CRITERIA)
 REFERENCE = "leave_one_out"  # stored points are judged by the model without them
-#: criteria that choose the same points (section 3.2 of the paper) and share their acceptance (section 3.3)
-CLASSES = dict(zip(CRITERIA, ("entropy", "entropy", "relevance", "likelihood", "likelihood"), strict=True))
-SHORT = ("none", "Prior ent.", "Pred. ent.", "Mean rel.", "Marg. lik.", "Log dens.")  # names of `ACCEPTANCES`
-PANELS_IN_ROW = 5
-MOST = 4.0  # ratio at the end of the colours
 
 
 class Grid(Study):
@@ -277,39 +271,6 @@ class Grid(Study):
         means["all"], texts = "", means["ratio"].map(lambda x: significant(x, 4))
         means["text"] = mark_least(means, texts, ["all"], "ratio")
         return {"means": study.pivot(means, ["reduction"], "acceptance"), "medians": medians}
-
-    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Heat maps relative to the best cell of each dataset."""
-        smse = store["smse"].median("seed").dropna("dataset", how="all").transpose("dataset", "acceptance", "reduction")
-        return {self.name: partial(draw_heat_maps, smse / smse.min(["acceptance", "reduction"]))} if smse.size else {}
-
-
-@rc_context(PAGE)
-def draw_heat_maps(ratios: xr.DataArray) -> Figure:
-    """Ratios (dataset, acceptance, reduction), one panel per dataset; matched pairs are framed."""
-    n_rows = -(-len(ratios) // PANELS_IN_ROW)
-    figure, axes = page(n_rows, PANELS_IN_ROW, 0.9 + 1.65 * n_rows, sharex=True, sharey=True)
-    for ax in axes.flat[len(ratios) :]:
-        ax.set_visible(False)
-    for ax, ratio in zip(axes.flat, ratios, strict=False):
-        values = np.clip(ratio.values, 1.0, MOST)
-        image = ax.imshow(values, norm="log", vmin=1.0, vmax=MOST, cmap="YlOrBr", aspect="auto")
-        ax.grid(visible=False)
-        for (y, x), value in np.ndenumerate(ratio.values):
-            color = "white" if value > 0.55 * MOST else "black"
-            ax.text(x, y, significant(float(value)), ha="center", va="center", fontsize=5.5, color=color)
-            if CLASSES.get(ACCEPTANCES[y]) == CLASSES[ACCEPTANCES[x + 1]]:
-                ax.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor="0.15", linewidth=0.7))
-        ax.set(title=str(ratio["dataset"].item()), yticks=range(len(SHORT)), yticklabels=SHORT)
-        ax.set_xticks(range(len(CRITERIA)), SHORT[1:], rotation=90)
-        ax.tick_params(length=0)
-    for left, below in product(axes[:, 0], axes[-1]):
-        left.set_ylabel("Acceptance")
-        below.set_xlabel("Reduction")
-    bar = figure.colorbar(image, ax=axes, orientation="horizontal", shrink=0.5, aspect=45, extend="max")
-    bar.set_ticks((1.0, 1.5, 2.0, 3.0, MOST), labels=("1", "1.5", "2", "3", "4"), minor=False)
-    bar.set_label("Median SMSE over that of the best pair of the dataset [1]")
-    return figure
 
 
 # --- the error threshold --------------------------------------------------------------------------

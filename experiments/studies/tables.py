@@ -13,14 +13,23 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.benchmarks.dictionary import COMPILED, WAYS, exponent, rounds_for, score_seconds
-from experiments.benchmarks.dictionary import PUBLISHED as ONE_BY_ONE
+from experiments.benchmarks.dictionary import WAYS, rounds_for, score_seconds
 from experiments.benchmarks.harness import describe, machine
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
 from experiments.studies import paper, stream
 from experiments.studies.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
-from experiments.studies.study import Plan, Study, Unit, part_of, pivot, read_part, summarise, with_quartiles
+from experiments.studies.study import (
+    Plan,
+    Study,
+    Unit,
+    part_of,
+    pivot,
+    read_part,
+    spread_out,
+    summarise,
+    with_quartiles,
+)
 from experiments.studies.tasks import TASKS
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
@@ -74,7 +83,7 @@ class Table(Study):
         return summarise_cells(store, self.name)[COLUMNS]
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Ours / published per setting, initial errors, references, and what following the stream brings.
+        """Ours / published per setting.
 
         Reads the attribute ``gaps`` (JSON, reason by dataset), if it is there.
         """
@@ -86,10 +95,6 @@ class Table(Study):
             groups, over = here.groupby("threshold_choice", sort=False), (["dataset", "acceptance"], "criterion")
             parts = [pivot(part, *over) for _, part in groups]
             sections[f"Setting `{setting}`"] = "\n\nAt own thresholds:\n\n".join(parts)
-        if self.name == "table_2":
-            name = "Mean difference of the percentages accepted to the published ones [points of percent]"
-            sections[name] = compare_references(cells)
-        sections["Setting `adaptive` over `trained`, seed by seed"] = compare_adaptive(store)
         return {"sections": "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items() if text)}
 
     def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
@@ -194,25 +199,6 @@ def count_below(cells: pd.DataFrame) -> str:
     return f"{low if low == high else f'{low} to {high}'} of {groups.size().max()}"
 
 
-def compare_references(cells: pd.DataFrame) -> str:
-    """Mean absolute difference of our median percentages accepted to the published ones over the datasets."""
-    known = cells[(cells["n_seeds"] > 0) & cells["variant"].isin(DISTINCT[1:]) & (cells["setting"] != "adaptive")]
-    known = known.assign(difference=(known["accepted_percent"] - known["accepted_percent_published"]).abs())
-    means = known.groupby(["setting", "criterion", "variant"], sort=False)["difference"].mean().reset_index()
-    return pivot(means.assign(text=means["difference"].map("{:.1f}".format)), ["setting", "criterion"], "variant")
-
-
-def compare_adaptive(store: xr.Dataset) -> str:
-    """SMSE and time of adaptive over those of trained at the published thresholds, over criteria, variants, seeds."""
-    store = store[["smse", "seconds"]].sel(threshold_choice="published", variant=list(DISTINCT))
-    trained, adaptive = (store.sel(setting=s.value) for s in (Setting.trained, Setting.adaptive))
-    is_record = trained["smse"].notnull().sum("seed") == 1  # one run without following stands beside every seed of it
-    trained = trained.where(~is_record, trained.isel(seed=0, drop=True))
-    ratios = (adaptive / trained).to_dataframe().dropna(subset="smse").groupby("dataset", sort=False)
-    names = {"SMSE, median": ("smse", "median"), "SMSE, worst": ("smse", "max"), "time, median": ("seconds", "median")}
-    return to_markdown(ratios.agg(**names).map(significant).reset_index())
-
-
 # --- figure ---------------------------------------------------------------------------------------
 
 
@@ -249,77 +235,41 @@ def draw_dots(cells: pd.DataFrame) -> Figure:
 # --- table 1: what one evaluation of a criterion costs as published, and all N scores our way ----
 
 PRINTED_SIZES = (20, 100)  # points, of the published table
-LINES: dict[str, Any] = dict(zip(WAYS, ("-", ":", "--"), strict=True))
-WAY_NAMES = ("factorised anew, as published", "cached factor, NumPy", "cached factor, compiled")  # of `WAYS`
-OPEN: dict[str, Any] = {"markersize": 4.5, "markerfacecolor": "none", "markeredgewidth": 0.8}
 
 
 class ComplexityStudy(Study):
     """Time of the five criteria over the number of points, the published way and ours, in turns in one process."""
 
     name, title, tasks = "table_1", "Table 1: cost of the criteria", ()
+    quantities = ("published_ms", *(f"{way}_ms" for way in WAYS), "gain")
 
     def units(self, plan: Plan) -> list[Unit]:
         return [Unit(self.name, "")]
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Quartiles of the seconds of one call (quartile, way, criterion, points), and the machine they are from."""
-        text, names, levels = describe(machine()), [*stream.CRITERIA], [0.25, 0.5, 0.75]
-        over = {"points": plan.table_sizes, "way": WAYS, "criterion": names, "quartile": levels}
-        measured = [score_seconds(n, rounds_for(n, plan.repetitions), unit.seed) for n in plan.table_sizes]
-        found = [[[np.quantile(each[way, name], levels) for name in names] for way in WAYS] for each in measured]
-        seconds = xr.DataArray(found, {name: list(x) for name, x in over.items()}, [*over], attrs={"units": "s"})
-        seconds = seconds.transpose("quartile", "way", "criterion", "points")
-        return xr.Dataset({"seconds": seconds}, attrs={"machine": text})
+        """Median times of one call [ms] for every criterion and number of points, and the machine they are from."""
+        printed, rows = paper.read_table("table_1"), []
+        for n in plan.table_sizes:
+            seconds = score_seconds(n, rounds_for(n, plan.repetitions), unit.seed)
+            for name in stream.CRITERIA:
+                one, every = (1e3 * float(np.median(seconds[way, name])) for way in WAYS)
+                published = printed[f"median_ms_n{n}"][name] if n in PRINTED_SIZES else np.nan
+                times = dict(zip(self.quantities, (published, one, every, n * one / every), strict=True))
+                rows.append({"criterion": name, "points": n, **times})
+        return part_of(rows).assign_attrs(machine=describe(machine()))
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """The one part, with the published seconds and the exponents of growth."""
-        store = read_part(Unit(self.name, ""), plan)
-        middle = store["seconds"].sel(quartile=0.5, drop=True)
-        published = middle.isel(way=0, drop=True) * np.nan
-        for name, row in paper.read_table("table_1").iterrows():
-            for size in set(PRINTED_SIZES) & set(plan.table_sizes):
-                published.loc[name, size] = 1e-3 * row[f"median_ms_n{size}"]
-        slopes = np.apply_along_axis(partial(exponent, store["points"].values), -1, middle.values)
-        published.attrs["units"] = "s"
-        return store.assign(seconds_published=published, exponent=(("way", "criterion"), slopes))
+        """The one part over criterion and points."""
+        part = read_part(Unit(self.name, ""), plan)
+        over: dict[str, Sequence[Any]] = {"criterion": [*stream.CRITERIA], "points": plan.table_sizes}
+        return spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(machine=part.attrs["machine"])
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per criterion and number of points, times in milliseconds."""
-        middle = 1e3 * store["seconds"].sel(quartile=0.5, drop=True)
-        columns = {"published_ms": 1e3 * store["seconds_published"]}
-        columns |= {f"{way}_ms": middle.sel(way=way, drop=True) for way in WAYS}
-        columns["gain"] = store["points"] * middle.sel(way=ONE_BY_ONE, drop=True) / middle.sel(way=COMPILED, drop=True)
-        return xr.Dataset(columns).to_dataframe(["criterion", "points"]).reset_index()
+        return store.to_dataframe(["criterion", "points"]).reset_index()
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Published sizes, exponents, the machine."""
+        """Published sizes, the machine."""
         rows = self.rows(store).replace({"criterion": LABELS}).rename(columns={"points": "N"})
         rows = rows[rows["N"].isin(PRINTED_SIZES)].map(lambda x: significant(x) if isinstance(x, float) else x)
-        growth = store["exponent"].to_pandas().T.map("{:.2f}".format).rename(index=LABELS).reset_index()
-        return {"times": to_markdown(rows), "growth": to_markdown(growth), "machine": store.attrs["machine"]}
-
-    def figures(self, store: xr.Dataset) -> Mapping[str, Callable[[], Figure]]:
-        """Time over number of points."""
-        return {"table_1": partial(draw_costs, store)}
-
-
-@rc_context(PAGE)
-def draw_costs(store: xr.Dataset) -> Figure:
-    """Left: all N scores, medians with quartiles; right: one evaluation beside the published times (hollow)."""
-    figure, axes = page(1, 2, 3.4)
-    (left, right), sizes, seconds = axes[0], store["points"].values, 1e3 * store["seconds"]
-    for way, name in product(WAYS, stream.CRITERIA):
-        low, middle, high = seconds.sel(way=way, criterion=name).values * (sizes if way == ONE_BY_ONE else 1.0)
-        left.loglog(sizes, middle, LINES[way], color=COLORS[name])
-        left.fill_between(sizes, low, high, color=COLORS[name], alpha=0.15, linewidth=0)
-    for name in stream.CRITERIA:
-        style = {"color": COLORS[name], "marker": MARKERS[name]}
-        here = seconds.sel(way=ONE_BY_ONE, criterion=name, quartile=0.5)
-        right.loglog(sizes, here, markersize=3, markeredgewidth=0, label=LABELS[name], **style)
-        right.plot(sizes, 1e3 * store["seconds_published"].sel(criterion=name), linestyle="none", **style, **OPEN)
-    left.set(xlabel="Points N [1]", ylabel="Time of all N scores [ms]", title="All scores")
-    right.set(xlabel="Points N [1]", ylabel="Time of one score [ms]", title="One score (hollow: published)")
-    ways = [Line2D([], [], color="0.3", linestyle=LINES[way], label=n) for way, n in zip(WAYS, WAY_NAMES, strict=True)]
-    figure.legend(handles=[*ways, *right.get_legend_handles_labels()[0]], loc="outside lower center", ncols=2)
-    return figure
+        return {"times": to_markdown(rows), "machine": store.attrs["machine"]}

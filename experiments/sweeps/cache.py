@@ -66,8 +66,8 @@ class Cache:
 
     def __init__(self, folder: Path, *, patience: float = PATIENCE) -> None:
         self.folder, self.patience = folder, patience
-        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._warned = False  # that the folder cannot be written to
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def obtain(self, kind: Kind, key: str, compute: Callable[[], Content]) -> Content:
         """Content of a key: read, or computed and kept.
@@ -138,10 +138,9 @@ class Cache:
             lock.release()
 
     def _cannot_write(self, reason: object) -> None:
-        if not self._warned:
-            lacks = "cannot be written to, what it lacks is computed by every job"
-            log.warning("Note: the cache %s %s: %s", self.folder, lacks, reason)
-        self._warned = True
+        log.warning(
+            "Note: the cache %s cannot be written to, every job computes what it lacks: %s", self.folder, reason
+        )
 
 
 def cache_of(config: DictConfig) -> Cache | None:

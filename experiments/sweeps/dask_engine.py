@@ -65,23 +65,10 @@ class DaskCluster(Engine):
         whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
         if self.address is not None and self.cluster is not None:
             raise ValueError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
-        if self.address is not None and ":" not in self.address and not Path(self.address).is_file():
-            expected = "that of a scheduler, such as tcp://host:8786, or the path of its scheduler file"
-            raise ValueError(f"hydra.launcher.address must be {expected}, got {self.address!r}")
         if self.cluster is not None and (self.workers is None or "_target_" not in self.cluster):
             needed = "a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
             raise ValueError(f"hydra.launcher.cluster needs {needed}")
         _ = self.limits, self._patience
-
-    @property
-    def place(self) -> str:
-        if self.address is not None:
-            most = "" if self.workers is None else f", {self.workers} jobs at a time"
-            return f"the Dask cluster at {self.address}{most}"
-        if self.cluster is not None:
-            return f"{self.workers} workers of {self.cluster['_target_']}"
-        n = self.workers or count_cores()
-        return f"a Dask cluster of {n} process{'es' if n > 1 else ''} of this machine"
 
     @property
     def limits(self) -> Limits:

@@ -27,11 +27,6 @@ class Engine(ABC):
     """Runs `experiments.sweeps.task.execute` for every job, in whatever process."""
 
     @property
-    @abstractmethod
-    def place(self) -> str:
-        """Where and how many at a time, for people: "2 processes of this machine"."""
-
-    @property
     def limits(self) -> Limits:
         """Limits of a job that its worker enforces; only engines that survive the end of a worker have some."""
         return Limits()
@@ -78,10 +73,6 @@ class InProcess(Engine):
 
     folder: Path  # of the sweep
 
-    @property
-    def place(self) -> str:
-        return "this process"
-
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         yield from map(execute, jobs)
 
@@ -95,11 +86,6 @@ class JoblibPool(Engine):
 
     def __post_init__(self) -> None:
         whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
-
-    @property
-    def place(self) -> str:
-        n = self.workers or count_cores()
-        return f"{n} process{'es' if n != 1 else ''} of this machine"
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         try:

@@ -31,7 +31,6 @@ AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     *("narx", "kernel", "training", "mean", "insertion", "acceptance", "reduction", "selection"),
     *("learning", "scale", "forgetting", "gate", "physics"),
 }
-BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # of statements within a statement
 LARGE = 2**26  # bytes; a file in a folder that is larger counts by its size and time, not by its content
 
 
@@ -116,12 +115,9 @@ def _parsed(path: Path) -> bytes:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return source
-    nodes: list[Any] = [tree]
-    while nodes:
-        node = nodes.pop()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
-        nodes += [inner for name in BLOCKS for inner in getattr(node, name, []) if isinstance(inner, ast.AST)]
     return ast.dump(tree).encode()
 
 

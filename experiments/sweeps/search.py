@@ -28,8 +28,9 @@ from hydra.errors import HydraException
 from experiments.build import build_one
 from experiments.job_file import FILE, NUMBERS, TIMES, read_summary
 from experiments.options import meant, whole
+from experiments.plots.frames import to_csv
 from experiments.sweeps.identity import code_digest
-from experiments.sweeps.store import PROJECT, SEARCH, TRIALS, VERSION, Outcome
+from experiments.sweeps.store import PROJECT, SEARCH, TRIALS, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
 from sysid import store
 
@@ -77,19 +78,15 @@ class Settings:
         names, known = self.objectives, {*NUMBERS, *(f"{TIME}.{part}" for part in TIMES)}
         if not names or len({*names}) < len(names):
             raise ValueError(f"hydra.sweeper.objectives must name one or more numbers, none twice, got {list(names)}")
-        for name in names:
-            if "." not in name and name not in NUMBERS:
-                raise ValueError(f"hydra.sweeper.objectives: no number {name!r} in a summary{meant(name, known)}")
-        if len(self.direction) == 1:
-            self.direction *= len(names)
+        if unknown := [name for name in names if "." not in name and name not in NUMBERS]:
+            missing = f"no number {unknown[0]!r} in a summary{meant(unknown[0], known)}"
+            raise ValueError(f"hydra.sweeper.objectives: {missing}")
+        self.direction *= len(names) if len(self.direction) == 1 else 1
         if len(self.direction) != len(names) or not {*self.direction} <= {*DIRECTIONS}:
             expected = f"one of {', '.join(DIRECTIONS)} for all objectives or one for each of {list(names)}"
             raise ValueError(f"hydra.sweeper.direction must be {expected}, got {list(self.direction)}")
-        if isinstance(self.sampler, str):
-            self.sampler = {"_target_": self.sampler}
-        if self.sampler is not None and not (isinstance(self.sampler, Mapping) and "_target_" in self.sampler):
-            expected = "null, a class such as optuna.samplers.RandomSampler, or {_target_: ..., ...} with its settings"
-            raise ValueError(f"{OPTION} must be {expected}, got {self.sampler!r}")
+        if not (self.sampler is None or isinstance(self.sampler, str) or "_target_" in self.sampler):
+            raise ValueError(f"{OPTION} must be null, a class, or {{_target_: ..., ...}}, got {self.sampler!r}")
 
 
 @dataclass(frozen=True)
@@ -192,14 +189,12 @@ def _parameter(override: Override, loader: ConfigLoader) -> Parameter:
         raise ValueError(f"{line}: {override.key_or_group} is chosen by name, numbers mean nothing there: {choice}")
     tags: set[str] = getattr(sweep, "tags", set())
     if strange := tags - ({LOG} if isinstance(sweep, IntervalSweep) else set()):
-        known = f"tag({LOG}, interval(0.01,1)) or tag({LOG}, int(interval(1,100)))"
-        raise ValueError(f"{line}: the tag {', '.join(strange)} means nothing here; an interval can have {known}")
+        raise ValueError(f"{line}: the tag {', '.join(strange)} means nothing here; an interval can have {LOG}")
     if isinstance(sweep, IntervalSweep):
         low, high, log, step = sweep.start or 0, sweep.end or 0, LOG in tags, None
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"{line}: an interval needs two finite numbers, the lower one first, not the same twice")
-        if log and low <= 0:
-            raise ValueError(f"{line}: on a logarithmic scale both ends must be positive, got {low:g}")
+        if not (math.isfinite(low) and math.isfinite(high) and low < high) or (log and low <= 0):
+            needs = f"two finite numbers, the lower one first, both positive with the tag {LOG}"
+            raise ValueError(f"{line}: an interval needs {needs}")
     elif isinstance(sweep, RangeSweep):
         numbers: Any = sweep.range()  # which may be long
         numbers = numbers if isinstance(numbers, range) else list(numbers)
@@ -258,15 +253,14 @@ def judge(trial: Trial, outcomes: Sequence[Outcome], folder: Path, names: Sequen
     for outcome in outcomes:
         if not outcome.done:
             return trial._replace(error=f"job {outcome.number}: {outcome.error}")
-    summaries = [read_summary(folder / str(job) / FILE) for job in trial.jobs]
-    objectives = []
-    for name in names:
-        numbers: list[Any] = [objective(summary, name) for summary in summaries]
-        if None in numbers:
-            missing = f"job {trial.jobs[numbers.index(None)]} has no {name}: its summary holds no number there"
-            return trial._replace(error=missing)
-        objectives.append(statistics.median(numbers))
-    return trial._replace(objectives=tuple(objectives))
+    rows = []
+    for job in trial.jobs:
+        summary = read_summary(folder / str(job) / FILE)
+        rows.append([objective(summary, name) for name in names])
+        if None in rows[-1]:
+            missing = names[rows[-1].index(None)]
+            return trial._replace(error=f"job {job} has no {missing}: its summary holds no number there")
+    return trial._replace(objectives=tuple(map(statistics.median, zip(*rows, strict=True))))
 
 
 def objective(summary: Mapping[str, Any], name: str) -> float | None:
@@ -315,9 +309,7 @@ class Search:
     def __init__(self, settings: Settings, space: Space, command: str) -> None:
         self.settings, self.space, self.command = settings, space, command
         self.trials: dict[Values, Trial] = {}  # in their order
-        with _quiet():
-            self._study = _optuna().create_study(sampler=_sampler(settings), directions=list(settings.direction))
-        self._distributions = {parameter.key: parameter.distribution for parameter in space.parameters}
+        self._study = _optuna().create_study(sampler=_sampler(settings), directions=list(settings.direction))
 
     @property
     def failed(self) -> list[Trial]:
@@ -333,59 +325,49 @@ class Search:
 
     def batch(self, sweep: Sweep) -> bool:
         """Ask for some trials, run them side by side, tell what became of them; False if there is nothing to ask."""
-        asked = self._ask(min(self.settings.n_jobs, self.settings.n_trials - len(self.trials)))
+        with self._understood():
+            asked = self._ask(min(self.settings.n_jobs, self.settings.n_trials - len(self.trials)))
         jobs = {values: self.space.jobs(dict(values)) for _, values in asked}
         outcomes = iter(sweep.run([job for own in jobs.values() for job in own]) if jobs else ())
         for values, own in jobs.items():
             ended = list(itertools.islice(outcomes, len(own)))
             trial = Trial(len(self.trials), dict(values), tuple(outcome.number for outcome in ended))
             self.trials[values] = judge(trial, ended, sweep.folder, self.settings.objectives)
-            sweep.report.log(f"trial {trial.number}: {self.trials[values].error or self.trials[values].objectives}")
-        for question, values in asked:
-            self._tell(question, self.trials[values])
-        return bool(asked)
-
-    def _ask(self, n_trials: int) -> list[tuple[int, Values]]:
-        """Ask for new trials: each question, and the values that it asks for; old ones are answered at once."""
-        asked: list[tuple[int, Values]] = []
-        new: set[Values] = set()
-        repeats = 0
-        while len(new) < min(n_trials, self.space.n_combinations - len(self.trials)) and repeats < MOST_REPEATS:
-            with self._understood():
-                question = self._study.ask(self._distributions)
-            values = self._values(question.params)
-            repeats = repeats + 1 if values in self.trials or values in new else 0
-            if values in self.trials:
-                self._tell(question.number, self.trials[values])
-            else:
-                asked.append((question.number, values))
-                new.add(values)
-        return asked
-
-    def _tell(self, question: int, trial: Trial) -> None:
         with self._understood():
-            states = _optuna().trial.TrialState
-            self._study.tell(question, trial.objectives or None, states.FAIL if trial.error else states.COMPLETE)
-
-    def _values(self, chosen: Mapping[str, Any]) -> Values:
-        return tuple((parameter.key, parameter.value(chosen[parameter.key])) for parameter in self.space.parameters)
+            for question, values in asked:
+                self._tell(question, self.trials[values])
+        return bool(asked)
 
     @contextmanager
     def _understood(self) -> Iterator[None]:
-        """Quiet, and what the sampler does not take is told as a mistake of the settings."""
+        """Tell what the sampler does not take as a mistake of the settings."""
         try:
-            with _quiet():
-                yield
+            yield
         except (TypeError, RuntimeError, NotImplementedError) as error:
             here = f"{type(self._study.sampler).__name__} cannot search here ({error})"
             raise ValueError(f"{OPTION}: {here}; all combinations: hydra/sweeper=grid") from error
 
-    def note(self) -> str:
-        """The best in a few words."""
-        best, names = self.best, self.settings.objectives
-        if not best:
-            return ""
-        return f"{len(best)} unbeaten" if len(names) > 1 else f"best {names[0]} {best[0].objectives[0]:.4g}"
+    def _ask(self, n_trials: int) -> list[tuple[int, Values]]:
+        """Ask for new trials: each question, and the values that it asks for; old ones are answered at once."""
+        asked: dict[Values, list[int]] = {}
+        distributions = {parameter.key: parameter.distribution for parameter in self.space.parameters}
+        repeats = 0
+        while len(asked) < min(n_trials, self.space.n_combinations - len(self.trials)) and repeats < MOST_REPEATS:
+            question = self._study.ask(distributions)
+            values = self._values(question.params)
+            repeats = repeats + 1 if values in self.trials or values in asked else 0
+            if values in self.trials:
+                self._tell(question.number, self.trials[values])
+            else:
+                asked.setdefault(values, []).append(question.number)
+        return sorted((number, values) for values, numbers in asked.items() for number in numbers)
+
+    def _tell(self, question: int, trial: Trial) -> None:
+        states = _optuna().trial.TrialState
+        self._study.tell(question, trial.objectives or None, states.FAIL if trial.error else states.COMPLETE)
+
+    def _values(self, chosen: Mapping[str, Any]) -> Values:
+        return tuple((parameter.key, parameter.value(chosen[parameter.key])) for parameter in self.space.parameters)
 
     def write(self, folder: Path) -> None:
         """Write the table of all trials and a file of the best, each complete or not at all.
@@ -395,55 +377,35 @@ class Search:
         sysid.StoreError
             Full disk, read-only folder.
         """
-        store.write_bytes(self.table().to_csv(index=False, lineterminator="\n").encode(), folder / TRIALS)
-        store.write_bytes(json.dumps(self.content(), indent=1).encode(), folder / SEARCH)
-
-    def table(self) -> pd.DataFrame:
-        """All trials as texts: state, parameters, objectives, numbers of the jobs, error."""
-        names = self.settings.objectives
-        rows = [
-            {
-                "trial": trial.number,
-                "state": "failed" if trial.error else "done",
-                **trial.values,
-                **dict(zip(names, map(repr, trial.objectives) if trial.objectives else [""] * len(names), strict=True)),
-                "jobs": " ".join(map(str, trial.jobs)),
-                "error": " ".join(trial.error.split()),
-            }
-            for trial in self.trials.values()
-        ]
-        return pd.DataFrame(rows, dtype=object)
-
-    def content(self) -> dict[str, Any]:
-        """The best trials and what was asked for, as plain data."""
-        settings, space = self.settings, self.space
-        asked = {name: getattr(settings, name) for name in ("n_trials", "n_jobs", "seed", "objectives", "direction")}
+        names, rows = self.settings.objectives, []
+        for trial in self.trials.values():
+            numbers = map(repr, trial.objectives) if trial.objectives else [""] * len(names)
+            row = {"trial": trial.number, "state": "failed" if trial.error else "done", **trial.values}
+            row |= dict(zip(names, numbers, strict=True))
+            rows.append(row | {"jobs": " ".join(map(str, trial.jobs)), "error": " ".join(trial.error.split())})
+        store.write_bytes(to_csv(pd.DataFrame(rows, dtype=object)).encode(), folder / TRIALS)
         best = [
             {
                 "trial": trial.number,
                 "parameters": trial.values,
-                "objectives": dict(zip(settings.objectives, trial.objectives, strict=True)),
+                "objectives": dict(zip(names, trial.objectives, strict=True)),
                 "jobs": trial.jobs,
                 "command": self.command_of(trial),
             }
             for trial in self.best
         ]
-        return {
-            "schema": "search",
-            "schema_version": VERSION,
-            "project": PROJECT,
+        content = {
             "version": version(PROJECT),
             "code": code_digest(),
             "optuna": version("optuna"),
             "sampler": type(self._study.sampler).__name__,
-            "settings": asked | {"sampler": settings.sampler, "average_over": dict(space.averaged)},
+            "settings": vars(self.settings) | {"average_over": dict(self.space.averaged)},
             #: whether the same search in a new folder asks for the same trials: not if it goes by measured times
-            "repeatable": not any(TIME in name.split(".") for name in settings.objectives),
-            "fixed": space.fixed,
-            "parameters": [parameter.key for parameter in space.parameters],
+            "repeatable": not any(TIME in name.split(".") for name in names),
             "n_trials": {"done": len(self.trials) - len(self.failed), "failed": len(self.failed)},
             "best": best,
         }
+        store.write_bytes(json.dumps(content, indent=1).encode(), folder / SEARCH)
 
     def command_of(self, trial: Trial) -> str:
         """Command line that runs a trial again, on its own."""
@@ -456,24 +418,16 @@ class Search:
         n, names, best, failed = len(self.trials), self.settings.objectives, self.best, self.failed
         lines = []
         if failed:
-            why = one_line(failed[0].error)
-            lines.append(f"{len(failed)} of {n} trials failed, trial {failed[0].number} for one: {why}")
-        if n == self.space.n_combinations:
-            lines.append(f"All {n} combinations were tried")
-        elif n < self.settings.n_trials:
-            lines.append(f"Ended after {n} of {self.settings.n_trials} trials")
-        if not best:
-            return "\n".join([*lines, "No trial has a result"])
+            lines.append(f"{len(failed)} of {n} trials failed, trial {failed[0].number}: {one_line(failed[0].error)}")
+        if n < self.settings.n_trials:
+            lines.append(f"Ended after {n} of {self.settings.n_trials} trials: nothing new was left to ask")
         medians = "".join(f", medians over {key}={','.join(values)}" for key, values in self.space.averaged.items())
         several = f": {len(best)}, none of which is beaten by another in everything" if len(names) > 1 else ""
-        lines.append(f"Best of {n} trials{medians}{several}")
+        lines.append(f"Best of {n} trials{medians}{several}" if best else "No trial has a result")
         for trial in best[:MOST_SHOWN]:
             numbers = ", ".join(f"{name} {value:.4g}" for name, value in zip(names, trial.objectives, strict=True))
-            jobs = f"job{'s' if len(trial.jobs) > 1 else ''} {' '.join(map(str, trial.jobs))}"
-            lines += [f"  {numbers} (trial {trial.number}, {jobs})", f"  {self.command_of(trial)}"]
-        if len(best) > MOST_SHOWN:
-            lines.append(f"  and {len(best) - MOST_SHOWN} more, see {SEARCH}")
-        return "\n".join(lines)
+            lines += [f"  {numbers} (trial {trial.number})", f"  {self.command_of(trial)}"]
+        return "\n".join([*lines, *[f"  and more, see {SEARCH}"] * (len(best) > MOST_SHOWN)])
 
 
 def search(sweep: Sweep, settings: Settings, space: Space) -> Search:
@@ -491,7 +445,6 @@ def search(sweep: Sweep, settings: Settings, space: Space) -> Search:
                 sweep.composer.job(corner)
             while progress.batch(sweep):
                 progress.write(sweep.folder)
-                sweep.report.note(progress.note())
     finally:
         if progress.trials:
             print(progress.text(), flush=True)
@@ -507,7 +460,7 @@ def _sampler(settings: Settings) -> Any:
     optuna = _optuna()
     if settings.sampler is None:
         return optuna.samplers.TPESampler(seed=settings.seed, multivariate=True, constant_liar=True)
-    description = dict(settings.sampler)
+    description = {"_target_": settings.sampler} if isinstance(settings.sampler, str) else dict(settings.sampler)
     found = build_one({"_target_": "hydra.utils.get_class", "path": description["_target_"]}, OPTION)
     if "seed" in inspect.signature(found).parameters:
         description.setdefault("seed", settings.seed)
@@ -518,14 +471,11 @@ def _sampler(settings: Settings) -> Any:
 
 
 def _optuna() -> Any:
+    """Optuna, quiet about what is new in it."""
     try:
         import optuna
     except ImportError:
         raise ImportError("hydra/sweeper=optuna needs optuna: pip install 'sysid[optuna]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna
-
-
-def _quiet() -> Any:
-    """Without Optuna's warnings that something is new."""
-    return warnings.catch_warnings(action="ignore", category=_optuna().exceptions.ExperimentalWarning)

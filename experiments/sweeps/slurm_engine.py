@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from experiments.launch import deferred_interrupt, no_interrupt_for_children
-from experiments.options import whole
+from experiments.options import seconds, whole
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped, count_cores
 from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, forget, outcome_in, read_outcome
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute, limits_of
@@ -56,7 +56,7 @@ class SlurmQueue(Engine):
     setup: Sequence[str] = field(default_factory=list)  # lines of shell before the jobs
     additional_parameters: Mapping[str, Any] = field(default_factory=dict)  # of sbatch, name -> value
     array_size: int = 1000  # tasks
-    poll: float | None = None  # s between two looks at the queue; None: 5 (local: 0.1)
+    poll: float | str | None = None  # s between two looks at the queue; None: 5 (local: 0.1)
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
@@ -64,17 +64,10 @@ class SlurmQueue(Engine):
         for name in ("workers", "jobs_per_task", "cpus_per_task", "array_size"):
             if name != "workers" or self.workers is not None:
                 whole(f"hydra.launcher.{name}", getattr(self, name), 1)
-        if self.poll is not None and not (type(self.poll) in (int, float) and 0 < self.poll < math.inf):
-            raise ValueError(f"hydra.launcher.poll must be a positive number of seconds, got {self.poll!r}")
+        seconds(1 if self.poll is None else self.poll, "hydra.launcher.poll", "5s")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
             raise ValueError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
         _ = self.limits
-
-    @property
-    def place(self) -> str:
-        if self.cluster == "local":
-            return f"{self.at_a_time} processes of this machine, through submitit"
-        return "Slurm" + (f", {self.workers} tasks at a time" if self.workers else "")
 
     @property
     def limits(self) -> Limits:
@@ -119,8 +112,8 @@ class SlurmQueue(Engine):
         """Time limit of a task [min] that its jobs cannot use up: they are ended before."""
         if self.limits.time is None:
             return None
-        seconds = self.jobs_per_task * (self.limits.time + GRACE) + START + WARNING_AHEAD + SLURM_EARLY
-        return math.ceil(seconds / 60)
+        most = self.jobs_per_task * (self.limits.time + GRACE) + START + WARNING_AHEAD + SLURM_EARLY
+        return math.ceil(most / 60)
 
 
 class Submission:
@@ -204,11 +197,6 @@ class Submission:
                 return
             time.sleep(min(self.poll, 1.0))
 
-    def fate(self, name: str) -> str:
-        """What is known about the end of a task that died; empty: nothing."""
-        lines = _answer("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={name}")
-        return f"Slurm says {lines[0]}" if lines else ""
-
     def error(self, name: str) -> str:
         """What a task that is over has raised, in a line; empty if it has said nothing."""
         try:
@@ -271,10 +259,6 @@ class LocalSubmission(Submission):
             with suppress(ProcessLookupError):
                 os.kill(int(name), signal.SIGTERM)
 
-    def fate(self, name: str) -> str:
-        """Nothing."""
-        return ""
-
     def _is_task(self, name: str) -> bool:
         """Whether the process of this number is a task of this folder, and not a later one of the same number."""
         try:
@@ -329,7 +313,7 @@ class TaskBook:
         yield from self._resume(jobs)
         while self._waiting or self.tasks:
             self._submit()
-            time.sleep(self._settings.poll or self._submission.poll)
+            time.sleep(self._submission.poll if self._settings.poll is None else seconds(self._settings.poll))
             there = self._submission.there(self.tasks)
             if there is not None:
                 self._heard = time.monotonic()
@@ -429,8 +413,7 @@ class TaskBook:
         self._logs |= bool(task.jobs)
         if hopeless:
             submission = self._submission
-            parts = (submission.error(name) or DIED_TWICE, submission.fate(name), f"log: {submission.log(name)}")
-            reason = "; ".join(part for part in parts if part)
+            reason = f"{submission.error(name) or DIED_TWICE}; log: {submission.log(name)}"
             yield from (Outcome(job.number, False, error=reason) for job in hopeless)
         self._submission.clear(name, with_logs=not task.jobs)
 

@@ -315,6 +315,7 @@ class Manifest:
             number = len(self.entries) if before is None else self.entries.pop(before).number
             self.entries[identity] = Entry(number, identity, overrides, dict(values))
             self._by_overrides[unordered] = identity
+        self.entries[identity].values.update(values)  # of the same job, asked for in other words
         return self.entries[identity].number
 
     def write(self, swept: Iterable[str] = ()) -> None:

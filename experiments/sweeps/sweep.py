@@ -89,7 +89,7 @@ class Sweep:
         self._engine = self.make_engine(self.folder)
         self.composer = Composer(self.loader, self.master)
         try:
-            report = Report(self.folder, self._engine.place, planned)
+            report = Report(self.folder, planned)
             with interruptible() as self._check, store.hold(self.folder), report as self.report:
                 self._manifest = Manifest.open(self.folder, str(self.master.hydra.job.config_name))
                 yield
@@ -236,19 +236,16 @@ class Report:
     Parameters
     ----------
     folder : Path
-    place : str
-        Where jobs are run, for people.
     planned : int, optional
         Jobs of all batches; None: there is one.
     """
 
-    def __init__(self, folder: Path, place: str, planned: int | None = None) -> None:
-        self._folder, self._place, self._planned = folder, place, planned
+    def __init__(self, folder: Path, planned: int | None = None) -> None:
+        self._folder, self._planned = folder, planned
         self._name = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         self._jobs: dict[int, Job] = {}
         self._failed: list[Outcome] = []
         self._done = self._damaged = self._reused = 0
-        self._note = ""
         self._start = time.perf_counter()
         self._bar: Any = None  # until the first batch is known
 
@@ -262,24 +259,17 @@ class Report:
         self._jobs.update(jobs)
         self._reused += n_reused
         if self._bar is None:
-            self._bar = self._begin(n_reused)
+            n, line = len(jobs), f"Search with up to {self._planned} jobs"
+            if self._planned is None:
+                kept = f", {n_reused} finished already" if n_reused else ""
+                anew = f" ({self._damaged} anew, damaged or out of date)" if self._damaged else ""
+                line = f"Sweep of {n} job{'s' * (n != 1)}{kept}, {n - n_reused} to run{anew}"
+            self._tell(f"{line}: {self._name}")
+            self._bar = tqdm(total=n, unit="job", desc="sweep", disable=None, mininterval=0.2)
         if self._planned is not None:
             self._planned -= n_asked - len(jobs)
             self._bar.total = self._planned
-            for place in ("n", "initial", "last_print_n"):  # what is finished already took no time
-                setattr(self._bar, place, getattr(self._bar, place, 0) + n_reused)
-
-    def _begin(self, n_reused: int) -> tqdm:
-        """Say what is to be done."""
-        n, initial = len(self._jobs), 0
-        line = f"Search with up to {self._planned} jobs"
-        if self._planned is None:
-            kept = f", {n_reused} finished already" if n_reused else ""
-            anew = f" ({self._damaged} anew, damaged or out of date)" if self._damaged else ""
-            line, initial = f"Sweep of {n} job{'s' * (n != 1)}{kept}, {n - n_reused} to run{anew}", n_reused
-        self._tell(f"{line} in {self._place}: {self._name}")
-        total = self._planned or n
-        return tqdm(total=total, initial=initial, unit="job", desc="sweep", disable=None, mininterval=0.2)
+        self._bar.update(n_reused)
 
     def __enter__(self) -> "Report":
         return self
@@ -301,15 +291,8 @@ class Report:
         else:
             self._failed.append(outcome)
             self.log(f"failed {named}: {outcome.error}")
-        self.note(self._note)
+            self._bar.set_postfix_str(f"{len(self._failed)} failed", refresh=False)
         self._bar.update()
-
-    def note(self, text: str) -> None:
-        """Show a few words beside the progress: what was found so far."""
-        self._note = text
-        shown = [f"{len(self._failed)} failed"] * bool(self._failed) + [text] * bool(text)
-        if shown:
-            self._bar.set_postfix_str(", ".join(shown), refresh=False)
 
     def _finish(self, reason: BaseException | None) -> None:
         """Tell how the sweep ended."""
@@ -326,23 +309,19 @@ class Report:
             lines.insert(0, "Sweep interrupted")
         for line in lines:
             self._tell(line)
-        if failed:
-            self._tell_failures()
-        if failed or missing:
-            say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
-        say(f"Results: {self._name}")
-
-    def _tell_failures(self) -> None:
         common = set.intersection(*(set(job.overrides) for job in self._jobs.values()))
         for outcome in sorted(self._failed)[:MOST_FAILURES]:
             job = self._jobs[outcome.number]
-            own = [one for one in job.overrides if one not in common]
-            say(f"  {' '.join([f'#{outcome.number}', *own])}: {one_line(outcome.error)}", sys.stderr)
-            if not outcome.stored:
-                say(f"     could not be stored in {job.folder}", sys.stderr)
-        if len(self._failed) > MOST_FAILURES:
-            say(f"  and {len(self._failed) - MOST_FAILURES} more, see sweep.log", sys.stderr)
-        say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
+            own = " ".join([f"#{outcome.number}", *(one for one in job.overrides if one not in common)])
+            unstored = "" if outcome.stored else f" (could not be stored in {job.folder})"
+            say(f"  {own}: {one_line(outcome.error)}{unstored}", sys.stderr)
+        if failed > MOST_FAILURES:
+            say(f"  and {failed - MOST_FAILURES} more, see sweep.log", sys.stderr)
+        if failed:
+            say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
+        if failed or missing:
+            say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
+        say(f"Results: {self._name}")
 
     def _tell(self, line: str) -> None:
         self.log(line)

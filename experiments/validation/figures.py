@@ -8,8 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.clock import with_clock
-from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to, with_clock
 from experiments.validation.assessment import FREE_RUN, Assessment, Case
 from experiments.validation.loop import LoopComparison
 from sysid import ResidualReport, calibration

@@ -21,10 +21,9 @@ from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess
 from experiments.validation.loop import LoopComparison
 from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
-from sysid.simulation.residuals import MEANINGS, most_lags
+from sysid.simulation.residuals import most_lags
 
 N_LAGS = 25  # largest lag of the residual tests, where the records are long enough
-SHOWN = 2  # alarms on the terminal; the files hold all
 TITLES = {"one_step": "Residuals of one step", FREE_RUN: "Residuals of the free run"}
 #: correlated by nature: what disturbed the plant stays in the simulated output
 NOT_WHITE = " (not white even of a right model that is disturbed)"
@@ -35,7 +34,6 @@ OUTSIDE = 0.01  # part of the regressors that may be outside
 MARGIN = 0.05  # of the range of a coordinate among the stored points: so far beyond it is still inside
 UNKNOWN = 0.5  # part of the prior variance that the stored points must explain
 SHORT_OF = 10.0  # percent: by so much a band may cover less than it says
-TOO_WIDE = 80.0  # percent that the 50 % band may cover
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +210,7 @@ def cover(score: Validation) -> dict[int, float]:
 
 
 def tell(report: Report, folder: Path) -> None:
-    """Log tables, residual tests with their strongest alarms, warnings and the folder."""
+    """Log tables, residual tests, warnings and the folder."""
     assessment, material = report.assessment, report.assessment.material
     n, kind = len(material.records), type(assessment.propagation).__name__
     counted = f"{'1 record' if n == 1 else f'{n} records'}, {material.n_samples} samples"
@@ -227,9 +225,8 @@ def tell(report: Report, folder: Path) -> None:
                 lines.append(f"{TITLES[kind]}: {name} is constant, nothing to test")
             else:
                 head = next(sentence for sentence in found.verdict() if sentence.startswith(f"{name}: "))
-                alarms = sorted((t for t in found.tests if t.output == name and t.alarm), key=lambda test: test.p_value)
-                lines.append(f"{TITLES[kind]}, {head}{NOT_WHITE if alarms and kind == FREE_RUN else ''}")
-                lines += [f"  {test}: {MEANINGS[test.name]}" for test in alarms[:SHOWN]]
+                is_alarm = any(test.alarm for test in found.tests if test.output == name)
+                lines.append(f"{TITLES[kind]}, {head}{NOT_WHITE if is_alarm and kind == FREE_RUN else ''}")
         for line in lines:
             log.info("%s", line)
     for signal in () if assessment.loop is None else assessment.loop.signals:
@@ -292,23 +289,12 @@ def warn(assessment: Assessment) -> Iterator[str]:
             )
     yield from _check_coverage(assessment)
     yield from _check_region(assessment)
-    largest = assessment.joint.models[0].narx.max_lag
     for case, found in assessment.forecasts.items():
         if found.n_filled and case.horizon is None:
-            yield (
-                f"the window of {case.window} samples is shorter than the largest lag {largest}: {found.n_filled} "
-                "predictions take the first value of their record for samples before it"
-            )
-    origin = assessment.joint.origin
-    if origin.output_mean is None:
-        yield "the model does not say what it was identified from: MSLL is not defined"
-    if origin.sampling_time is None:
+            lacking = f"{found.n_filled} predictions take the first value of their record for samples before it"
+            yield f"the window of {case.window} samples is shorter than the largest lag: {lacking}"
+    if assessment.joint.origin.sampling_time is None:
         yield "the model does not state its sampling time: that of the data was not compared"
-    for name in (*assessment.outputs, *assessment.joint.input_names):
-        known = origin.unit(name), str(assessment.material.records[0][name].attrs.get("units", ""))
-        if any(known) and not all(known):
-            who, other = ("model", "data") if known[0] else ("data", "model")
-            yield f"the {who} states the unit of {name}, {known[0] or known[1]}, the {other} does not: not compared"
 
 
 def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
@@ -331,7 +317,7 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
 
 
 def _check_coverage(assessment: Assessment) -> Iterator[str]:
-    """Bands of the main window that cover too little by `SHORT_OF` at some level, or far too much."""
+    """Bands of the main window that cover too little by `SHORT_OF` at some level."""
     for name in assessment.outputs:
         covered = {c: cover(assessment.scores[c][name]) for c in assessment.forecasts if c.window == assessment.window}
         worst = {case: max(shares, key=lambda level: level - shares[level]) for case, shares in covered.items()}
@@ -341,9 +327,6 @@ def _check_coverage(assessment: Assessment) -> Iterator[str]:
             may_help = short[-1].horizon != 1 and vars(assessment.propagation).get("process_noise") is False
             advice = "; if the plant itself is disturbed, try propagation.process_noise=true" if may_help else ""
             yield f"the bands of {name} do not cover what they should, {bands}: do not rely on the uncertainty{advice}"
-        if wide := [case for case, shares in covered.items() if shares[50] > TOO_WIDE]:
-            bands = ", ".join(f"50 % band {case.words} {covered[case][50]:.1f} %" for case in wide)
-            yield f"the bands of {name} are wider than they need to be, {bands}"
 
 
 def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -12,7 +11,7 @@ from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics
 from experiments.summary import without_effect
-from experiments.validation.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
+from experiments.validation.assessment import FREE_RUN, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
 from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
@@ -46,7 +45,11 @@ def run(config: DictConfig, folder: Path) -> float:
         settings = {"window": cases[0].window, "seed": config.seed}
         loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
         assessment = replace(assessment, loop=loop)
-    report = make_report(assessment, list_notes(config, material))
+    idle = without_effect(material.unused)
+    notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
+    if material.physics is not None and material.controller is not None:
+        notes.append("no closed loop with the model: its physics follows measured inputs")
+    report = make_report(assessment, notes)
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
         write_every(writers(report, folder, attributes, figures=config.figures))
@@ -69,18 +72,3 @@ def check_options(config: DictConfig) -> None:
         raise ValueError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
     whole("seed", config.seed, 0)
     flag("figures", config.figures)
-
-
-def list_notes(config: DictConfig, material: Material) -> list[str]:
-    """Sentences on options without effect, and on a simulation that the model may have learned from."""
-    idle = without_effect(material.unused)
-    notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
-    if material.physics is not None and material.controller is not None:
-        notes.append("no closed loop with the model: its physics follows measured inputs")
-    stated = header(config.model)
-    if material.plant is not None and int(stated.get("seed", -1)) == config.seed and "configuration" in stated:
-        before = cast(DictConfig, OmegaConf.create(str(stated["configuration"])))
-        if before.get("system") == OmegaConf.to_container(config.system, resolve=True):
-            same = f"the simulation has the seed {config.seed} of the identification"
-            notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
-    return notes

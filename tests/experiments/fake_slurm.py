@@ -1,4 +1,4 @@
-"""sbatch, squeue, sacct and scancel without a Slurm: one script, which does what its name says; tasks never start.
+"""sbatch, squeue and scancel without a Slurm: one script, which does what its name says; tasks never start.
 
 Its memory is the folder FAKE_SLURM: `<id>.sh`, and `<task>.state` for each task.
 """
@@ -39,11 +39,5 @@ def scancel(arguments):
         (HERE / f"{task}.state").write_text("CANCELLED by 0")
 
 
-def sacct(arguments):
-    print((HERE / f"{arguments[-1].partition('=')[2]}.state").read_text())
-
-
 if __name__ == "__main__":
-    sys.exit(
-        {"sbatch": sbatch, "squeue": squeue, "scancel": scancel, "sacct": sacct}[Path(sys.argv[0]).name](sys.argv[1:])
-    )
+    sys.exit({"sbatch": sbatch, "squeue": squeue, "scancel": scancel}[Path(sys.argv[0]).name](sys.argv[1:]))

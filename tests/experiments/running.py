@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 PLAIN = bool(numba_config.DISABLE_JIT)
 DATA = ("trajectory", "narx", "result", "model")
-FIGURES = ("temperatures", "prediction", "dictionary", "error")
+FIGURES = ("signals", "prediction", "dictionary", "error")
 
 #: a short run that still fills its dictionary and replaces points in it
 DAYS, N_INITIAL, BUDGET = (2, 20, 24) if PLAIN else (10, 40, 60)

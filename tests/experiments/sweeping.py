@@ -89,14 +89,6 @@ def write_outcome(own, job, **content):
     (own / "outcome.json").write_text(json.dumps(told | content))
 
 
-def write_search(folder, trials, direction, averaged=None):
-    """Files of a search: the jobs of each trial, and the way of each objective."""
-    settings = {"objectives": list(direction), "direction": list(direction.values()), "average_over": averaged or {}}
-    (folder / "search.json").write_text(json.dumps({"settings": settings}))
-    rows = [f"{number},done,,{' '.join(map(str, jobs))}," for number, jobs in enumerate(trials)]
-    (folder / "search.csv").write_text("\n".join(["trial,state,smse,jobs,error", *rows]) + "\n")
-
-
 def summary_like(values):
     """A summary of an identification whose numbers follow from the values of its job."""
     seed, threshold = int(values.get("seed", 0)), float(values.get("insertion.error_threshold", 0.1))

@@ -74,23 +74,13 @@ def test_models_learn_and_score_as_they_should(done):
     assert [row["details"]["accepted"] for row in done.rows["replacement"]] == 2 * 7 * [1.0]
     (textbook,) = done.rows["textbook"]
     assert textbook["details"]["same points"] == 1.0
-    *_, growth = done.rows["memory"]
-    assert len(done.rows["memory"]) == 3
-    assert 1.0 < growth["value"] < 2.1
+    for size, row in zip((20, 40), done.rows["memory"], strict=True):
+        assert row["value"] == pytest.approx(1e6 * row["details"]["MB"] / (8 * size**2))
+        assert row["value"] > 1
     assert len(done.rows["accuracy"]) == 4 * 2 * 3
     for row in done.rows["accuracy"]:
         assert row["details"]["replacements"] == 2000
-        cholesky, fresh = row["details"]["Cholesky"], row["details"]["fresh fit"]
-        assert row["value"] <= 1000 * max(cholesky, fresh) + 1e-12, row
-        assert fresh <= 1000 * cholesky + 1e-12, row
-    *sizes, one, compiled = done.rows["criterion"]
-    assert [row["target"] for row in sizes] == 5 * [">= 1", None]
-    for row in sizes:
-        published, ours = row["details"]["one published us"], row["details"]["all ours us"]
-        assert row["value"] == pytest.approx(published / ours) != 1.0
-    for row in (one, compiled):
-        few, some = row["details"].values()
-        assert row["value"] == pytest.approx(math.log(some / few) / math.log(2))
+        assert row["value"] <= 1e5 * row["details"]["Cholesky"] + 1e-12, row
 
 
 def test_simulations_are_as_accurate_as_what_they_are_timed_against(done):
@@ -99,13 +89,13 @@ def test_simulations_are_as_accurate_as_what_they_are_timed_against(done):
         assert (row["details"]["samples"], row["details"]["timed"]) == (samples, 20)
         assert row["details"]["its error"] <= row["details"]["our error"] < 1e-3
     rows = done.rows["monte_carlo"]
-    assert [row["case"].partition(",")[0] for row in rows] == 2 * ["50 x 50"] + 3 * ["50 x 500"]
-    assert [row["target"] for row in rows] == ["<= 0.1"] + 4 * [None]
-    assert rows[4]["value"] == pytest.approx(rows[2]["value"] / rows[3]["value"])
+    assert [row["case"].partition(",")[0] for row in rows] == ["50 x 50"] + 3 * ["50 x 500"]
+    assert [row["target"] for row in rows] == ["<= 0.1"] + 3 * [None]
+    assert rows[3]["value"] == pytest.approx(rows[1]["value"] / rows[2]["value"])
     assert [row["case"].partition(": ")[2] for row in done.rows["store"]] == 2 * ["write", "read"]
     for details, numbers in ((done.rows["store"][0]["details"], 481 * 10), (done.rows["store"][2]["details"], 10200)):
         assert details["MB"] == pytest.approx(numbers * 8 / 1e6)  # of the building: time, 9 signals; of the ensemble
-        assert details["MB"] < details["plain file MB"] < details["MB"] + 0.05 != details["file MB"]
+        assert 0 < details["file MB"] < details["MB"] + 0.1
     alone, independent, consistent, *_ = (row["details"]["std after 100"] for row in done.rows["propagation"])
     assert alone < independent < consistent
     assert [row["details"]["diverged"] for row in done.rows["propagation"]] == 5 * [0]
@@ -130,11 +120,9 @@ def test_the_command_is_run_in_its_loop_and_in_processes(done):
         assert line[-2:] == ("hydra/launcher=joblib", f"hydra.launcher.workers={workers}")
     assert one[4:6] != two[4:6]  # folder and cache
     assert thresholds[:2] == ("-m", "experiment=building_thresholds")
-    direct_and_swept, conducting, _, *gains = done.rows["sweep"]
-    swept, conducting = direct_and_swept["details"]["swept s"], conducting["value"]
-    assert direct_and_swept["value"] == pytest.approx(swept - direct_and_swept["details"]["direct s"])
-    expected = [swept / max(swept / workers, conducting) for workers in (4, 16, 64)]
-    assert [gain["value"] for gain in gains] == pytest.approx(expected, rel=1e-3)
+    direct_and_swept, _ = done.rows["sweep"]
+    details = direct_and_swept["details"]
+    assert direct_and_swept["value"] == pytest.approx(details["swept s"] - details["direct s"])
 
 
 @pytest.mark.slow
@@ -142,7 +130,7 @@ def test_processes_run(tmp_path, monkeypatch):
     arguments = ["quick=true", "benchmarks=[startup,sweep,thresholds]", f"hydra.run.dir={tmp_path}"]
     monkeypatch.setattr("sys.argv", ["sysid-benchmark", *arguments])
     benchmark.main()
-    assert len(json.loads((tmp_path / "benchmark.json").read_text())["rows"]) == 2 + 6 + 1
+    assert len(json.loads((tmp_path / "benchmark.json").read_text())["rows"]) == 2 + 2 + 1
 
 
 def test_competitors_take_turns(monkeypatch):

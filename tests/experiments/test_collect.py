@@ -1,6 +1,5 @@
 """The data set and the tables of a sweep: every number of every job in the cell of its parameters, every gap known."""
 
-import contextlib
 import hashlib
 import io
 import itertools
@@ -11,17 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import sweeping
-import xarray as xr
-import yaml
 from sweeping import summary_like, write_job, write_sweep
 
-from experiments.collection import dataset
-from experiments.collection.dataset import add_records, build_dataset
-from experiments.collection.read import STATUSES, find_comparable_times, read_results, read_sweep
+from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results, read_sweep
 from experiments.collection.run import count_jobs, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant
-from sysid import store
 
 THRESHOLD = "insertion.error_threshold"
 VALUES = {THRESHOLD: [0.2, 0.05], "reduction": ["prior_entropy", "a|b"], "seed": [0, 1, 2]}
@@ -177,69 +171,12 @@ def test_several_outputs(tmp_path):
     assert [row[0] for row in table[4:]] == [2]
     rows = [[row[0], row[1], row[-1]] for row in rows_of(write_markdown(found, data))]
     assert rows == [["output", "smse", "done"], ["x", "0.300", "2/3"], ["y", "0.100", "2/3"]]
-    record = add_records(found, data, ["mean"])["record_mean"].transpose("output", "seed", "sample")
-    np.testing.assert_array_equal(record[:, :2], np.stack([np.arange(4) + np.array([[0], [1]])] * 2))
 
 
-def test_a_search_is_a_row_of_jobs_with_its_objectives(tmp_path):
+def test_a_search_is_a_row_of_jobs(tmp_path):
     folder = write_sweep(tmp_path / "s", {THRESHOLD: [0.1, 0.2], "seed": [0, 1]}, summary_like)
-    ways = {"smse": "minimize", "times.loop": "minimize", "coverage_95": "maximize"}
-    sweeping.write_search(folder, [(0, 1), (3,)], ways)
-    _, found = read(folder)
-    assert found["smse"].dims == ("job",)
-    assert found["trial"].values.tolist() == [0, 0, -1, 1]
-    assert json.loads(found.attrs["objectives"]) == ["smse", "times_loop"]
-    assert json.loads(found.attrs["directions"])["coverage_95"] == "maximize"
-    for name, text in (("search.csv", "trial,jobs\nx,1\n"), ("search.json", "{}")):
-        (folder / name).write_text(text)
-        with pytest.raises(store.StoreError, match=f"{name} is damaged"):
-            read(folder)
-
-
-# --- several commands in one folder ---------------------------------------------------------------
-
-BUDGETS = [{"seed": seed, "budget": budget} for budget in (20, 30, 40) for seed in (0, 1)]
-PLAIN = [{"seed": 0}, {"seed": 1}]
-
-
-def write_several(folder, planned, configuration, skip=(), failed=(), **choices):
-    """Jobs with configurations; those that are done have chosen the options unless they name others."""
-    write_sweep(folder, planned, summary_like, skip=range(len(planned)), swept=["seed"])
-    for job in jobs_of(folder):
-        number, text = job["number"], yaml.safe_dump(configuration(job["values"]))
-        if number in failed:
-            sweeping.write_failure(folder, job, "ValueError: no", configuration=text)
-        elif number not in skip:
-            write_job(folder, job, summary_like(job["values"]), configuration=text)
-        if number not in skip:
-            edit(folder, number, choices={key: job["values"].get(key, one) for key, one in choices.items()})
-    return folder
-
-
-def test_jobs_stand_at_the_values_of_their_configurations(tmp_path, monkeypatch):
-    """Only jobs that lack a key are asked for it; an unfinished one takes what the others agree in."""
-    planned = [*BUDGETS, *PLAIN, *({"seed": seed, "reduction": "prior_entropy"} for seed in (0, 1))]
-    options = {"failed": (7,), "skip": (9,), "reduction": "mean_relevance"}
-    configuration = {"budget": 100, "reduction": {"a": 1}, "seed": 5}  # what a job names counts
-    _, found = read(write_several(tmp_path / "s", planned, lambda values: configuration, **options))
-    assert found["smse"].dims == ("seed", "budget", "reduction")
-    assert found["budget"].values.tolist() == [20, 30, 40, 100]
-    for number, values in enumerate(planned):
-        assert found["number"].sel({"budget": 100, "reduction": "mean_relevance"} | values) == number
-    assert (found.attrs["n_unplanned"], found.attrs["n_failed"]) == (6, 1)
-    asked, header = [], store.header
-    monkeypatch.setattr(store, "header", lambda path: asked.append(int(path.parent.name)) or header(path))
-    named = {"noise.std": 0.5, "flag": True, "key": 1, "noise.b": 1, "budget": 5}
-    planned = [{"seed": 0} | named, {"seed": 1}, {"seed": 2}, {"seed": 3}]
-    own = {"noise": {"std": None}, "flag": False, "key": {"a": 1}}
-    _, found = read(
-        write_several(tmp_path / "two", planned, lambda one: own | {"budget": 100 + one["seed"]}, skip=(3,))
-    )
-    assert asked == [1, 2]
-    assert found["smse"].dims == ("job",), "they do not agree"
-    np.testing.assert_array_equal(found["budget"], [5, 101, 102, np.nan])
-    assert [found[name].values[1] for name in ("std", "flag")] == ["null", "false"]
-    assert np.isnan([found[name].values[1] for name in ("key", "b")]).all(), "a node, or nothing"
+    (folder / "search.json").write_text("{}")
+    assert read(folder)[1]["smse"].dims == ("job",)
 
 
 # --- measured times and records -------------------------------------------------------------------
@@ -280,36 +217,3 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
     text = write_markdown(found, data)
     assert [row[-2:] for row in rows_of(text)[1:]] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
     assert data["timed"].attrs["comment"] in text
-
-
-def test_every_record_lies_in_its_cell(grid, tmp_path):
-    found, data = grid
-    store.write(add_records(found, data, ["mean", "variance"]), tmp_path / "sweep.nc", kind="sweep")
-    stored = store.read(tmp_path / "sweep.nc", kind="sweep")
-    assert stored["record_mean"].dims == (*data["smse"].dims, "sample")
-    expected = data["number"].where(data["status"] == DONE) + xr.DataArray(np.arange(4.0), dims="sample")
-    np.testing.assert_array_equal(stored["record_mean"], expected, "as sweeping.py writes them")
-    assert np.nansum(stored["record_variance"]) == 10 * 4
-    assert stored["record_mean"].attrs["units"] == "K"
-    assert stored.drop_vars(["record_mean", "record_variance"]).drop_attrs().identical(data.drop_attrs())
-
-
-UNFIT = {
-    "same length, 4 samples, got 5": xr.Dataset({"mean": ("sample", np.zeros(5))}),
-    "has no 'mean'.*did you mean 'means'": xr.Dataset({"means": ("sample", np.zeros(4))}),
-    "has no 'mean'": xr.Dataset({"mean": 1.0}),
-    "no record": None,
-}
-
-
-def test_records_that_do_not_fit(tmp_path, monkeypatch):
-    folder = write_sweep(tmp_path / "s", {"seed": [0, 1, 2]}, summary_like)
-    found, data = read(folder)
-    for most, refused in ((3 * 4 * 8 * 2, False), (3 * 4 * 8 * 2 - 1, True)):  # jobs, samples, bytes, variables
-        monkeypatch.setattr(dataset, "MOST_BYTES", most)
-        with pytest.raises(ValueError, match=r"records: .* GB in memory") if refused else contextlib.nullcontext():
-            add_records(found, data, ["mean", "variance"])
-    for words, record in UNFIT.items():
-        rewrite(folder, 2, record)
-        with pytest.raises((ValueError, store.StoreError), match=words):
-            add_records(*read(folder), ["mean"])

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from running import PLAIN
 
-from experiments.collection.dataset import build_dataset
-from experiments.collection.figures import find_front, plan_figures, pool_trials
-from experiments.collection.read import Results, Sweep, column_of
+from experiments.collection.figures import find_front, plan_figures
+from experiments.collection.read import Results, Sweep, build_dataset, column_of
 from experiments.plots.style import COLORS, MARKERS
 
 if PLAIN:
@@ -19,18 +18,17 @@ if PLAIN:
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
 CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette
 METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {"times_loop": ("times", "loop")}
-MINIMIZE = {"smse": "minimize"}
 
 
-def jobs_of(rows, objectives=(), trials=(), **metrics):
+def jobs_of(rows, is_search=False, **metrics):
     """Results of jobs whose parameters are the columns of a table, with metrics drawn at random unless given."""
     drawn = np.random.default_rng(0).uniform(0.1, 0.6, (len(METRICS), len(rows)))
     numbers = pd.DataFrame(dict(zip(METRICS, drawn, strict=True)) | metrics)
-    jobs = pd.DataFrame({"status": "done", "error": "", "timed": True, "trial": [*trials] or -1}, numbers.index)
+    jobs = pd.DataFrame({"status": "done", "error": "", "timed": True}, numbers.index)
     for name in rows:
         jobs[name] = column_of(rows[name].tolist())
     keys = {name: f"insertion.{name}" for name in rows}
-    sweep = Sweep(Path(), "identify", "0.1.0", "", [], [], dict(objectives), dict(enumerate(trials)))
+    sweep = Sweep(Path(), "identify", "0.1.0", "", [], [], is_search)
     return Results(sweep, keys, METRICS, jobs, {"": numbers}, "", "K")
 
 
@@ -38,9 +36,9 @@ def grid_of(**values):
     return jobs_of(pd.DataFrame(list(product(*values.values())), columns=list(values)))
 
 
-def search_of(objectives=MINIMIZE, n=24, **metrics):
+def search_of(n=24, **metrics):
     table = pd.DataFrame({"budget": np.random.default_rng(1).integers(10, 300, n), "reduction": (CRITERIA * n)[:n]})
-    return jobs_of(table, objectives, range(n), **metrics)
+    return jobs_of(table, is_search=True, **metrics)
 
 
 def plan(found):
@@ -116,12 +114,11 @@ def test_a_heat_map_has_the_medians_in_true_order():
 def test_the_front_is_the_definition():
     """Few different values: many ties in one objective and in both; nan and inf among them."""
     rng = np.random.default_rng(0)
-    for ways, n in product(product(("minimize", "maximize"), repeat=2), range(25)):
-        signs = np.array([1 if way == "minimize" else -1 for way in ways])
+    for n in 4 * [*range(25)]:
         points = rng.choice([0.0, 1.0, 2.0, 3.0, -1.0, np.inf, np.nan], (n, 2))
-        front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x", dict(zip("xy", ways, strict=True)))
+        front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x")
         known = [i for i in range(n) if np.isfinite(points[i]).all()]
-        less = [[np.all(signs * points[a] <= signs * points[b]) for b in known] for a in known]
+        less = [[np.all(points[a] <= points[b]) for b in known] for a in known]
         beaten = {known[b] for a, b in product(range(len(known)), repeat=2) if less[a][b] and not less[b][a]}
         assert sorted(front.index) == sorted({*known} - beaten)
         assert np.all(np.diff(front["x"]) >= 0)
@@ -130,39 +127,19 @@ def test_the_front_is_the_definition():
 def test_trials_of_a_search_and_the_best_so_far():
     smse = np.random.default_rng(2).lognormal(-2, 1, 24)
     smse[0], smse[7] = np.nan, np.inf
-    drawn = plan(search_of(MINIMIZE | {"n_revised": "maximize"}, smse=smse))
-    assert set(drawn) == {"trials", "slices_smse", "slices_n_revised", "pareto_front"}
+    drawn = plan(search_of(smse=smse))
+    assert set(drawn) == {"trials", "slices_smse", "pareto_front"}
     figure = drawn["trials"]()
     lowest = [min((v for v in smse[: i + 1] if np.isfinite(v)), default=np.nan) for i in range(24)]
     np.testing.assert_array_equal(figure.axes[0].lines[1].get_data(), [range(24), lowest])
-    assert (np.diff(figure.axes[1].lines[1].get_ydata()) >= 0).all(), "more is better"
     assert "2 of 24 jobs have no finite SMSE" in said(figure)
     for name in ("slices_smse", "pareto_front"):
         drawn[name]().draw_without_rendering()
 
 
-def test_a_trial_is_the_median_of_its_jobs():
-    """As the search was told: nan if one job lacks the objective; jobs of no trial are left out."""
-    table = pd.DataFrame({"budget": [10, 10, 20, 20, 30, 40], "seed": [0, 1, 0, 1, 0, 0]})
-    smse = np.array([1.0, 2.0, np.nan, 3.0, 5.0, 6.0])
-    found = jobs_of(table, MINIMIZE, [2, 2, 0, 0, -1, 1], smse=smse)
-    pooled = pool_trials(rows_of(found), found, MINIMIZE)
-    assert pooled["trial"].tolist() == [0, 1, 2]
-    assert pooled["budget"].tolist() == [20, 40, 10]
-    np.testing.assert_array_equal(pooled["smse"], [np.nan, 6.0, 1.5])
-    expected = [found.numbers[""]["n_revised"][k].mean() for k in ([2, 3], [5], [0, 1])]
-    np.testing.assert_allclose(pooled["n_revised"], expected)
-    assert "seed" not in pooled
-    assert [ax.get_xlabel() for ax in plan(found)["slices_smse"]().axes] == ["Budget"]
-
-
-def test_times_that_cannot_be_compared_are_left_out_but_for_a_search_by_them():
+def test_times_that_cannot_be_compared_are_left_out():
     found = grid_of(budget=(10, 20), seed=range(2))._replace(timing="Times without 2 jobs")
     found.jobs["timed"] = [False, True, False, True]
     figure = plan(found)["pareto_front"]()
     assert "Times without 2 jobs." in said(figure)
     np.testing.assert_array_equal(figure.axes[1].lines[0].get_xdata(), found.numbers[""]["times_loop"][[1, 3]])
-    search = search_of({"times.loop": "minimize"}, 4)
-    search.jobs["timed"] = False
-    line = plan(search)["trials"]().axes[0].lines[0]
-    np.testing.assert_array_equal(line.get_ydata(), search.numbers[""]["times_loop"])

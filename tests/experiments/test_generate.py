@@ -10,7 +10,6 @@ import pytest
 from generating import BOUC_WEN, BUILDING, LENGTHS, WINDOW, configured, generate, groups, rms, scored, scores
 from omegaconf import OmegaConf
 
-from experiments.generation.baselines import Arx, Mean, OnlineGp, note_scores
 from experiments.generation.benchmark import count_samples, draw_initial_state, split_seed
 from experiments.generation.floor import find_floor
 from experiments.generation.run import choose_window, run
@@ -69,7 +68,7 @@ def content(folder):
 
 def test_the_folder_holds_what_was_simulated_and_its_checksums(oscillator, building):
     """The noise-free output follows from the published input and the equations."""
-    figures = {f"figures/{name}.png" for name in ("time_series", "spectra", "coverage")}
+    figures = {"figures/time_series.png"}
     assert names_in(oscillator) == FILES | {"csv/estimation.csv", "csv/test.csv", "truth_csv/test.csv"} | figures
     several = {f"{folder}/test_{i}.csv" for folder in ("csv", "truth_csv") for i in (0, 1)}
     assert names_in(building) == FILES | several | {"csv/estimation_0.csv", "csv/estimation_1.csv"}
@@ -219,18 +218,16 @@ def test_without_process_noise_the_floor_is_the_measurement_noise(between, tmp_p
 def test_floor_with_process_noise_counts_the_records_after_transient_and_window(building):
     """Records simulated again, and their floor: the window of each is left out, and all errors count together."""
     plant, found = plant_of(configured(*BUILDING)), scores(building)
-    errors = {"one_step": [], "free_run": [], "expected_rmse": [], "standard_error": []}
+    errors = {"one_step": [], "free_run": []}
     for record in (groups(building, "truth")[f"test/record_{i}"] for i in (0, 1)):
         whole = plant.trajectory(LENGTHS["test"], int(record.attrs["seed"]), transient=7)
         floor = find_floor(whole, ["mass_flow"], 7 + WINDOW - 1, 20)
         values = (floor.one_step - whole.output, floor.free_run - whole.output)
-        for name, part in zip(errors, (*values, np.sqrt(floor.variance), np.sqrt(floor.error_variance)), strict=True):
+        for name, part in zip(errors, values, strict=True):
             errors[name].append(part[7 + WINDOW :])
     expected = {name: pytest.approx(rms(np.concatenate(parts)), rel=1e-9) for name, parts in errors.items()}
-    one_step = {"unit": "degC", "rmse": expected.pop("one_step")}
-    assert found["one_step"]["noise_floor"]["zone_temperature"] == one_step
-    free_run = {"unit": "degC", "rmse": expected.pop("free_run"), **expected}
-    assert found["free_run"]["noise_floor"]["zone_temperature"] == free_run
+    for task, rmse in expected.items():
+        assert found[task]["noise_floor"]["zone_temperature"] == {"unit": "degC", "rmse": rmse}
     assert found["one_step"]["measurement_noise"]["zone_temperature"]["rmse"] == 0
 
 
@@ -259,36 +256,6 @@ def test_baselines_against_plain_loops(oscillator):
     assert best < found["one_step"]["online_gp"]["displacement"]["rmse"] < 0.5 * rms(np.diff(z))
 
 
-#: errors one step ahead and in free run of a linear model and of the online GP, and whether they earn a note
-ERRORS = {
-    "twice as good": ([1.0, 1.0], [2.0, 2.0], True),
-    "as good": ([1.04, 2.0], [1.0, 2.0], True),
-    "worse in free run": ([1.0, 2.0], [1.0, 1.0], False),
-    "worse in one step": ([2.0, 1.0], [1.0, 1.0], False),
-    "the GP diverges": ([1.0, 1.0], [1.0, None], True),
-    "both diverge": ([1.0, None], [1.0, None], False),
-}
-
-
-def test_benchmarks_nearly_linear_and_baselines_below_the_floor_are_noted():
-    for case, (linear, gp, is_noted) in ERRORS.items():
-        found = {
-            task: {"lin": {"y": {"rmse": linear[i]}}, "gp": {"y": {"rmse": gp[i]}}, "noise_floor": {"y": {"rmse": 0.5}}}
-            for i, task in enumerate(("one_step", "free_run"))
-        }
-        notes = note_scores(found, {"lin": Arx(), "gp": OnlineGp()}, is_open_loop=True)
-        assert len(notes) == is_noted, case
-        assert all("`y`: the system is nearly linear at this amplitude" in note for note in notes)
-        assert note_scores(found, {"gp": OnlineGp()}, is_open_loop=True) == []
-    found = {"noise_floor": {"y": {"rmse": 1.0}, "z": {"rmse": None}}, "arx": {"y": {"rmse": None}}}
-    found |= {"low": {"y": {"rmse": 0.9}, "z": {"rmse": 0.9}}, "near": {"y": {"rmse": 0.99}}}
-    models = {"low": Mean(), "arx": Arx(), "near": Mean()}
-    for is_open_loop, reason in ((True, "by chance"), (False, "in closed loop the recorded input tells")):
-        (note,) = note_scores({"one_step": found, "free_run": found}, models, is_open_loop=is_open_loop)
-        assert note.startswith("The free run of mean (low) for `y` lies below the noise floor, ")
-        assert reason in note
-
-
 # --- the card -------------------------------------------------------------------------------------
 
 
@@ -313,7 +280,7 @@ def test_the_card_says_what_is_needed(oscillator):
     ):
         assert words in text, words
     pictures = re.findall(r"\]\(([^)]+)\)", text)
-    assert len(pictures) == 3
+    assert len(pictures) == 1
     assert all((oscillator / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
     for words in ("Closed loop", "is no process noise", "has no input", "seed=", "$", "\n\n\n", str(oscillator.parent)):
         assert words not in text, words
@@ -325,7 +292,7 @@ def test_the_card_of_a_closed_loop_names_the_source_of_every_input(building):
     for words in ("| `mass_flow` | controller `PI` |", "| `ambient_temperature` | weather `SyntheticWeather` |"):
         assert words in drivers
     assert set(OmegaConf.create(re.search(r"```yaml\n(.*?)```", drivers, re.DOTALL)[1])) == {"controller", "weather"}
-    for words in ("A model that inverts the controller can beat", "its expected RMSE is", "predictions_1.csv"):
+    for words in ("A model that inverts the controller can beat", "predictions_1.csv"):
         assert words in text
 
 

@@ -79,11 +79,11 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
 def test_refused_spaces_and_settings(loader):
     for line, told in (
         *(("budget=range(5,5)", "the range is empty"), ("budget=interval(1,0)", "the lower one first")),
-        *(("budget=interval(1,1)", "not the same twice"), ("budget=interval(nan,1)", "two finite numbers")),
-        *(("budget=tag(log,interval(0,1))", "both ends must be positive, got 0"), ("budget=50", "nothing to search")),
+        *(("budget=interval(1,1)", "the lower one first"), ("budget=interval(nan,1)", "two finite numbers")),
+        *(("budget=tag(log,interval(0,1))", "both positive"), ("budget=50", "nothing to search")),
         *(("budget=range(5,6)", "to choose: give budget=5"), ("budget=choice(5)", "to choose: give budget=5")),
         ("budget=tag(lgo,interval(1,2))", "the tag lgo means nothing"),
-        ("budget=tag(log,range(1,9))", r"tag\(log, int\(interval"),
+        ("budget=tag(log,range(1,9))", "the tag log means nothing"),
         *(("reduction=interval(0,1)", "chosen by name"), ("seed=range(0,3)", "seed is averaged over")),
         *(("seed=interval(0,3)", "list its values"), ("seed=range(0,0)", "range is empty"), ("budget=interval(", ".")),
     ):
@@ -97,7 +97,7 @@ def test_refused_spaces_and_settings(loader):
         *(("objectives", "smes", "did you mean 'smse'"), ("objectives", ["loop"], "did you mean 'times.loop'")),
         *(("objectives", [], "one or more"), ("objectives", ["smse", "smse"], "none twice")),
         *(("objectives", 3, "a name or a list of names"), ("direction", "minimise", "minimize")),
-        *(("direction", ["minimize"] * 3, "one for each"), ("sampler", 3, "hydra.sweeper.sampler must be")),
+        *(("direction", ["minimize"] * 3, "one for each"), ("sampler", {}, "hydra.sweeper.sampler must be")),
     ):
         with pytest.raises(ValueError, match=told):
             Settings(**{name: value})
@@ -213,7 +213,7 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
     assert found_in(folder)["n_trials"] == {"done": 1, "failed": 3}
     told = capfd.readouterr()
     assert "budget must be at least 10" in told.err
-    for words in ("4 jobs: 1 done, 3 failed", "3 of 4 trials failed", "All 4 combinations were tried"):
+    for words in ("4 jobs: 1 done, 3 failed", "3 of 4 trials failed", "Ended after 4 of 8 trials"):
         assert words in told.out
     fixed = "_target_: optuna.samplers.PartialFixedSampler, fixed_params: {budget: 5}"
     line = f"hydra.sweeper.sampler={{{fixed}, base_sampler: {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"

@@ -262,20 +262,6 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
         STUDY.combine(plan)
 
 
-def test_figures_show_every_claim_with_results(true_store):
-    drawings = STUDY.figures(true_store)
-    assert list(drawings) == ["guidelines", "guidelines_printed"]
-    figure = drawings["guidelines"]()
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert len(labels) == len(CLAIMS)
-    assert labels[-1] == "lowest smse table 2  10/0/0"
-    markers = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", None)]
-    assert len(markers) == int(np.isfinite(true_store["median"].sel(setting="trained")).sum())
-    shown = true_store["verdict"].sel(setting="trained").values.tolist()
-    assert sorted(text.get_text() for text in figure.axes[0].texts) == sorted(shown)
-    assert list(STUDY.figures(judge_claims({}))) == ["guidelines_printed"]
-
-
 # --- what paired results say -----------------------------------------------------------------------
 
 STEADY = np.linspace(-0.01, 0.01, 10) + 1e-4 * np.arange(10)  # noise around 0, without ties

@@ -73,20 +73,6 @@ def test_tables_of_the_grid_tell_means_and_medians(store):
     assert ["Mean relevance", "10.0", "6.00", "6.00", "4.00", "8.00", "8.00"] in cells_of(rastrigin)
 
 
-def test_the_figure_of_the_grid_shows_ratios_and_frames_matched_pairs(store):
-    figure = GRID.figures(store)["grid"]()
-    panels = {ax.get_title(): ax for ax in figure.axes if ax.get_title()}
-    assert list(panels) == ["Rastrigin", "Tanks"]
-    ax = panels["Tanks"]
-    image = ax.images[0].get_array()
-    assert (image.shape, image[0, 2]) == ((6, 5), 4.0)  # without acceptance, mean relevance: 5, colours end at 4
-    texts = {text.get_position(): text.get_text() for text in ax.texts}
-    assert (texts[2, 0], texts[0, 3]) == ("5.00", "8.00")
-    framed = {(round(box.get_x() + 0.46), round(box.get_y() + 0.46)) for box in ax.patches}
-    kinds = [*KIND.values()]
-    assert framed == {(x, y + 1) for x in range(5) for y in range(5) if kinds[x] == kinds[y]}
-
-
 def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
     plan = prepare(make_plan(tmp_path, "rastrigin", budget=15, most_rows=60, seeds=1), "grid")
     real = GRID.combine(plan)

@@ -144,10 +144,12 @@ def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
     assert again.swept == ["path"]
     assert again.admit("y after a change of its file", ["seed=1", "path=y"], {"path": "y"}) == 1
     assert again.admit("new", ["path=new"], {"path": "new"}) == 3
+    assert again.admit("x", ["path=x", "seed=1", "budget=100"], {"path": "x", "seed": 1, "budget": 100}) == 0
     again.write(["seed"])
     content = manifest(tmp_path)
     assert [job["identity"] for job in content["jobs"]] == ["x", "y after a change of its file", "z", "new"]
     assert content["swept"] == ["path", "seed"]
+    assert content["jobs"][0]["values"] == {"path": "x", "seed": 1, "budget": 100}  # the same job in other words
 
 
 # --- results by content
@@ -288,7 +290,7 @@ def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
 
 
 def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
-    from hydra_plugins.sysid_sweep.launcher import JoblibLauncher, check_launcher  # after Hydra has looked for plugins
+    from hydra_plugins.sysid_sweep.plugins import JoblibLauncher, check_launcher  # after Hydra has looked for plugins
 
     config = OmegaConf.create({"hydra": {"runtime": {"choices": {"hydra/launcher": "joblib"}}}})
     check_launcher(JoblibLauncher(), config)
@@ -296,6 +298,6 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
         check_launcher(BasicLauncher(), config)
     line = capsys.readouterr().err
     assert "hydra/launcher=joblib is hydra._internal.core_plugins.basic_launcher.BasicLauncher of another" in line
-    assert "hydra.launcher._target_=hydra_plugins.sysid_sweep.launcher.JoblibLauncher" in line
+    assert "hydra.launcher._target_=hydra_plugins.sysid_sweep.plugins.JoblibLauncher" in line
     config.hydra.runtime.choices["hydra/launcher"] = "basic"
     check_launcher(BasicLauncher(), config)

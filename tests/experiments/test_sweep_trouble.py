@@ -73,7 +73,7 @@ def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path
     before = outcome(folder, 1)
     csv_file(tmp_path / "missing.csv", n=60, seed=2)
     said = sweep(folder, *jobs)
-    assert "Sweep of 2 jobs, 1 finished already, 1 to run in this process" in said.out
+    assert "Sweep of 2 jobs, 1 finished already, 1 to run: " in said.out
     assert done(folder) == {0, 1}
     assert outcome(folder, 1) == before
     csv_file(tmp_path / "here.csv", n=60, seed=3)
@@ -111,7 +111,7 @@ def test_damaged_results_are_run_anew_and_told(again, undisturbed):
         harm(again / str(number) / name)
     said = sweep(again, *JOBS)
     assert said.code == 0, said
-    anew = f"{n} to run ({n - 2} anew, damaged or out of date) in this process"
+    anew = f"{n} to run ({n - 2} anew, damaged or out of date): "
     assert f"Sweep of {N} jobs, {N - n} finished already, {anew}" in said.out
     log = (again / "sweep.log").read_text()
     for number, (_, _, told) in enumerate(HARM):
@@ -224,7 +224,7 @@ def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
     assert process.wait(timeout=60) == 1
     text = text.decode()
     lines = text.replace("\r\n", "\n").split("\n")
-    assert lines[0].startswith("Sweep of 24 jobs, 24 to run in this process: ")
+    assert lines[0].startswith("Sweep of 24 jobs, 24 to run: ")
     shown = [frame for frame in lines[1].split("\r") if frame.strip()]
     assert all(frame.startswith("sweep:") for frame in shown), shown
     assert "24/24" in shown[-1]

@@ -143,7 +143,6 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
             ((42.0, 81.0, 86.0), ""),
             ((50.0, 90.0, 84.0), "95 % band 1 step 84.0 %, 95 % band free run 84.0 %"),
             ((30.0, 85.0, 90.0), "50 % band 1 step 30.0 %"),
-            ((81.0, 95.0, 99.0), "wider than they need to be, 50 % band 1 step 81.0 %"),
         )
     ):
         monkeypatch.setattr(report, "cover", lambda score, s=shares: dict(zip((50, 90, 95), s, strict=True)))
@@ -153,7 +152,7 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
 
 def test_a_window_shorter_than_the_lags_is_told(case, tmp_path):
     content = validate(tmp_path / "run", *case[2], "windows=[1,2]")
-    assert any("window of 1 samples is shorter than the largest lag 2" in words for words in content["warnings"])
+    assert any("window of 1 samples is shorter than the largest lag" in words for words in content["warnings"])
     assert [entry["n_filled"] for entry in content["horizons"]] == [1, 1, 0, 0]
 
 
