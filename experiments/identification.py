@@ -28,7 +28,7 @@ from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_sou
 from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test, writers
 from simulators import DivergenceError
-from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, learn_from
+from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, Start, learn_from
 from sysid.stream import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ def prepare(
     settings = replace(settings, **changes)
     source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
     with timed({} if seconds is None else seconds, "record"):
-        start = source.know(narx, settings)
+        start = source.know(narx, settings) if "mean" not in changes else Start()  # beside physics as in a stream
     return Identification(narx, settings, start=start)
 
 

@@ -37,7 +37,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
     identification, rows = result.identification, result.rows
     model, narx = identification.model, identification.narx
     training = identification.training_seconds
-    times = {**times, "loop": times["loop"] - training, "training": training + times.get("record", 0.0)}
+    times = {**times, "loop": times["loop"] - training, "training": training}
     if identification.adaptation is not None:
         times["adaptation"] = sum(estimate.seconds for estimate in result.estimates)  # part of the loop
     repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
@@ -230,7 +230,7 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
         lines.append(f"Tried {tried['route']}: RMSE {shown} in free run on {parts}; {tried['refusal']}".rstrip("; "))
     n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
     loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
-    return [*lines, f"Training {times['training']:.2f} s; {loop}"]
+    return [*lines, f"Training {times['training'] + times.get('record', 0.0):.2f} s; {loop}"]
 
 
 def _with_unit(value: float, summary: dict[str, Any], digits: int = 4) -> str:

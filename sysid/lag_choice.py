@@ -22,6 +22,7 @@ HELD_OUT = (1, 3)  # of these, not the last: the parts that are held out from th
 WITHIN = (2, 4, 6)  # numbers of lags; up to each, and among all, the best linear model is judged by the model too
 AS_GOOD = 1.01  # largest ratio of two errors that count as equal: then the fewest lags are taken
 ROWS_PER_COEFFICIENT = 4  # fewer rows: a candidate is not tried
+MOST_JUDGED = 10_000  # rows that are learned and predicted while lags are judged
 SEARCH_SAMPLES = 300  # that hyper-parameters are estimated from while lags are judged
 
 
@@ -214,6 +215,11 @@ def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Setting
     for block in HELD_OUT:
         learned[ends[block] : ends[block + 1]] = False
         follows[ends[block + 1]] = False
+    if (step := len(t) // MOST_JUDGED + 1) > 1:  # long records are thinned, then no row follows another
+        thinned = np.arange(len(t)) % step == 0
+        held_out, learned, follows = ~learned & thinned, learned & thinned, np.zeros(len(t), dtype=bool)
+    else:
+        held_out = ~learned
     training: Any = settings.training
     n = min(training.n_initial, int(learned.sum()))
     quick = replace(training, record_samples=min(training.record_samples, SEARCH_SAMPLES), n_initial=n)
@@ -221,5 +227,5 @@ def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Setting
     identification = Identification(narx, replace(settings, training=quick), start=start)
     identification.observe_many(x[learned], t[learned], follows=follows[learned])
     assert identification.model is not None
-    error = identification.model.predict(x[~learned]).mean - t[~learned]
+    error = identification.model.predict(x[held_out]).mean - t[held_out]
     return float(np.sqrt(np.mean(error**2)))

@@ -291,5 +291,3 @@ def test_a_record_shares_its_training_and_has_no_trajectory(tmp_path):
     miss, hit = (job(tmp_path / name, *overrides, cache=tmp_path / "cache") for name in ("miss", "hit"))
     assert miss[:2] == hit[:2]
     assert (miss[2]["cache"], hit[2]["cache"]) == ({"start": {"misses": 2}}, {"start": {"hits": 2}})
-    config = configured(*SHORT)
-    assert type(prepare(config, source_of(config)).settings.training) is MaximumAPosteriori

@@ -75,7 +75,8 @@ def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
     summary = summary_of(run)
     same, best = summary["linear"]["same_lags"], summary["linear"]["best"]
     assert [same[name] for name in ("na", "nb", "nk")] == [3, 2, 1]
-    assert best["na"] == best["nb"] <= 10
+    held_out = [held_out_naive(*motor["estimation"], n, n, 1, 10) for n in range(1, 11)]
+    assert best["na"] == best["nb"] == 1 + np.argmin(held_out)
     window = summary["free_run"]["window"]
     for one in (same, best):
         orders = one["na"], one["nb"], one["nk"]

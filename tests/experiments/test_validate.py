@@ -437,7 +437,7 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     assert np.isnan(measured["mean"].values[-1, 0])
     assert content["one_step"]["rmse"] > 100
     assert not any("runs into a limit" in words for words in content["warnings"])
-    saved(path, replace(model(), mean=ConstantMean(400.0), limits=(-9.0, 9.0)))
+    saved(path, replace(model(), mean=sysid.ConstantMean(400.0), limits=(-9.0, 9.0)))
     content = validate(tmp_path / "held", *fitting)
     mean = stored(tmp_path / "held")["free_run_window_2"]["mean"].values
     assert (content["free_run"]["n_diverged"], mean.max()) == (0, 9.0)

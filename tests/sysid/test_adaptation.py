@@ -7,7 +7,14 @@ from scipy.stats import chi2, chisquare, multivariate_normal
 
 from sysid.gp.adaptation import EVALUATIONS_PER_UPDATE, Adaptive, Reason, Reservoir, contradicts
 from sysid.gp.kernels import Linear, Matern32, SquaredExponential, Sum
-from sysid.gp.rules import ExceedsMinimum, MeanRelevance, PriorEntropy, VarianceThreshold
+from sysid.gp.rules import (
+    AcceptAll,
+    ExceedsMinimum,
+    MarginalLogLikelihood,
+    MeanRelevance,
+    PriorEntropy,
+    VarianceThreshold,
+)
 from sysid.gp.training import (
     Fixed,
     Hyperparameters,
@@ -48,7 +55,7 @@ def stream(n, seed=0, noise_std=0.1, function=waves):
 
 def identified(x, y, *, budget=15, seed=0, start=None, rules=None, **settings):
     """Identification of a whole stream and the reports after its initial samples."""
-    rules = {"acceptance": sysid.AcceptAll(), "reduction": sysid.MarginalLogLikelihood()} | (rules or {})
+    rules = {"acceptance": AcceptAll(), "reduction": MarginalLogLikelihood()} | (rules or {})
     chosen = Settings(training=Adaptive(**settings), learning="stored", gate=None, budget=budget, seed=seed, **rules)
     identification = Identification(NARX, chosen, start=start or Start())
     record = identification.observe_many(x, y)
