@@ -118,6 +118,13 @@ def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path
     assert {path.stem for path in (tmp_path / "run").glob("*.nc")} == set(DATA)
     assert summary_of(tmp_path / "run")["partial"] is True
 
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.identification.run", interrupted)
+    code, text = called(f"hydra.run.dir={tmp_path}/other", *SHORT)
+    assert (code, "Interrupted before all results were written" in text) == (130, True)
+
 
 def test_overrides_without_effect_are_told(called, tmp_path):
     """Of an excitation without inputs, and of a selection that the training replaces; a mean or kernel is refused."""
