@@ -642,6 +642,9 @@ def test_the_refinement_simulates_a_record_that_it_has_not_seen():
     names = [stage["stage"] for stage in refined.report["stages"]]
     assert (names[0], names[-4:]) == ("linear", ["metric"] * 3 + ["all windows"])
     assert set(names[1:-4]) == {"whitened"}
+    _, held = refinement.hold_back(refinement.windows_of([segment_of(WIENER, wiener(800))], 120, 20), 8, 4)
+    last = refined.report["stages"][-1]["held rmse"]  # of all windows
+    assert np.sqrt(squared_error(refined.candidate, held)) == pytest.approx(last, rel=1e-4)
     first = refined.candidate.scaling.matrix[0]
     assert abs(first @ [1, 0, 1, 0]) > 0.9 * 2**0.5 * np.linalg.norm(first)
     signals = wiener(300, seed=1)
