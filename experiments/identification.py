@@ -19,7 +19,7 @@ from experiments.job_file import attributes_of, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
-from experiments.physics import RESIDUAL, ResidualNarx
+from experiments.physics import RESIDUAL, ResidualNarx, thin
 from experiments.progress import Progress
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
@@ -28,7 +28,7 @@ from experiments.sweeps.cache import Cache, CachedTraining, cache_of, cached_sou
 from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test, writers
 from simulators import DivergenceError
-from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, Start, learn_from
+from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, learn_from
 from sysid.stream import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
@@ -221,12 +221,14 @@ def prepare(
     if config.narx.get("predict") == RESIDUAL:
         assert source.physics is not None
         changes["mean"] = source.physics.physics.mean(narx)
+        if (recordings := source.recordings()) is not None:
+            changes["training"] = thin(settings.training, recordings, narx.target)
     if cache is not None:
-        changes["training"] = CachedTraining(settings.training, cache, code_digest(config))
+        changes["training"] = CachedTraining(changes.get("training", settings.training), cache, code_digest(config))
     settings = replace(settings, **changes)
     source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
     with timed({} if seconds is None else seconds, "record"):
-        start = source.know(narx, settings) if "mean" not in changes else Start()  # beside physics as in a stream
+        start = source.know(narx, settings)
     return Identification(narx, settings, start=start)
 
 

@@ -13,12 +13,13 @@ from experiments.build import build_one, check_trusted
 from simulators import FreeParameter, GreyBoxFit, Interpolation, Signal, System, fit_output_error
 from simulators.runge_kutta import integrate, stepper
 from simulators.system import names_of
-from sysid import LinearMean, Measurement, Narx, Recordings, Target
+from sysid import LinearMean, MaximumLikelihood, Measurement, Narx, Recordings, Target, Training
 from sysid.model.description import public_name
 
 PREFIX = "physics."  # of the names of its signals
 RESIDUAL = "residual"  # value of narx.predict: what the simulation leaves of an output
 KEPT = ("system", "initial", "starts")  # of it, in the file of a model
+CORRELATED = 0.7  # autocorrelation
 START = 50  # samples that give the initial state of a record that states no initialisation window
 
 
@@ -233,6 +234,26 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
         raise ValueError(f"physics of the model: expected the text that identification wrote ({error})") from None
     check_trusted(description, trusted)
     return FittedPhysics(build_one(description, "physics"))
+
+
+def thin(training: Training, recordings: Recordings, target: str) -> Training:
+    """A training from fewer samples of the records: what physics leaves of one sample, it leaves of its neighbours.
+
+    Their distance is the first at which the autocorrelation of ``y - physics.y`` is at most `CORRELATED`. The prior of
+    the length scales is that of a stream: that of records is made for many lags of the same signals.
+    """
+    n = 0
+    for record in recordings.estimation:
+        left = (record[target] - record[PREFIX + target]).values
+        left = left - left.mean()
+        same = CORRELATED * (left @ left)
+        n += len(left) // next((k for k in range(1, len(left)) if left[k:] @ left[:-k] <= same), len(left))
+    if not isinstance(training, MaximumLikelihood):
+        return training
+    prior = {
+        f"record_length_prior_{name}": getattr(training, f"length_scale_prior_{name}") for name in ("median", "std")
+    }
+    return replace(training, record_samples=max(min(n, training.record_samples), 2), **prior)
 
 
 def _measured(system: System, record: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:

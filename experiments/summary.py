@@ -72,7 +72,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    is_for_simulation = "kernel" in identification.settings.training.replaces
+    is_for_simulation = "kernel" in identification.settings.training.replaces or _has_no_feedback(result)
     notes = note_linear(summary, is_for_simulation=is_for_simulation)
     return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes, *notes]})
 
@@ -105,6 +105,12 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     }
 
 
+def _has_no_feedback(result: Result) -> bool:
+    """Whether a simulation beside the model takes the place of the past of its output: one step is a free run."""
+    narx = result.identification.narx
+    return result.source.physics is not None and not narx.lags[narx.target]
+
+
 def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     identification, repairs = result.identification, summary["repairs"]
     settings, training = identification.settings, identification.settings.training
@@ -131,7 +137,9 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if summary["n_validation"]:
-        found += _quality_warnings(summary, can_follow=identification.adaptation is None and not training.replaces)
+        can_follow = identification.adaptation is None and not training.replaces and not _has_no_feedback(result)
+        past = {"smse_no_change": math.nan} if _has_no_feedback(result) else {}
+        found += _quality_warnings(summary | past, can_follow=can_follow)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
     found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
     if summary["constant_features"]:

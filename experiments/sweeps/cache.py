@@ -138,9 +138,10 @@ class Cache:
             lock.release()
 
     def _cannot_write(self, reason: object) -> None:
-        log.warning(
-            "Note: the cache %s cannot be written to, every job computes what it lacks: %s", self.folder, reason
-        )
+        if not self._warned:
+            lacks = "cannot be written to, every job computes what it lacks"
+            log.warning("Note: the cache %s %s: %s", self.folder, lacks, reason)
+        self._warned = True
 
 
 def cache_of(config: DictConfig) -> Cache | None:

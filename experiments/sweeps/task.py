@@ -120,11 +120,21 @@ def _run(job: Job) -> Outcome:
             )
         value = _call(job)
     except Exception as error:
+        if _came_of_an_interrupt(error):
+            raise KeyboardInterrupt from error
         return _failure(job, error)
     except SystemExit as error:
         return _failure(job, f"the command ended with exit code {error.code}")
     is_number = isinstance(value, int | float) and math.isfinite(value)
     return Outcome(job.number, True, value=float(value) if is_number else None)
+
+
+def _came_of_an_interrupt(error: BaseException) -> bool:
+    """Whether an error was raised while Ctrl-C unwound somebody's half-done work, which it then hides."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KeyboardInterrupt):
+        found = found.__cause__ or found.__context__
+    return found is not None
 
 
 def _call(job: Job) -> Any:

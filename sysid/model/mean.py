@@ -183,8 +183,8 @@ class AutomaticMean(ConstantMean):
     Examples
     --------
     >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> AutomaticMean().fitted_to_record(x, 1.0 + 2.0 * x[:, 0]).coefficients
-    (2.0,)
+    >>> np.round(AutomaticMean().fitted_to_record(x, 1.0 + 2.0 * x[:, 0]).coefficients, 9)
+    array([2.])
     """
 
     def fitted_to_record(self, regressors: Array, targets: Array) -> MeanFunction:

@@ -93,6 +93,14 @@ def surroundings(config):
     return 0.0
 
 
+def interrupted(config):
+    """Ctrl-C, in code whose cleaning up fails because of it."""
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise AttributeError("'NoneType' object has no attribute 'flags'")
+
+
 def raising(config):
     """Raise what a bad configuration raises."""
     raise ValueError(f"job {config.number} cannot work")

@@ -14,7 +14,7 @@ from experiments.sources import recorded_source
 from sysid import AutomaticMean, Narx, Settings, choose_lags, make_record, rank_lags
 
 sys.path.append(str(Path(__file__).parents[1]))
-from plants import PLANTS, records
+from recorded_plants import PLANTS, records
 
 SMALL = ("training.n_initial=40", "training.record_samples=120", "training.max_iterations=40", "budget=40")
 GIVEN = ("narx=orders", "narx.na=3", "narx.nb=2")

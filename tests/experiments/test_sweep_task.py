@@ -67,6 +67,12 @@ def test_a_job_that_raises_leaves_or_is_not_there_has_failed(tmp_path):
         assert "number: 0" in content["configuration"]
 
 
+def test_an_interrupt_that_another_error_hides_is_no_failure(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        execute(job(tmp_path, 0, "interrupted"))
+    assert not (tmp_path / "0" / "outcome.json").exists()
+
+
 def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
     one, folder = job(tmp_path, 0, "written", time_limit=60.0), tmp_path / "0"
     folder.mkdir()
