@@ -43,7 +43,9 @@ def parts(line):
 
 PROGRAMS = [(parts(line)[0], line.startswith(".venv/bin/sysid-identify --config-dir")) for line in COMMANDS]
 FIRST = [line for k, line in enumerate(COMMANDS) if PROGRAMS.index(PROGRAMS[k]) == k]
-QUICK = [line for line in FIRST if parts(line)[0] not in ("benchmark", "collect") and "--config-dir" not in line]
+QUICK = [
+    line for line in FIRST if parts(line)[0] not in ("benchmark", "collect", "reproduce") and "--config-dir" not in line
+]
 RUNS = [pytest.param(line, marks=() if line in QUICK else pytest.mark.slow) for line in COMMANDS]
 
 

@@ -149,7 +149,7 @@ def comparison(summary: dict[str, Any]) -> Figure:
     figure, axes = screen(1, 4.0, ncols=3)
     linear, unit = summary["linear"], summary["target_unit"] or "-"
     arx = {"same_lags": "same lags", "best": "best"}
-    names = ["model", *(f"ARX\n{arx[name]}\nna={one['na']}, nb={one['nb']}" for name, one in linear.items())]
+    names = ["model", *(f"ARX\n{arx[name]}\nna={one['na']}\nnb={one['nb']}" for name, one in linear.items())]
     free_run = [(summary["free_run"] or {}).get("rmse"), *(one["free_run_rmse"] for one in linear.values())]
     errors = {"One step ahead": [summary["rmse"], *(one["rmse"] for one in linear.values())], "Free run": free_run}
     for ax, (title, values) in zip(axes, errors.items(), strict=False):
@@ -163,7 +163,8 @@ def comparison(summary: dict[str, Any]) -> Figure:
         axes[2].plot([row["na"] + row["nb"] for row in rows], [row[key] for row in rows], "o", color=color, label=key)
     axes[2].set(xlabel="na + nb", ylabel=f"RMSE [{unit}]")
     if summary["lags"] is None:
-        axes[2].text(0.5, 0.5, "lags were given", ha="center", transform=axes[2].transAxes)
+        axes[2].set_axis_off()
+        axes[2].set_title("Lags were given")
     else:
         axes[2].set_yscale("log")
         axes[2].legend(frameon=False)

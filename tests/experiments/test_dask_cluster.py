@@ -91,6 +91,7 @@ def test_a_cluster_that_loses_its_workers_or_its_scheduler_stops_the_sweep_and_s
         next(outcomes)
 
 
+@pytest.mark.slow
 def test_a_cluster_class_is_named_on_the_command_line_and_a_generator_that_is_closed_ends_its_workers(tmp_path):
     """As `cluster`, with jobs; and what a person sees of a class that there is not."""
     cluster = {"_target_": "distributed.LocalCluster", "n_workers": 0, "threads_per_worker": 1, "processes": True}
