@@ -7,7 +7,7 @@ Linearise at operating points, sample with held inputs, keep the minimal part, r
 its last output lag is n_y, its last lag of input j is n_u of that input. A point where the linearised system
 is not minimal needs fewer lags than the nonlinear system does around it, so several points are read and the
 largest numbers count; the report says which points needed fewer and why. For records without a model see
-`sysid.order_test`.
+`sysid.choose_lags`.
 """
 
 from __future__ import annotations
