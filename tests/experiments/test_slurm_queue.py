@@ -277,6 +277,7 @@ for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.ar
 """
 
 
+@pytest.mark.slow
 def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
     todo = [job(tmp_path, number, "slow", seconds=1) for number in range(2)]
     with driven(DRIVER, tmp_path, "slow") as process:
