@@ -149,6 +149,8 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     models = [result.identification.model for result in found.values()]
     joint = JointModel(tuple(model for model in models if model is not None))
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
+    if source.physics is not None:
+        attributes["physics"] = source.physics.describe()
     lean = is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)

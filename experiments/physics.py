@@ -23,11 +23,11 @@ CORRELATED = 0.7  # autocorrelation
 START = 50  # samples that give the initial state of a record that states no initialisation window
 
 
-class PhysicsSample(NamedTuple):
-    """A measured sample, its inputs followed by the signals of the physics."""
+class Measured(NamedTuple):
+    """A sample, or consecutive samples, of a record."""
 
-    output: np.ndarray
-    input: np.ndarray
+    output: np.ndarray  # (n_y,) or (n, n_y)
+    input: np.ndarray  # (n_u,) or (n, n_u), signals of the physics last
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ class FittedPhysics:
         record
             With the signals of the system.
         system
-            With its initial state; without one the initial state is estimated from the first samples.
+            With its initial state; without one the initial state is estimated from the first samples, which are then
+            the initialisation window of the record: they are not judged.
         window
             So many; 0: as the record says.
 
@@ -162,7 +163,10 @@ class FittedPhysics:
         simulators.DivergenceError
             If the simulation diverges.
         """
-        system = self._start(record, window) if system is None else system
+        if system is None and self.physics.initial_parameters:
+            n = self.n_first(record, window)
+            system, record = self._start(record, n), record.assign_attrs(initialisation_window=n)
+        system = self.physics.system if system is None else system
         u, _ = _measured(system, record)
         states = integrate(
             system, system.initial_state(), u, np.zeros((len(u), len(system.noises))), Interpolation.held
@@ -173,12 +177,13 @@ class FittedPhysics:
             added[name] = "time", values[:, i], about
         return record.assign(added)
 
-    def _start(self, record: xr.Dataset, window: int) -> System:
-        """The system with the initial state that the first samples of a record say."""
+    def n_first(self, record: xr.Dataset, window: int = 0) -> int:
+        """Samples that give the initial state of a record and are not judged: as given, or the record says, or 50."""
+        return window or int(record.attrs["initialisation_window"]) or START
+
+    def _start(self, record: xr.Dataset, n: int) -> System:
+        """The system with the initial state that the first n samples of a record say."""
         free, system = self.physics.initial_parameters, self.physics.system
-        if not free:
-            return system
-        n = window or int(record.attrs["initialisation_window"]) or START
         u, y = _measured(system, record)
         try:
             return fit_output_error(system, [(u[:n], y[:n])], free, starts=self.physics.starts).system
@@ -192,13 +197,13 @@ class FittedPhysics:
         hidden = [i for i, signal in enumerate(system.states) if PREFIX + signal.name in self.physics.signals]
         return np.column_stack([np.asarray(system.output(states)), states[:, hidden]])
 
-    def follow(self, samples: Iterator[Measurement], inputs: Sequence[str]) -> Iterator[PhysicsSample]:
+    def follow(self, samples: Iterator[Measurement], inputs: Sequence[str]) -> Iterator[Measured]:
         """Simulate beside samples that come one by one, their inputs in this order, held from each to the next."""
         system, advance = self.physics.system, stepper(self.physics.system)
         columns = [list(inputs).index(name) for name in names_of(system.inputs)]
         state, silent = system.initial_state(), np.zeros(len(system.noises))
         for k, sample in enumerate(samples):
-            yield PhysicsSample(sample.output, np.append(sample.input, self.values(state[None])[0]))
+            yield Measured(sample.output, np.append(sample.input, self.values(state[None])[0]))
             advance(k * system.dt, state, sample.input[None, columns], silent)
 
     def describe(self) -> str:
@@ -242,14 +247,14 @@ def thin(training: Training, recordings: Recordings, target: str) -> Training:
     Their distance is the first at which the autocorrelation of ``y - physics.y`` is at most `CORRELATED`. The prior of
     the length scales is that of a stream: that of records is made for many lags of the same signals.
     """
+    if not isinstance(training, MaximumLikelihood):
+        return training
     n = 0
     for record in recordings.estimation:
         left = (record[target] - record[PREFIX + target]).values
         left = left - left.mean()
         same = CORRELATED * (left @ left)
         n += len(left) // next((k for k in range(1, len(left)) if left[k:] @ left[:-k] <= same), len(left))
-    if not isinstance(training, MaximumLikelihood):
-        return training
     prior = {
         f"record_length_prior_{name}": getattr(training, f"length_scale_prior_{name}") for name in ("median", "std")
     }

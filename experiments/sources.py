@@ -7,7 +7,7 @@ record after those of another (no lag reaches across), `finish` the rest, `resta
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
-from experiments.physics import FittedPhysics, Physics
+from experiments.physics import FittedPhysics, Measured, Physics
 from experiments.plant import Plant, plant_of
 from simulators import Sample, Trajectory, collect, substep_error
 from sysid import LagChoice, Measurement, Narx, Recordings, Settings, Start
@@ -205,13 +205,6 @@ def _identified(config: DictConfig, default: float) -> float:
     return float(fraction)
 
 
-class RecordedBlock(NamedTuple):
-    """Consecutive samples of a record."""
-
-    output: np.ndarray  # (n, n_y)
-    input: np.ndarray  # (n, n_u)
-
-
 class RecordedSource:
     """Estimation records to identify from, then the test records, or without these the validation records."""
 
@@ -244,13 +237,13 @@ class RecordedSource:
         for record in self._judges:
             yield from self._samples(record)
 
-    def _samples(self, record: xr.Dataset) -> Iterator[RecordedBlock]:
+    def _samples(self, record: xr.Dataset) -> Iterator[Measured]:
         empty = np.empty((record.sizes["time"], 0))
         y, u = (
             np.column_stack([empty, *(record[name].values for name in names)]) for names in (self.outputs, self.inputs)
         )
         for begin in range(0, len(y), BLOCK):
-            block = RecordedBlock(y[begin : begin + BLOCK], u[begin : begin + BLOCK])
+            block = Measured(y[begin : begin + BLOCK], u[begin : begin + BLOCK])
             self.n_seen += len(block.output)
             yield block
 

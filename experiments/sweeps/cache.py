@@ -18,8 +18,9 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig
 
 from experiments.job_file import is_multirun
+from experiments.physics import Measured
 from experiments.plant import Plant
-from experiments.sources import BLOCK, LiveSource, RecordedBlock, Simulation, live_source
+from experiments.sources import BLOCK, LiveSource, Simulation, live_source
 from experiments.sweeps.identity import key_of, trajectory_key
 from simulators import Sample, Trajectory
 from sysid import InitialSamples, MeanFunction, Start, Training, describe, store
@@ -211,13 +212,13 @@ class CachedSimulation(Simulation):
     def restart(self) -> None:
         self._n_seen = 0
 
-    def until(self, n_samples: int) -> Iterator[RecordedBlock]:
+    def until(self, n_samples: int) -> Iterator[Measured]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
         samples = self._samples = self._samples or self._obtain()
         n_there = len(samples["time"])
         for begin in range(self._n_seen, min(n_samples, n_there), BLOCK):
             self._n_seen = min(begin + BLOCK, n_samples, n_there)
-            yield RecordedBlock(samples["output"][begin : self._n_seen], samples["input"][begin : self._n_seen])
+            yield Measured(samples["output"][begin : self._n_seen], samples["input"][begin : self._n_seen])
         if self._n_seen < n_samples and self._reason is not None:
             raise self._reason
 

@@ -84,7 +84,7 @@ def write_outcome(outcome: Outcome, job: Job) -> None:
         Full disk, read-only folder.
     """
     folder, settings = Path(job.folder), json.loads(job.configuration)
-    choices = settings.pop("hydra", {}).get("runtime", {}).get("choices", {})
+    settings.pop("hydra", None)
     content: dict[str, Any] = {
         "schema": "outcome",
         "schema_version": VERSION,
@@ -96,7 +96,6 @@ def write_outcome(outcome: Outcome, job: Job) -> None:
         "seconds": outcome.seconds,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "choices": {group: option for group, option in choices.items() if not group.startswith("hydra/")},
     }
     if outcome.done:
         content["files"] = {path.relative_to(folder).as_posix(): _facts(path) for path in _results(folder)}

@@ -51,7 +51,9 @@ class Material:
         return sum(record.sizes["time"] for record in self.records)
 
     def default_window(self, joint: JointModel) -> int:
-        """What the records state; where they state nothing, the largest lag."""
+        """What the records state; where they state nothing, what physics needs to start from, or the largest lag."""
+        if self.physics is not None and self.physics.physics.initial_parameters:
+            return max(map(self.physics.n_first, self.records))
         stated = max(int(record.attrs["initialisation_window"]) for record in self.records)
         return stated or max(joint.models[0].narx.max_lag, 1)
 
@@ -262,13 +264,8 @@ def assess(
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
     for case in sorted(cases, key=lambda case: case.window):
         shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
-        if (
-            case.horizon is None
-            or shorter is None
-            or material.physics is not None
-            or unbounded[shorter]
-            or forecasts[shorter].n_lost
-        ):
+        is_own = case.horizon is None or material.physics is not None  # depends on the window
+        if is_own or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
             forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
         else:  # of a few steps ahead predictions do not depend on the window
             records, unbounded[case] = [], ()

@@ -9,7 +9,7 @@ from running import configured, data_of, execute, summary_of
 from scipy.integrate import solve_ivp
 from validating import validate
 
-from experiments.physics import FittedPhysics, Physics, ResidualNarx, read_physics
+from experiments.physics import START, FittedPhysics, Physics, ResidualNarx, read_physics
 from simulators import Building, CascadedTanks, simulate
 from sysid import Narx, Recordings, make_record
 
@@ -63,6 +63,8 @@ def test_the_start_of_a_record_is_what_its_first_samples_say():
     )
     np.testing.assert_array_equal(fitted.add(blind)["physics.level"], record["physics.level"])
     early = fitted.add(record, window=5)
+    assert (early.attrs["initialisation_window"], record.attrs["initialisation_window"]) == (5, WINDOW)
+    assert fitted.add(record.assign_attrs(initialisation_window=0)).attrs["initialisation_window"] == START
     assert not np.array_equal(early["physics.level"], record["physics.level"])
     with pytest.raises(ValueError, match=r"record 'tanks 1' from its first 2 samples: .*longer records"):
         fitted.add(record, window=2)
@@ -104,6 +106,9 @@ def test_a_stored_model_knows_its_physics(run, tmp_path):
     assert errors["free_run", 40] == pytest.approx(summary_of(folder)["rmse"], rel=1e-6)
     assert errors[1, 5] != errors[1, 40]  # the physics starts from other samples
     assert errors["free_run", 5] < 0.15
+    unsaid = [one for one in data if not one.startswith("data.initialisation_window")]
+    content = validate(tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:])
+    assert content["free_run"]["window"] == START
 
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):
@@ -116,8 +121,7 @@ def test_physics_runs_beside_a_closed_loop(tmp_path):
     states = simulate(physics, u, noise=False).state
     for i, name in enumerate(("physics.zone_temperature", "physics.wall", "physics.radiator")):
         np.testing.assert_allclose(found[name], states[:, i], rtol=1e-12)
-    rows = data_of(folder, "narx")
-    seen = rows["regressor"].sel(feature="physics.wall[k-1]").values
+    seen = data_of(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
     np.testing.assert_allclose(seen, states[2:-1, 1], rtol=1e-12)
     assert summary_of(folder)["physics"] == {}
 

@@ -306,11 +306,13 @@ def test_both_loops_obey_the_controller(tanks):
         np.testing.assert_allclose(change, (0.001 * 4.0 * error[:-1])[steps], rtol=1e-6, atol=1e-9)
 
 
-def test_a_simulation_in_open_loop(tanks, tmp_path):
+def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_path):
     _, checked, content = tanks
     again = validate(tmp_path / "again", *checked, *QUICK, "seed=0")
     assert again["closed_loop"]["n_paths"] == 0
     assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
+    assert not any("seed" in words for words in content["warnings"])
+    assert any("has the seed 0 of the identification" in words for words in again["warnings"])
     open_loop = [override for override in checked if not override.startswith("controller")]
     alone = validate(tmp_path / "open", *open_loop, *QUICK)
     assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
