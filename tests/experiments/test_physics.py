@@ -65,7 +65,6 @@ def test_the_start_of_a_record_is_what_its_first_samples_say():
     early = fitted.add(record, window=5)
     assert (early.attrs["initialisation_window"], record.attrs["initialisation_window"]) == (5, WINDOW)
     assert fitted.add(record.assign_attrs(initialisation_window=0)).attrs["initialisation_window"] == START
-    assert not np.array_equal(early["physics.level"], record["physics.level"])
     with pytest.raises(ValueError, match=r"record 'tanks 1' from its first 2 samples: .*longer records"):
         fitted.add(record, window=2)
 
@@ -91,11 +90,10 @@ def test_the_model_corrects_the_physics_in_free_run(run):
     judged = test["part"].values == 1
     measured, simulated = (test[name].values[judged][WINDOW:] for name in ("level", "physics.level"))
     alone = np.sqrt(np.mean((measured - simulated) ** 2))
-    assert 0.1 < alone < 0.4
+    assert 0.1 < min(alone, summary["physics"]["rmse"]["level"]) <= alone < 0.4
     assert summary["free_run"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-6)  # no output is fed back
     assert summary["rmse"] < 0.6 * alone
     assert set(summary["physics"]["parameters"]) >= {"pump_gain", "initial_upper[0]"}
-    assert summary["physics"]["rmse"]["level"] > 0.1
 
 
 def test_a_stored_model_knows_its_physics(run, tmp_path):
