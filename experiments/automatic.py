@@ -9,7 +9,7 @@ from experiments.options import choice
 from experiments.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole
-from sysid import FreeRun, LagChoice, Narx, OnMissing, Recordings, Settings, Target, choose_lags, lags_from_dynamics
+from sysid import LagChoice, Narx, OnMissing, Recordings, Settings, Target, choose_lags, lags_from_dynamics
 
 REHEARSAL = 2000  # samples that are simulated to find operating points
 N_POINTS = 40  # operating points
@@ -86,7 +86,7 @@ class AutomaticNarx:
             narx = Narx({target: []}, lags, predict=Target.value, on_missing=OnMissing(self.on_missing))
             return narx, "static data: no lags"
         options: Any = {"predict": Target(self.predict), "on_missing": OnMissing(self.on_missing)}
-        options |= {"max_order": self.max_order, "free_run": isinstance(settings.training, FreeRun)}
+        options["max_order"] = self.max_order
         try:
             choice = choose_lags(recordings.estimation, target, inputs, settings=settings, **options)
         except ValueError as error:

@@ -54,7 +54,9 @@ from .system import System as System
 from .systems.bouc_wen import BoucWen as BoucWen
 from .systems.building import Building as Building
 from .systems.cascaded_tanks import CascadedTanks as CascadedTanks
+from .systems.servo import Servo as Servo
 from .systems.van_der_pol import VanDerPol as VanDerPol
+from .systems.wiener_hammerstein import WienerHammerstein as WienerHammerstein
 from .weather import EpwWeather as EpwWeather
 from .weather import MeasuredWeather as MeasuredWeather
 from .weather import SyntheticWeather as SyntheticWeather

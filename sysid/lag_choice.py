@@ -1,6 +1,10 @@
-"""Lags of a record chosen by held-out error: of linear models for all candidates, of the model itself for the best."""
+"""Lags of a record chosen by held-out error.
 
-from collections.abc import Sequence
+One step ahead that of linear models for all candidates, of the model itself for the best. In free run that of quick
+versions of the estimators of the training, for a coarse grid.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
@@ -8,21 +12,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy.signal import lfilter, lfiltic
 
-from sysid.arrays import Array
-from sysid.gp.training import MaximumLikelihood
+from sysid.gp.training import InitialSamples, MaximumLikelihood
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
+from sysid.simulation_error.refinement import LinearModel
+from sysid.simulation_error.training import FreeRun
 from sysid.stream import Identification, Settings
 
-LONG = (20, 40)  # lags of the inputs that are tried too where the free run counts
-LONG_FROM = 10  # unless fewer lags than these are the most that may be tried
+ORDERS, LONG = (1, 2, 3, 4, 6), (10, 20, 41)  # lags of the output and of the inputs that are tried in free run
+LONG_FROM = 10  # the latter unless fewer lags than these are the most that may be tried
+PIECE, MOST_COMPARED = 2000, 10_000  # samples of a piece, and of all that are simulated of longer records
 BLOCKS = 5  # parts of the record that are held out in turn from a linear model
 HELD_OUT = (1, 3)  # of these, not the last: the parts that are held out from the model
 WITHIN = (2, 4, 6)  # numbers of lags; up to each, and among all, the best linear model is judged by the model too
 AS_GOOD = 1.01  # largest ratio of two errors that count as equal: then the fewest lags are taken
 ROWS_PER_COEFFICIENT = 4  # fewer rows: a candidate is not tried
 MOST_JUDGED = 10_000  # rows that are learned and predicted while lags are judged
+MOST_TOLD = 4  # lags that are told of
 SEARCH_SAMPLES = 300  # that hyper-parameters are estimated from while lags are judged
 
 
@@ -31,15 +37,18 @@ class LagChoice(NamedTuple):
 
     narx: Narx
     criterion: str  # one_step or free_run
-    tried: list[dict[str, Any]]  # as of `rank_lags`, with the held-out RMSE of the `model` of some
+    #: as of `rank_lags`, with the held-out RMSE of the `model` of some; in free run of all, and the number of `parts`
+    #: that were simulated: fewer where lags could win no more
+    tried: list[dict[str, Any]]
     notes: list[str]
 
     def __str__(self) -> str:
         what = "in free run" if self.criterion == "free_run" else "one step ahead"
         lines = [f"{_shorten(self.narx)}; RMSE {what} on held-out parts:"]
-        for row in [row for row in self.tried if "model" in row] or self.tried[:4]:
-            by_model = f", model {row['model']:.4g}" if "model" in row else ""
-            lines.append(f"  na={row['na']} nb={row['nb']} nk={row['nk']}: linear {row['linear']:.4g}{by_model}")
+        judged = [row for row in self.tried if "model" in row] or self.tried
+        for row in judged[:MOST_TOLD]:
+            errors = [f"{name} {row[name]:.4g}" for name in ("linear", "model") if row.get(name) is not None]
+            lines.append(f"  na={row['na']} nb={row['nb']} nk={row['nk']}: {', '.join(errors)}")
         return "\n".join([*lines, *self.notes])
 
 
@@ -48,14 +57,12 @@ def rank_lags(
     target: str,
     inputs: Sequence[str],
     *,
-    free_run: bool = False,
     max_order: int = 10,
     on_missing: OnMissing = OnMissing.error,
 ) -> list[dict[str, Any]]:
     """Held-out errors of linear models with na lags of the output and nb lags from nk on of each input, the best first.
 
-    Each is fitted by least squares to four fifths of the rows and judged on the fifth, in turns: one step ahead, or
-    simulating it.
+    Each is fitted by least squares to four fifths of the rows and judged on the fifth one step ahead, in turns.
 
     Parameters
     ----------
@@ -63,15 +70,13 @@ def rank_lags(
         As for `Narx.dataset`.
     target, inputs
         Names of the output and of the inputs.
-    free_run
-        Whether the fifth is simulated.
     max_order
-        Largest number of lags; where the free run counts 20 and 40 lags of the inputs are tried too.
+        Largest number of lags.
 
     Returns
     -------
     list of dict
-        Numbers ``na``, ``nb``, ``nk`` and the RMSE ``linear`` [unit of the output], infinite where it diverges.
+        Numbers ``na``, ``nb``, ``nk`` and the RMSE ``linear`` [unit of the output].
 
     Raises
     ------
@@ -79,21 +84,15 @@ def rank_lags(
         An output that is constant, records that are too short for any candidate.
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
-    orders, long = range(1, max_order + 1), LONG if free_run and max_order >= LONG_FROM else ()
-    sizes = [record.sizes["time"] for record in several]
-    candidates = [
-        (na, nb, nk)
-        for na, nb, nk in product(orders, [*orders, *long] if inputs else [0], (1, 0) if inputs else [1])
-        if max(na, nb + nk - 1) < min(sizes) and (na + len(inputs) * nb + 1) * ROWS_PER_COEFFICIENT <= sum(sizes)
-    ]
-    if not candidates:
-        raise ValueError(f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders")
+    orders = range(1, max_order + 1)
+    every = product(orders, orders if inputs else [0], (1, 0) if inputs else [1])
+    candidates = _affordable(every, several, target, inputs)
     most = max(na for na, _, _ in candidates), max(nb + nk - 1 for _, nb, nk in candidates)
     lags = {name: range(most[1] + 1) for name in inputs}
     rows = Narx({target: most[0]}, lags, target, predict=Target.value, on_missing=on_missing).dataset(several)
     if not np.ptp(rows["target"].values) > 0:
         raise ValueError(f"{target!r} is constant: there is nothing to learn")
-    models = _LinearModels(rows, most, len(inputs), free_run=free_run)
+    models = _LinearModels(rows, most, len(inputs))
     tried = [{"na": na, "nb": nb, "nk": nk, "linear": models.error(na, nb, nk)} for na, nb, nk in candidates]
     return sorted(tried, key=lambda row: row["linear"])
 
@@ -104,16 +103,19 @@ def choose_lags(
     inputs: Sequence[str],
     *,
     settings: Settings | None = None,
-    free_run: bool = False,
     max_order: int = 10,
     predict: Target = Target.change,
     on_missing: OnMissing = OnMissing.error,
 ) -> LagChoice:
     """Choose lags of the output and of the inputs by held-out error.
 
-    With `free_run` those of the linear model that simulates best. Otherwise the best linear models of few lags and of
-    many (see `rank_lags`) are learned by the model itself, with these settings, and judged one step ahead on two of
-    five parts that were left out. Of errors within 1 % the fewest lags win. An input that never moves gets no lags.
+    The best linear models of few lags and of many (see `rank_lags`) are learned by the model itself, with these
+    settings, and judged one step ahead on two of five parts that were left out. Of errors within 1 % the fewest lags
+    win. An input that never moves gets no lags.
+
+    If the training is `FreeRun`, the error is that of the simulation of held-out parts, for 1, 2, 3, 4 and 6 lags of
+    the output, as many of the inputs, or 10, 20 and 41 of them (`FreeRun.compare_lags`). Long records are judged by
+    pieces spread over them.
 
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
@@ -124,51 +126,94 @@ def choose_lags(
     >>> for k in range(2, 1000):
     ...     y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1] + 0.01 * rng.normal()
     >>> record = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": np.arange(1000.0)})
-    >>> choose_lags(record, "y", ["u"], free_run=True).narx.feature_names
+    >>> choose_lags(record, "y", ["u"], max_order=4).narx.feature_names
     ('y[k-1]', 'y[k-2]', 'u[k-1]')
     """
     several = [records] if isinstance(records, xr.Dataset) else list(records)
     moving = [name for name in inputs if any(np.ptp(record[name].values) != 0 for record in several)]
     notes = [f"{name} never moves and gets no lags" for name in inputs if name not in moving]
-    tried = rank_lags(several, target, moving, free_run=free_run, max_order=max_order, on_missing=on_missing)
-
-    def narx_of(row: dict[str, Any]) -> Narx:
-        lags = {name: range(row["nk"], row["nk"] + row["nb"]) for name in moving}
-        return Narx({target: row["na"]}, lags, target, predict=predict, on_missing=on_missing)
-
     settings = Settings() if settings is None else settings
+
+    def narx_of(na: int, nb: int, nk: int) -> Narx:
+        lags = {name: range(nk, nk + nb) for name in moving}
+        return Narx({target: na}, lags, target, predict=predict, on_missing=on_missing)
+
+    if isinstance(settings.training, FreeRun):
+        candidates = [(na, na, nk) for na in ORDERS for nk in (0, 1)]
+        candidates += [(na, nb, 0) for na in ORDERS for nb in LONG if max_order >= LONG_FROM]
+        grid = [lags for lags in candidates if lags[0] <= max_order] if moving else [(na, 0, 1) for na in ORDERS]
+        narxes = {narx_of(*lags): lags for lags in _affordable(grid, several, target, moving)}
+        tried = _simulate(narxes, several, settings, settings.training)
+        return LagChoice(narx_of(*list(tried[0].values())[:3]), "free_run", tried, notes)
+    tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
     judged, error = tried, "linear"
-    if not free_run and isinstance(settings.training, MaximumLikelihood):
+    if isinstance(settings.training, MaximumLikelihood):
         few = [next((row for row in tried if max(row["na"], row["nb"]) <= n), None) for n in (*WITHIN, inf)]
         judged, error = [row for row in tried if any(row is one for one in few)], "model"
         for row in judged:
-            row["model"] = _held_out_error(narx_of(row), several, settings)
+            row["model"] = _held_out_error(narx_of(row["na"], row["nb"], row["nk"]), several, settings)
     good = [row for row in judged if row[error] <= AS_GOOD * min(row[error] for row in judged)]
     chosen = min(good, key=lambda row: row["na"] + len(moving) * row["nb"])
-    return LagChoice(narx_of(chosen), "free_run" if free_run else "one_step", tried, notes)
+    return LagChoice(narx_of(chosen["na"], chosen["nb"], chosen["nk"]), "one_step", tried, notes)
 
 
 def _shorten(narx: Narx) -> str:
     return ", ".join(f"{name} {lags[0]} to {lags[-1]}" for name, lags in narx.lags.items() if lags)
 
 
+def _affordable(
+    candidates: Iterable[tuple[int, int, int]], records: Sequence[xr.Dataset], target: str, inputs: Sequence[str]
+) -> list[tuple[int, int, int]]:
+    """Numbers na, nb, nk for which the records are long enough."""
+    sizes = [record.sizes["time"] for record in records]
+    found = [
+        (na, nb, nk)
+        for na, nb, nk in candidates
+        if max(na, nb + nk - 1) < min(sizes) and (na + len(inputs) * nb + 1) * ROWS_PER_COEFFICIENT <= sum(sizes)
+    ]
+    if not found:
+        raise ValueError(f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders")
+    return found
+
+
+def _simulate(
+    narxes: dict[Narx, tuple[int, int, int]], records: Sequence[xr.Dataset], settings: Settings, training: FreeRun
+) -> list[dict[str, Any]]:
+    """Held-out errors of simulations with several lags, the best first; a model that refuses has none."""
+    share, pieces = MOST_COMPARED / sum(record.sizes["time"] for record in records), list(records)
+    if share < 1.0:
+        cuts = [np.linspace(0, n, max(1, n // PIECE) + 1).astype(int) for n in (one.sizes["time"] for one in records)]
+        pieces = [
+            one.isel(time=slice(*ends)) for one, all_ in zip(records, cuts, strict=True) for ends in pairwise(all_)
+        ]
+        pieces = [pieces[i] for i in np.linspace(0, len(pieces) - 1, max(2, int(share * len(pieces)))).astype(int)]
+    samples, labels = [], list[str]()
+    for narx in narxes:
+        rows = narx.dataset(pieces)
+        samples.append(InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows)))
+        labels.append(f"{_shorten(narx)} ({len(labels) + 1} of {len(narxes)})")
+    found: dict[Narx, dict[str, Any]] = {}
+    for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
+        row = found.setdefault(trial.narx, dict(zip(("na", "nb", "nk"), narxes[trial.narx], strict=True)))
+        name = "linear" if isinstance(trial.estimator, LinearModel) else "model"
+        if row.setdefault(name, trial.rmse) == trial.rmse:
+            row[f"{name}_parts"] = len(trial.fits)
+    return list(found.values())
+
+
 class _LinearModels:
     """Held-out errors of linear models that differ in their lags, from the moments of all lags, part by part."""
 
-    def __init__(self, rows: xr.Dataset, most: tuple[int, int], n_inputs: int, *, free_run: bool) -> None:
+    def __init__(self, rows: xr.Dataset, most: tuple[int, int], n_inputs: int) -> None:
         x, y = rows["regressor"].values, rows["target"].values
-        self._most, self._n_inputs, self._free_run = most, n_inputs, free_run
-        self._offset, self._scale = y.mean(), y.std()
+        self._most, self._n_inputs, self._scale = most, n_inputs, y.std()
         centred = x - x.mean(axis=0)
         spread = centred.std(axis=0)
-        z = np.column_stack([np.ones(len(y)), centred / np.where(spread > 0, spread, 1.0)])
-        self._z, self._t = z, (y - self._offset) / self._scale
-        self._x, self._spread = x, np.where(spread > 0, spread, 1.0)
+        scaled = centred / np.where(spread > 0, spread, 1.0)
+        joined = np.column_stack([np.ones(len(y)), scaled, (y - y.mean()) / self._scale])
         ends = np.linspace(0, len(y), BLOCKS + 1).astype(int)
-        self._parts = [slice(begin, end) for begin, end in pairwise(ends)]
-        joined = np.column_stack([z, self._t])
-        self._moments = [joined[part].T @ joined[part] for part in self._parts]
-        self._follows = consecutive(rows)
+        self._moments = [joined[begin:end].T @ joined[begin:end] for begin, end in pairwise(ends)]
+        self._n = len(y)
 
     def error(self, na: int, nb: int, nk: int) -> float:
         """Root mean square of the held-out errors of all parts."""
@@ -176,34 +221,13 @@ class _LinearModels:
         own = [1 + lag for lag in range(na)]
         applied = [1 + most_na + i * (most_lag + 1) + lag for i in range(self._n_inputs) for lag in range(nk, nk + nb)]
         columns = np.array([0, *own, *applied])
-        total, squares, n = sum(self._moments), 0.0, 0
-        for part, moments in zip(self._parts, self._moments, strict=True):
+        total, squares = sum(self._moments), 0.0
+        for moments in self._moments:
             rest = total - moments
             theta = np.linalg.lstsq(rest[np.ix_(columns, columns)], rest[columns, -1], rcond=1e-13)[0]
-            if self._free_run:
-                error = self._simulate(theta, columns, na, part) - self._t[part]
-                squares += float(error @ error)
-            else:
-                both = np.append(-theta, 1.0)
-                chosen = np.append(columns, len(moments) - 1)
-                squares += max(0.0, float(both @ moments[np.ix_(chosen, chosen)] @ both))
-            n += part.stop - part.start
-        return float(self._scale * np.sqrt(squares / n)) if np.isfinite(squares) else inf
-
-    def _simulate(self, theta: Array, columns: Array, na: int, part: slice) -> Array:
-        """Simulated targets of a part, standardised; each of its pieces without a gap starts from measured lags."""
-        own, driven = columns[1 : na + 1], columns[na + 1 :]
-        feedback = theta[1 : na + 1] * self._scale / self._spread[own - 1]  # of the output itself, standardised
-        shift = feedback @ ((self._offset - self._x[:, own - 1].mean(axis=0)) / self._scale)
-        force = theta[0] + shift + self._z[part][:, driven] @ theta[na + 1 :]
-        past = (self._x[part][:, own - 1] - self._offset) / self._scale
-        starts = np.flatnonzero(~self._follows[part])
-        simulated = np.empty(len(force))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for begin, end in pairwise([*sorted({0, *starts.tolist()}), len(force)]):
-                state = lfiltic([1.0], [1.0, *-feedback], past[begin])
-                simulated[begin:end] = lfilter([1.0], [1.0, *-feedback], force[begin:end], zi=state)[0]
-        return simulated
+            both, chosen = np.append(-theta, 1.0), np.append(columns, len(moments) - 1)
+            squares += max(0.0, float(both @ moments[np.ix_(chosen, chosen)] @ both))
+        return float(self._scale * np.sqrt(squares / self._n))
 
 
 def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Settings) -> float:

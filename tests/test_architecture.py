@@ -21,8 +21,8 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (60, 9120),
-    "simulators": (30, 2500),
+    "sysid": (60, 9200),
+    "simulators": (30, 2600),
     "experiments": (75, 9260),
     "hydra_plugins": (2, 150),
     "tests/experiments": (57, 7550),

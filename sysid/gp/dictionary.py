@@ -214,7 +214,7 @@ def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyp
     _covariance(kernel, (_pointer(points), stride, n, p, _pointer(x), _pointer(parameters), _pointer(out)))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
     """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
     for i in range(rows.shape[0]):

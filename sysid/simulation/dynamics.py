@@ -96,7 +96,7 @@ def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndar
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run(  # type: ignore[no-untyped-def]
     mean_map, low: np.ndarray, high: np.ndarray, exogenous: np.ndarray, path: np.ndarray, done: np.ndarray
 ) -> None:

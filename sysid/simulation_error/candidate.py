@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -68,7 +68,7 @@ def pivots(kernel: Kernel, inputs: Array, most: int, tolerance: float) -> Pivots
     return Pivots(chosen[:found], columns[:found], residual)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _choose(kernel, parameters, points, least, columns, residual, chosen):  # type: ignore[no-untyped-def]
     """Fill columns (most, n), residual (n,) and chosen (most,) with points (q, n); returns how many were chosen."""
     p, n = points.shape
@@ -287,6 +287,10 @@ class Estimator(ABC):
     def name(self) -> str:
         """What reports call it."""
         return type(self).__name__
+
+    def quick(self) -> Self:
+        """A cheaper version that ranks lags as this one does, as far as it can be told."""
+        return self
 
     @abstractmethod
     def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:

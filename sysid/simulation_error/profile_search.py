@@ -9,10 +9,11 @@ linear regression (`Ridge`), and the model simulates parts of the samples that t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from multiprocessing.pool import ThreadPool
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -52,6 +53,7 @@ REACH = 10.0  # how far outside its range an output may go in a simulation, in t
 BLOCK = 4096  # rows of features that are held at a time
 LEAST_PER_BLOCK = 5  # samples
 STEPS = 8  # of the fixed point of saturated targets
+QUICK_EVALUATIONS, QUICK_POINTS, QUICK_ROWS = 80, 60, 2000  # at most, while lags are compared
 
 
 class Minimum(NamedTuple):
@@ -419,6 +421,17 @@ class ProfileSearch(Estimator):
         if not 0 <= self.regularisation < np.inf:
             raise ValueError(f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}")
 
+    def quick(self) -> ProfileSearch:
+        """One kernel, from one start, with fewer evaluations on fewer samples."""
+        changes = {
+            "evaluations": QUICK_EVALUATIONS,
+            "points": QUICK_POINTS,
+            "rows": QUICK_ROWS,
+            "simulated": QUICK_ROWS,
+        }
+        fewer: Any = {name: min(most, getattr(self, name)) for name, most in changes.items()}
+        return replace(self, kernels=self.kernels[:1], starts=1, blocks=self.blocks[:2], **fewer)
+
     def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:
         """Optimise the hyper-parameters of every kernel, and take the best that does not run away; see `Estimator.fit`.
 
@@ -434,13 +447,16 @@ class ProfileSearch(Estimator):
                 f"expected at least {least} samples, {LEAST_PER_BLOCK} in each of {max(self.blocks)} blocks, got {n}; "
                 "take a longer record or fewer blocks"
             )
-        tried = []
-        for number, kernel in enumerate(self.kernels):
+
+        def search(number: int, kernel: Stationary) -> tuple[ProfileProblem, Minimum]:
             problem = ProfileProblem(narx, segments, limits, kernel, self, budget)
             generator, d = np.random.default_rng([seed, number]), len(problem.profile.priors)
             starts = [np.zeros(d), *generator.standard_normal((self.starts - 1, d))]
             found = optimise(problem.cost, starts, size=FIRST_SIMPLEX, bound=FARTHEST, evaluations=self.evaluations)
-            tried.append((problem, found))
+            return problem, found
+
+        with ThreadPool(len(self.kernels)) as pool:
+            tried = pool.starmap(search, enumerate(self.kernels))
         for problem, best in sorted(tried, key=lambda pair: pair[1].value):
             values = problem.profile.values(best.x)
             try:

@@ -70,6 +70,7 @@ HEAVIER = (1.0, 10.0, 100.0, 1000.0)  # of the penalty, tried in turn until the 
 PER_WINDOW = 225  # features x points for each window on which the metric is searched, beyond `search_windows`
 PER_POINT = 8  # scored samples for each point beyond the budget while the metric is searched
 MOST_WINDOWS = 24  # of the last fit; of longer records that many, spread evenly, suffice
+QUICK_POINTS, QUICK_STAGES, QUICK_ITERATIONS = 100, 2, 6  # at most, while lags are compared
 STEP, LOST = 0.7, 4.0  # of the number of points in one reduction, where all at once raises the mean square so much [-]
 
 
@@ -157,7 +158,7 @@ class StandardUnits:
         )
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def propagate(slopes, lags, sensitivity):  # type: ignore[no-untyped-def]
     """Turn derivatives of one step into those of the free run, in place.
 
@@ -690,6 +691,12 @@ class OutputErrorRefinement(Estimator):
             if not is_met:
                 error = TypeError if name == "kernel" else ValueError
                 raise error(f"OutputErrorRefinement: {name} must be {words}, got {getattr(self, name)!r}")
+
+    def quick(self) -> OutputErrorRefinement:
+        """Fewer points, metrics and iterations."""
+        changes = {"search_points": QUICK_POINTS, "stages": QUICK_STAGES, "iterations": QUICK_ITERATIONS}
+        fewer: Any = {name: min(most, getattr(self, name)) for name, most in changes.items()}
+        return replace(self, **fewer)
 
     def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:
         """Go through the stages; see `Estimator.fit`.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from math import inf
+from multiprocessing.pool import AsyncResult, ThreadPool
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -17,20 +21,28 @@ from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, find_runaway, range_of, squared_error
 from sysid.simulation_error.profile_search import ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
-from sysid.simulation_error.segments import Fold, Limits, folds_of, n_samples, segments_of
+from sysid.simulation_error.segments import Fold, Limits, Segment, folds_of, n_samples, segments_of
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
+MOST_THREADS = 4  # more only wait for the interpreter
+AHEAD = 2  # fits for each further thread that are begun before they are asked for
+PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
 
 log = logging.getLogger(__name__)
+Fitted: TypeAlias = tuple[FitResult, float] | Refusal  # without a fold, and the mean square of its simulation
 
 
-@dataclass
+@dataclass(eq=False)
 class Trial:
     """Cross-validation of an estimator, fold by fold: how well it simulates what it was not fitted to."""
 
     estimator: Estimator
+    narx: Narx
+    folds: Sequence[Fold]
+    handicap: float = 1.0  # factor of its squared errors when it is compared [-]
+    label: str = ""  # what the log calls it; empty: the name of the estimator
     fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as there are
     errors: list[float] = field(default_factory=list)  # mean square of each of these folds, output unit^2
     sizes: list[int] = field(default_factory=list)  # samples of each
@@ -38,52 +50,77 @@ class Trial:
 
     @property
     def total(self) -> float:
-        """Sum of squares so far, output unit^2; infinite if one part diverged or on refusal."""
-        return np.inf if self.refusal else float(np.dot(self.errors, self.sizes))
+        """Sum of squares so far times the handicap, output unit^2; infinite if one part diverged or on refusal."""
+        return inf if self.refusal else self.handicap * float(np.dot(self.errors, self.sizes))
 
     @property
-    def squared_error(self) -> float:
-        """Mean square so far, output unit^2."""
-        return self.total / max(sum(self.sizes), 1)
+    def rmse(self) -> float | None:
+        """Error of the parts simulated so far, output unit; None if there are none."""
+        return float(np.sqrt(np.average(self.errors, weights=self.sizes))) if self.fits else None
+
+    def expect(self, fold: int) -> float:
+        """Sum of squares before a fold that is still to come, as far as the others tell."""
+        done = len(self.fits)
+        return self.total * fold / done if done else inf if fold else 0.0
+
+    def fit(self, fold: int, budget: int, seed: int, limits: Limits) -> Fitted:
+        """Fit to the samples around a fold and simulate it; a refusal is a result too."""
+        parts, rest = self.folds[fold]
+        try:
+            fit = self.estimator.fit(rest, self.narx, budget, seed, limits)
+        except Refusal as reason:
+            return reason
+        return fit, squared_error(replace(fit.candidate, bounds=range_of([*rest, *parts])), parts)
 
     def report(self) -> dict[str, Any]:
         """Plain numbers, texts, lists and dicts; fewer folds where it could not win any more."""
         found: dict[str, Any] = {"route": self.estimator.name, "refusal": self.refusal}
         if not self.fits:
             return found | {"held_out_rmse": None}
-        whole, *folds = np.sqrt([float(np.average(self.errors, weights=self.sizes)), *self.errors]).tolist()
-        return found | {"held_out_rmse": whole, "folds": folds, "reports": [fit.report for fit in self.fits]}
+        folds, reports = np.sqrt(self.errors).tolist(), [fit.report for fit in self.fits]
+        return found | {"held_out_rmse": self.rmse, "folds": folds, "reports": reports}
 
 
-def find_best(
-    trials: Sequence[Trial], folds: Sequence[Fold], narx: Narx, budget: int, seed: int, limits: Limits
-) -> Trial:
+def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> Trial:
     """Fit estimators without each fold, and simulate the fold from the outputs measured before it.
 
     The trial with the smallest sum of squares so far goes on, so that one that cannot win any more costs nothing. A
     simulation that leaves the range of the samples counts as infinitely wrong. A `Refusal` is part of the result; every
     other error is raised.
 
+    Threads fit beforehand what is likely to be asked for next. What is not asked for is dropped: the result is that of
+    one core.
+
     Returns
     -------
     Trial
         The best, with all folds.
     """
-    while True:
-        best = min(trials, key=lambda trial: (bool(trial.refusal), trial.total, -len(trial.fits)))
-        if best.refusal or len(best.fits) == len(folds):
-            return best
-        fold = folds[len(best.fits)]
-        log.info("free run: %s, part %d of %d", best.estimator.name, len(best.fits) + 1, len(folds))
-        try:
-            fit = best.estimator.fit(fold.rest, narx, budget, seed, limits)
-        except Refusal as reason:
-            best.refusal = f"{best.estimator.name}: {reason}"
-            continue
-        bounds = range_of([*fold.rest, *fold.parts])
-        best.fits.append(fit)
-        best.errors.append(squared_error(replace(fit.candidate, bounds=bounds), fold.parts))
-        best.sizes.append(n_samples(fold.parts))
+    n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    n_threads, told = min(n_cores, MOST_THREADS), set[str]()
+    begun: dict[tuple[Trial, int], AsyncResult[Fitted]] = {}
+    with ThreadPool(n_threads) as pool:
+        while True:
+            best = min(trials, key=lambda trial: (bool(trial.refusal), trial.total, -len(trial.fits)))
+            fold = len(best.fits)
+            if best.refusal or fold == len(best.folds):
+                return best
+            words = f"{best.label or best.estimator.name}, part {fold + 1} of {len(best.folds)}"
+            if words not in told:
+                log.info("free run: %s", words)
+                told.add(words)
+            open_ = [(one, i) for one in trials if not one.refusal for i in range(len(one.fits), len(one.folds))]
+            open_.sort(key=lambda task: (task != (best, fold), task[0].expect(task[1])))
+            for task in open_[: 1 + AHEAD * (n_threads - 1)]:
+                if task not in begun:
+                    begun[task] = pool.apply_async(task[0].fit, (task[1], budget, seed, limits))
+            fitted = begun.pop((best, fold)).get()
+            if isinstance(fitted, Refusal):
+                best.refusal = f"{best.estimator.name}: {fitted}"
+                continue
+            best.fits.append(fitted[0])
+            best.errors.append(fitted[1])
+            best.sizes.append(n_samples(best.folds[fold].parts))
 
 
 @dataclass(frozen=True)
@@ -124,6 +161,39 @@ class FreeRun(Training):
         """Always."""
         return True
 
+    def compare_lags(
+        self, samples: Sequence[InitialSamples], labels: Sequence[str], *, budget: int, seed: int
+    ) -> list[Trial]:
+        """Cross-validate quick versions of the estimators, and the linear model, with several lags at once.
+
+        The samples of all lags are those of the same records; compared are the ones that all of them have. A feature
+        has to earn `PER_FEATURE` of the mean square.
+
+        Returns
+        -------
+        list of Trial
+            The best first; those that could win no more have fewer parts.
+
+        Raises
+        ------
+        ValueError
+            No estimator serves the samples.
+        """
+        most, trials = max(one.narx.max_lag for one in samples), []
+        for one, label in zip(samples, labels, strict=True):
+            cut = most - one.narx.max_lag
+            segments = [segment.part(cut, len(segment.values)) for segment in segments_of(one)]
+            segments = [segment for segment in segments if len(segment.values)]
+            folds = self._folds(segments)
+            estimators = [estimator.quick() for estimator in (LINEAR[-1], *self.routes)]
+            handicap = 1.0 + PER_FEATURE * one.narx.n_features
+            trials += [Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators]
+        limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
+        best = find_best(trials, budget, seed, limits)
+        if best.refusal:
+            raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {best.refusal}")
+        return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
+
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
         raise TypeError("FreeRun: trains a NARX model, by prepare; take MaximumAPosteriori for samples without lags")
@@ -146,11 +216,10 @@ class FreeRun(Training):
         segments, narx = segments_of(samples), samples.narx
         found, counts = find_saturation(segments) if self.find_limits else ((-np.inf, np.inf), (0, 0))
         limits = found if known.limits is None else known.limits
-        # each fold costs a fit; two suffice where half of the samples are plenty
-        folds = folds_of(segments, min(self.folds, max(2, PLENTY // len(samples.targets))))
-        trials = [Trial(estimator) for estimator in (*LINEAR, *self.routes)]
+        folds = self._folds(segments)
+        trials = [Trial(estimator, narx, folds) for estimator in (*LINEAR, *self.routes)]
         chosen: tuple[Trial, FitResult, str] | None = None  # the last, if all of them run away
-        while not (best := find_best(trials, folds, narx, budget, seed, limits)).refusal:
+        while not (best := find_best(trials, budget, seed, limits)).refusal:
             log.info("free run: %s, all samples", best.estimator.name)
             try:
                 fit = best.estimator.fit(segments, narx, budget, seed, limits)
@@ -175,18 +244,21 @@ class FreeRun(Training):
             for limit, count, word in zip(limits, counts, ("below", "above"), strict=True)
             if count
         ]
-        held_out = float(np.sqrt(np.average(best.errors, weights=best.sizes)))
-        if runaway or not np.isfinite(held_out):
+        if runaway or best.total == inf:
             notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
         notes += [f"no better model found than a linear one: {best.estimator.name}"] if best.estimator in LINEAR else []
         if known.limits is None:  # no simulation leaves the region that the samples tell of
             limits = tuple(np.where(np.isfinite(limits), limits, range_of(segments)).tolist())
         report = {
             "route": best.estimator.name,
-            "held_out_rmse": held_out,
+            "held_out_rmse": best.rmse,
             "limits": list(limits),
             "tried": [trial.report() for trial in trials],
             "final": fit.report,
         }
         hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
         return initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
+
+    def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
+        """Each fold costs a fit; two suffice where half of the samples are plenty."""
+        return folds_of(segments, min(self.folds, max(2, PLENTY // n_samples(segments))))

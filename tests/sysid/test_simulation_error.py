@@ -227,10 +227,10 @@ def test_folds_leave_out_every_sample_once_and_cut_through_segments():
     np.testing.assert_array_equal(np.concatenate(left_out), everything)
     for rest, out in zip(rests, left_out, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([rest, out])), np.sort(everything))
-    found = find_best([Trial(Given())], folds, SIMPLE, 5, 0, FREE)
+    found = find_best([Trial(Given(), SIMPLE, folds)], 5, 0, FREE)
     errors = [np.mean((out - rest.mean()) ** 2) for out, rest in zip(left_out, rests, strict=True)]
     np.testing.assert_allclose(found.errors, errors)
-    assert found.squared_error == pytest.approx(np.mean(errors))
+    assert found.rmse**2 == pytest.approx(np.mean(errors))
     assert [len(part.values) for part in truncate(segments, 13)] == [7, 6]
     for n in (1, 22):
         with pytest.raises(ValueError, match=f"from 2 to 21 folds of 21 samples, got {n}"):
