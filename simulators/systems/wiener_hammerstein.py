@@ -54,7 +54,7 @@ class WienerHammerstein(System):
     first_damping: float = 0.25  # zeta
     second_frequency: float = 0.06  # f2, Hz
     second_damping: float = 0.15  # eta
-    saturation_level: float = 0.7  # h, V
+    saturation_level: float = 1.6  # h, V
     input_noise_std: float = 0.0  # V
     initial_first: float = 0.0  # V
     initial_filtered: float = 0.0  # V

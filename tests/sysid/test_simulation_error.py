@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
 import pytest
@@ -30,7 +31,10 @@ from sysid import (
     SquaredExponential,
     Start,
     ZeroMean,
+    choose_lags,
     free_run,
+    lag_choice,
+    make_record,
 )
 from sysid.model.mean import linear_fit
 from sysid.narx.lags import consecutive
@@ -812,6 +816,61 @@ def test_the_route_that_simulates_best_is_taken_and_refusals_are_reported(no_lin
     alone = prepared(FreeRun(routes=[refuses, diverges], folds=2), samples)
     assert alone.mean.intercept == 1.0
     assert any("runs away" in note for note in alone.hyperparameters.warnings)
+
+
+def test_threads_change_no_bit_of_the_result(monkeypatch):
+    """Fits that are not asked for are begun beforehand, and dropped."""
+    samples, other, pools = samples_of(SIMPLE, system()), replace(PROFILE, evaluations=2), []
+    monkeypatch.setattr(training_module.sys, "platform", "other")
+    monkeypatch.setattr(training_module, "ThreadPool", lambda n: pools.append(n) or ThreadPool(n))
+    found = []
+    for n_cores in (1, 3):
+        monkeypatch.setattr(training_module.os, "cpu_count", lambda n=n_cores: n)
+        found.append(prepared(FreeRun(routes=[other, PROFILE], folds=4), samples))
+    one, three = found
+    assert one.report == three.report
+    np.testing.assert_array_equal(one.points.targets, three.points.targets)
+    assert pools == [1, 3]
+
+
+def test_lags_are_compared_on_the_samples_that_all_of_them_have():
+    """The input acts with a delay of five samples; the held-out error of few lags is far larger."""
+    u, y = np.random.default_rng(0).standard_normal(150), np.zeros(150)
+    for k in range(5, 150):
+        y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 5])
+    narxes = [Narx({"y": 1}, {"u": n}) for n in (1, 3, 5, 8)]
+    samples = [samples_of(narx, {"y": y, "u": u}, {"y": y[:90], "u": u[:90]}) for narx in narxes]
+    training = FreeRun(routes=[replace(PROFILE, evaluations=40)], folds=2)
+    trials = training.compare_lags(samples, ["one", "three", "five", "eight"], budget=10, seed=0)
+    assert trials[0].label == "five"
+    assert len(trials[0].fits) == 2
+    assert {len(trial.fits) for trial in trials if trial.label in ("one", "three")} == {1}
+    assert {sum(len(part.values) for part in fold.parts) for trial in trials for fold in trial.folds} == {112}
+    np.testing.assert_array_equal(*(np.concatenate([p.values for p in t.folds[0].parts]) for t in trials[:2]))
+    best, quick = trials[0], trials[0].estimator
+    assert isinstance(quick, ProfileSearch)
+    fits = [quick.fit(fold.rest, best.narx, 10, 0, FREE).candidate for fold in best.folds]
+    errors = [squared_error(fit, fold.parts) for fit, fold in zip(fits, best.folds, strict=True)]
+    assert best.rmse == pytest.approx(np.sqrt(np.mean(errors)))
+    with pytest.raises(ValueError, match="no estimator of routes serves these samples with any lags"):
+        training.compare_lags([samples_of(SIMPLE, FLAT)], [""], budget=10, seed=0)
+
+
+def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
+    seen, compare = [], FreeRun.compare_lags
+    monkeypatch.setattr(
+        FreeRun, "compare_lags", lambda self, *given, **more: seen.append(given) or compare(self, *given, **more)
+    )
+    monkeypatch.setattr(lag_choice, "PIECE", 50)
+    monkeypatch.setattr(lag_choice, "MOST_COMPARED", 200)
+    records = [make_record(system(n, seed), name="r", sampling_time=1.0) for n, seed in ((400, 0), (90, 1))]
+    settings = Settings(training=FreeRun(routes=[PROFILE], folds=2), budget=10)
+    choice = choose_lags(records, "y", ["u"], settings=settings, max_order=2)
+    ((samples, labels),) = seen
+    assert labels[-1] == "y 1 to 2, u 1 to 2 (4 of 4)"
+    assert [len(one.targets) for one in samples] == [50 + 50 + 90 - 3 * n for n in (1, 1, 2, 2)]
+    assert (choice.criterion, choice.narx.feature_names[-1]) == ("free_run", "u[k-1]")
+    assert "y 1 to 1" in str(choice)
 
 
 @dataclass(frozen=True)
