@@ -104,6 +104,7 @@ from .simulation.validation import calibration as calibration
 from .simulation.validation import fit_percent as fit_percent
 from .simulation.validation import standardised_mean_squared_error as standardised_mean_squared_error
 from .simulation.validation import validate as validate
+from .simulation_error.profile_search import DifferenceSearch as DifferenceSearch
 from .simulation_error.profile_search import ProfileSearch as ProfileSearch
 from .simulation_error.refinement import OutputErrorRefinement as OutputErrorRefinement
 from .simulation_error.training import FreeRun as FreeRun

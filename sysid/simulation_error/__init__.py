@@ -20,7 +20,8 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    - `ProfileSearch` (`profile_search.py`) serves long memories, strong noise and short records. The length scales of
      the lags of a signal follow a profile of two numbers. Given the hyper-parameters, weights and linear trend follow
      from one Bayesian regression, and the model simulates parts of the samples that the regression left out. Nelder
-     and Mead's simplex minimises the error of these simulations over the hyper-parameters, for each kernel.
+     and Mead's simplex minimises the error of these simulations over the hyper-parameters, for each kernel. For a plant
+     that integrates `DifferenceSearch` does the same of differences of the outputs.
    - `OutputErrorRefinement` (`refinement.py`) serves few lags and many samples. Levenberg-Marquardt minimises the
      error of the simulation itself over linear part and weights, with exact sensitivities of the free run. In turns
      with it the metric of the kernel is learned from the gradient of the function.

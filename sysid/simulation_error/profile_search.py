@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.pool import ThreadPool
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -21,7 +21,8 @@ from scipy.optimize import minimize
 
 from sysid.arrays import Array, Indices, check_counts
 from sysid.gp.kernels import Matern52, SquaredExponential, Stationary
-from sysid.model.mean import LinearMean
+from sysid.model.affine_map import AffineMap
+from sysid.model.mean import LinearMean, linear_fit
 from sysid.narx.lags import Narx, Target
 from sysid.simulation_error.candidate import (
     Candidate,
@@ -53,6 +54,7 @@ REACH = 10.0  # how far outside its range an output may go in a simulation, in t
 BLOCK = 4096  # rows of features that are held at a time
 LEAST_PER_BLOCK = 5  # samples
 STEPS = 8  # of the fixed point of saturated targets
+INTEGRATES = 0.01  # largest distance of a pole from 1 of a plant that may integrate
 QUICK_EVALUATIONS, QUICK_POINTS, QUICK_ROWS = 80, 60, 2000  # at most, while lags are compared
 
 
@@ -291,7 +293,7 @@ class ProfileProblem:
         budget: int,
     ) -> None:
         self.narx, self.limits, self.kernel, self.settings = narx, limits, kernel, settings
-        self.profile, self.n_points = Profile(narx), min(settings.points, budget)
+        self.n_points = min(settings.points, budget)
         self.regressors = stack_regressors(segments)
         outputs = np.concatenate([segment.values for segment in segments])
         self.scaling, self.baseline = scale_signals(narx, self.regressors), np.zeros(narx.n_features)
@@ -302,6 +304,11 @@ class ProfileProblem:
             self.baseline[newest], before = 1.0, self.regressors[:, newest]
         changes = outputs - before
         self.unit, self.spread = float(np.std(changes)), float(np.std(outputs))
+        coordinates = narx
+        if settings.differences:
+            coordinates, self.scaling = _difference(narx, self.scaling, self.unit)
+            self._check_integrates(changes)
+        self.profile = Profile(coordinates)
         if not self.unit > 0:
             raise Refusal(f"the output {narx.target!r} does not vary")
         self.low = np.where(outputs <= limits[0], -np.inf, changes / self.unit)
@@ -316,6 +323,13 @@ class ProfileProblem:
             for fold in folds_of(segments, n):
                 first, last = last, last + n_samples(fold.parts)
                 self.blocks.append((-(-first // self.step), -(-last // self.step), truncate(fold.parts, most)))
+
+    def _check_integrates(self, changes: Array) -> None:
+        columns, _ = feedback_of(self.narx)
+        own = np.asarray(linear_fit(self.regressors, changes).coefficients)[columns]
+        nearest = float(np.abs(1.0 - np.roots([1.0, -1.0 - own[0], *-own[1:]])).min())
+        if nearest > INTEGRATES:
+            raise Refusal(f"the pole of the linear model that is nearest to 1 is {nearest:.2g} away: no integrator")
 
     def fit(self, values: Values) -> tuple[Pivots, Ridge]:
         """Points, and regression on the rows, one block behind the other."""
@@ -343,7 +357,7 @@ class ProfileProblem:
     def candidate(self, values: Values, chosen: Pivots, v: Array) -> Candidate:
         """Model of weights v of a regression."""
         size, n = self.unit * values.size, len(chosen.chosen)
-        slopes = self.unit * values.slope * v[n:-1] / values.lengths / self.scaling.scale
+        slopes = self.unit * values.slope * v[n:-1] / values.lengths @ self.scaling.linear_part()
         intercept = self.unit * values.slope * v[-1] - float(slopes @ self.scaling.offset)
         return Candidate(
             self.narx,
@@ -389,6 +403,20 @@ def _features(values: Values, kernel: Array, z: Array) -> Array:
     return np.hstack([values.size * kernel, values.slope * linear])
 
 
+def _difference(narx: Narx, scaling: AffineMap, unit: float) -> tuple[Narx, AffineMap]:
+    """Lags without the last of the target, and coordinates ``(y[k-i] - y[k-i-1]) / unit`` for those of the target."""
+    columns, lags = feedback_of(narx)
+    if len(lags) < 2 or (np.diff(lags) != 1).any():
+        raise Refusal(f"differences: expected at least two lags of {narx.target!r} in a row, got {lags.tolist()}")
+    matrix = np.diag(1.0 / scaling.scale)
+    matrix[columns] = 0.0
+    matrix[columns, columns], matrix[columns[:-1], columns[1:]] = 1.0 / unit, -1.0 / unit
+    kept = {name: numbers[:-1] if name == narx.target else numbers for name, numbers in narx.lags.items()}
+    outputs, inputs = ({name: kept[name] for name in names} for names in (narx.output_names, narx.input_names))
+    found = Narx(outputs, inputs, narx.target, predict=narx.predict)
+    return found, AffineMap.of_matrix(scaling.offset, np.delete(matrix, columns[-1], axis=0))
+
+
 @dataclass(frozen=True)
 class ProfileSearch(Estimator):
     """Length scales tied by a profile over the lag, found with the noise and the sizes by the free-run error.
@@ -398,6 +426,8 @@ class ProfileSearch(Estimator):
     kernel and of a linear trend follow from a regression, which costs one factorisation per part. It serves long
     memories, strong noise and short records.
     """
+
+    differences: ClassVar[bool] = False  # of successive outputs stand in the place of the outputs
 
     kernels: Sequence[Stationary] = field(default_factory=lambda: (SquaredExponential(), Matern52()))  # prototypes
     evaluations: int = 300  # of the free-run error, for each kernel
@@ -480,10 +510,21 @@ class ProfileSearch(Estimator):
             ],
             "kernel": type(problem.kernel).__name__,
             "free_run_error": error * problem.spread,  # output unit
-            "length_scales": dict(zip(narx.feature_names, values.lengths.tolist(), strict=True)),
+            "length_scales": dict(zip(problem.profile.narx.feature_names, values.lengths.tolist(), strict=True)),
             "size": values.size,
             "noise": values.noise,
             "slope": values.slope,
             "at_bounds": int(np.sum(np.abs(best.x) >= FARTHEST)),
         }
         return FitResult(candidate, problem.unit**2 * (variance + unexplained), report)
+
+
+@dataclass(frozen=True)
+class DifferenceSearch(ProfileSearch):
+    """Profile search for a plant that integrates, whose rate does not depend on its position.
+
+    The model knows ``y[k-i] - y[k-i-1]`` in the place of ``y[k-i]``. It refuses a plant whose linear model has no pole
+    within `INTEGRATES` of 1, and a single lag of the target.
+    """
+
+    differences: ClassVar[bool] = True

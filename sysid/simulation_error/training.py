@@ -19,7 +19,7 @@ from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
 from sysid.narx.lags import Narx
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, find_runaway, range_of, squared_error
-from sysid.simulation_error.profile_search import ProfileSearch
+from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
 from sysid.simulation_error.segments import Fold, Limits, Segment, folds_of, n_samples, segments_of
 
@@ -142,7 +142,9 @@ class FreeRun(Training):
 
     n_initial: int | None = None  # samples; None: all that there are
     #: the best by cross-validation is taken
-    routes: Sequence[Estimator] = field(default_factory=lambda: (ProfileSearch(), OutputErrorRefinement()))
+    routes: Sequence[Estimator] = field(
+        default_factory=lambda: (ProfileSearch(), OutputErrorRefinement(), DifferenceSearch())
+    )
     folds: int = 5  # parts that are simulated by a model that was not fitted to them; fewer of long records
     find_limits: bool = True  # whether an output that repeats its extreme value is taken to saturate there
 

@@ -44,6 +44,7 @@ LATER = (AutomaticNarx, ResidualNarx, sysid.Orders)  # become a `Narx` once the 
 WITHOUT_YAML = {simulators.OpenLoop, sysid.AboutPath}  # controller=none; what a validation makes of the propagation
 CHOICES = {
     "controller/level_pi.yaml",
+    "controller/position_loop.yaml",
     "physics/cascaded_tanks.yaml",
 }  # values for one system instead of the defaults of the class
 #: launchers and sweepers are compared with their engines

@@ -13,6 +13,7 @@ from sysid import (
     BoucWenData,
     CascadedTanksData,
     ConstantMean,
+    DifferenceSearch,
     FreeRun,
     Identification,
     InitialSamples,
@@ -598,6 +599,27 @@ def test_lags_of_a_signal_share_a_scale_and_saturated_samples_are_bounds():
 
 
 PROFILE = ProfileSearch(kernels=[SquaredExponential()], evaluations=12, starts=1, blocks=(2,), points=8)
+
+
+def test_an_integrator_is_a_function_of_differences_of_its_outputs():
+    """``v' = v + tanh(u) - 0.5 v, y' = y + v``: the candidate does not know where it is, and simulates other places."""
+    u, y, v = np.random.default_rng(0).standard_normal(400), np.zeros(400), 0.0
+    for k in range(1, 400):
+        y[k], v = y[k - 1] + v, 0.5 * v + np.tanh(u[k - 1])
+    narx, search = Narx({"y": 3}, {"u": 2}), DifferenceSearch(PROFILE.kernels, 60, 1, (2,), 30)
+    signals = {"y": y, "u": u}
+    found = search.fit([segment_of(narx, signals)], narx, 30, 0, FREE)
+    x = narx.regressors(signals).regressor[50:60]
+    moved = x + np.where([name == "y" for name, _ in narx.features], 1e3, 0.0)
+    np.testing.assert_allclose(found.candidate.predict(moved), found.candidate.predict(x), atol=1e-8)
+    assert list(found.report["length_scales"]) == ["y[k-1]", "y[k-2]", "u[k-1]", "u[k-2]"]
+    far = segment_of(narx, {"y": y + 1e3, "u": u})
+    path = replace(found.candidate, bounds=(0.0, 2e3)).simulate(far)
+    assert np.sqrt(np.mean((path - far.values) ** 2)) < 0.05 * np.std(y)
+    with pytest.raises(Refusal, match="no integrator"):
+        search.fit([segment_of(LAGS["change"], system(200))], LAGS["change"], 10, 0, FREE)
+    with pytest.raises(Refusal, match="at least two lags"):
+        search.fit([segment_of(SIMPLE, signals)], SIMPLE, 10, 0, FREE)
 
 
 # metric, points and stages of the refinement
