@@ -169,16 +169,20 @@ class Model:
         """Predict one sample, then learn from it; the reported mean is that of the target."""
         return UpdateReport(*self.update_many(np.asarray(regressor)[None], [target])[0].item())
 
-    def update_many(self, regressors: ArrayLike, targets: ArrayLike, *, until_outlier: bool = False) -> np.ndarray:
+    def update_many(
+        self, regressors: ArrayLike, targets: ArrayLike, *, until_outlier: bool = False, withhold: bool = False
+    ) -> np.ndarray:
         """`update` for rows (n, n_features) and targets (n,), compiled; a record as of `OnlineGP.update_many`.
 
-        With `until_outlier` it ends with the first outlier, and the rows after it are not yet seen.
+        With `until_outlier` it ends with the first outlier, and the rows after it are not yet seen. With `withhold`
+        the only row is passed over (`OnlineGP.withhold`).
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         prior = np.ascontiguousarray(self.mean(x), dtype=np.float64)
         if prior.shape != y.shape:
             raise ValueError(f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}")
-        return self.gp.learn(self.scaling.transform(x), y, prior, until_outlier=until_outlier)
+        z = self.scaling.transform(x)
+        return self.gp.withhold(z, y, prior) if withhold else self.gp.learn(z, y, prior, until_outlier=until_outlier)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
