@@ -1,5 +1,7 @@
 """The loop over a stream of samples: collect, train, then predict and learn, block by block."""
 
+from __future__ import annotations
+
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -121,7 +123,7 @@ class MendedRows:
         #: column of the newest value of each other signal
         self.newest = {name: self.columns[name, min(lags)] for name, lags in narx.lags.items() if name != narx.target}
         self.errors: Errors = {}  # times are counted from the first row of `begin`
-        self._last = np.zeros(narx.n_features)  # measured row before it
+        self.last = np.zeros(narx.n_features)  # measured row before it
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows (n, n_features), (n,); `follows` (n,): whether each comes right after the one before."""
@@ -132,7 +134,7 @@ class MendedRows:
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
         """A row (n_features,) and its target, if these are the errors; -1: the last one of the block before."""
-        x, y = (self._last, np.nan) if row < 0 else (self._measured[0][row], self._measured[1][row])
+        x, y = (self.last, np.nan) if row < 0 else (self._measured[0][row], self._measured[1][row])
         x = x.copy()
         for (name, time), error in errors.items():
             lag = row - time
@@ -146,10 +148,10 @@ class MendedRows:
         """Rows at which a column of one of these limits changes by more, from the row before."""
         x = self._measured[0]
         if len(x) == 1:
-            is_beyond = (abs(x[0, column] - self._last[column]) > limit for column, limit in limits.items())
+            is_beyond = (abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items())
             return [0] if self.follows[0] and any(is_beyond) else []
         columns = list(limits)
-        change = abs(np.diff(x[:, columns], axis=0, prepend=self._last[None, columns]))
+        change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
         return np.flatnonzero((change > list(limits.values())).any(axis=1) & self.follows).tolist()
 
     def replace(self, row: int, mean: float) -> None:
@@ -166,7 +168,7 @@ class MendedRows:
     def end(self) -> None:
         """All rows are done: number what is remembered from the next one on."""
         if n := len(self.y):
-            self._last = self._measured[0][-1].copy()
+            self.last = self._measured[0][-1].copy()
             self._forget(n)
             self.errors = {(name, time - n): error for (name, time), error in self.errors.items()}
 
@@ -347,6 +349,64 @@ class Identification:
                 record["mean"] += y[piece.start : done] - mended.y[piece.start : done]
             yield record
         mended.end()
+        if self.gate is not None:
+            self._note(model)
+
+    def _note(self, model: Model) -> None:
+        """Let the model know what `resume` needs to go on, as plain content: the last row, and what is not settled."""
+        mended, suspect = self._mended, self._suspect
+        model.pending.update(
+            seen=model.gp.n_seen,
+            last=mended.last.tolist(),
+            errors=[[*key, error] for key, error in mended.errors.items()],
+            suspect=None
+            if suspect is None
+            else {
+                "regressor": suspect.regressor.tolist(),
+                "target": suspect.target.tolist(),
+                "before": None if suspect.before is None else suspect.before.tolist(),
+                "outlier": bool(suspect.record["outlier"][-1]),
+            },
+        )
+
+    @classmethod
+    def resume(cls, model: Model) -> Identification:
+        """Go on with a model, of a file say, where its identification stood: bit for bit, but nothing adapts further.
+
+        Samples that the model learned by `Model.update_many` in between are not known; then nothing is pending.
+
+        Examples
+        --------
+        >>> narx = Narx({"y": 1}, {"u": 1})
+        >>> signals = {"y": np.sin(0.3 * np.arange(120)), "u": np.cos(0.3 * np.arange(120))}
+        >>> rows, found = narx.regressors(signals), Identification(narx, Settings(budget=20))
+        >>> _ = found.observe_many(rows.regressor[:110], rows.target[:110])
+        >>> resumed = Identification.resume(found.model)
+        >>> resumed.observe(rows.regressor[110], rows.target[110]).n_points
+        20
+        """
+        gp, pending = model.gp, model.pending
+        own = {name: getattr(gp, name) for name in (*PASSED_ON, "learning", "gate")}
+        found = cls(model.narx, Settings(mean=model.mean, **own))
+        found._adopt(model)
+        if pending.get("seen") == gp.n_seen:
+            found._mended.last = np.array(pending["last"])
+            found._mended.errors = {(name, time): error for name, time, error in pending["errors"]}
+            if (suspect := pending["suspect"]) is not None:
+                regressor, target = np.array(suspect["regressor"]), np.array(suspect["target"])
+                before = None if suspect["before"] is None else np.array(suspect["before"])
+                record = NOT_PREDICTED.copy()
+                record["outlier"] = suspect["outlier"]
+                found._suspect = Suspect(regressor, target, before, record)
+        return found
+
+    def _adopt(self, model: Model) -> None:
+        """Learn by a model from now on."""
+        scaling = model.scaling
+        if self.gate is not None and scaling.matrix is None:
+            columns = [c for c in self._mended.newest.values() if c not in scaling.constant]
+            self._limits = {column: JUMP * float(scaling.scale[column]) for column in columns}
+        self.model, self.initial = model, replace(model, gp=model.gp.copy(), pending={})
 
     def _reconsider(self, suspect: Suspect, model: Model, row: int) -> None:
         """Learn the suspect, the sample before a row, unless the row is likeliest if the suspect's target is wrong.
@@ -463,14 +523,12 @@ class Identification:
             gp = s.selection.fill(gp, scaling.transform(samples.regressors), centred)
         else:
             gp.fit(*points)
-        if self.gate is not None and scaling.matrix is None:
-            columns = [c for c in self._mended.newest.values() if c not in scaling.constant]
-            self._limits = {column: JUMP * float(scaling.scale[column]) for column in columns}
-        self.model = Model(self.narx, scaling, mean, gp, limits=NO_LIMITS if limits is None else limits)
-        self.initial = replace(self.model, gp=self.model.gp.copy())
+        self._adopt(Model(self.narx, scaling, mean, gp, limits=NO_LIMITS if limits is None else limits))
         self._collected.clear()
         if self.adaptation is not None:
-            self.adaptation.start(scaling, mean, samples.regressors, samples.targets, gp.learning)
+            n_left_out = self._n_collected - len(samples.targets)
+            x, y = samples.regressors, samples.targets
+            self.adaptation.start(scaling, mean, x, y, gp.learning, n_left_out=n_left_out)
 
     def _leave_one_out(self, start: Start, samples: InitialSamples) -> LeaveOneOut | None:
         """Each initial sample as the trained GP predicts it from all others; None: there is no gate, or no GP yet."""

@@ -286,6 +286,11 @@ class OnlineGP:
         return int(self._state.counts[dictionary.N_POINTS])
 
     @property
+    def n_seen(self) -> int:
+        """Number of samples seen, learned or not."""
+        return int(self._state.counts[dictionary.N_SEEN])
+
+    @property
     def inputs(self) -> np.ndarray:
         """Stored points (n_points, n_features), by slot."""
         return np.ascontiguousarray(self._state.inputs[:, : self.n_points].T)

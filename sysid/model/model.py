@@ -113,7 +113,8 @@ COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates
 #: attributes that define a model
 OWN_ATTRIBUTES = (
     *("acceptance", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after", "insertion"),
-    *("kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits", "reduction", "scale"),
+    *("kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits", "pending", "reduction"),
+    "scale",
 )
 
 
@@ -143,6 +144,7 @@ class Model:
     gp: OnlineGP
     origin: Origin = field(default_factory=Origin)  # of the samples that it was identified from
     limits: tuple[float, float] = NO_LIMITS  # between which the target output saturates, its unit
+    pending: dict[str, Any] = field(default_factory=dict, repr=False)  # what `Identification.resume` needs beside it
 
     def __post_init__(self) -> None:
         sizes = (self.narx.n_features, self.scaling.n_features)
@@ -219,6 +221,8 @@ class Model:
             "constant_features": json.dumps(self.constant_features),
             "counts": json.dumps(gp.counts()),
         }
+        if self.pending:
+            attributes["pending"] = json.dumps(self.pending)
         labels = ARRAYS if self.scaling.matrix is None else ARRAYS | COORDINATES
         variables = to_variables(gp.state() | map_to_arrays(self.scaling), labels)
         dataset = xr.Dataset(variables, coords={"feature": list(self.narx.feature_names)}, attrs=attributes)
@@ -268,10 +272,11 @@ class Model:
             mean = ConstantMean(float(attributes["target_offset"])) if is_first else read("mean", MeanFunction)
             origin = Origin() if is_first else Origin(**json.loads(attributes["origin"]))
             limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
+            pending = json.loads(attributes.get("pending", "{}"))  # earlier files do not have it
         except (KeyError, TypeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         gp.restore(arrays, own_counts)
-        return cls(narx, scaling, mean, gp, origin, limits)
+        return cls(narx, scaling, mean, gp, origin, limits, pending)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""

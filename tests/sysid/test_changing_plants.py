@@ -185,6 +185,18 @@ def test_initial_samples_are_screened():
     assert 0.5 < ratio < 2.0
 
 
+def test_estimates_know_their_sample_if_initial_ones_were_left_out():
+    rows = rows_of(plant(400, bad=[12, 33, 34]))
+    training = sysid.Adaptive(n_initial=60, restarts=1, interval=10, significance=0.9, max_updates=1)
+    found = sysid.Identification(NARX, Settings(training=training, budget=30))
+    found.observe_many(rows.regressor, rows.target)
+    assert found.n_initial_outliers >= 3
+    samples = [estimate.sample for estimate in found.adaptation.estimates]
+    assert len(samples) > 10
+    assert all((sample - 60) % 10 == 0 for sample in samples)
+    assert max(samples) > 300
+
+
 def test_rows_of_an_outlier_have_its_prediction_among_their_lags():
     """What the next rows learn is what they would be if the sensor had shown the prediction."""
     record = plant(400, bad=[300])
@@ -400,3 +412,33 @@ def test_blocks_do_not_matter_where_other_signals_fail(blocks):
     for name in expected.dtype.names:
         np.testing.assert_array_equal(became[name], expected[name])
     np.testing.assert_equal(parts.model.gp.state(), whole.model.gp.state())
+
+
+@pytest.mark.parametrize("learning", ["every_sample", "stored"])
+def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(learning, tmp_path):
+    record, _ = coupled(240, share=[0.06] * 3, begin=105, seed=1)
+    rows = Narx(**COUPLED, target="y").regressors(record)
+    never, expected = learned(record, "y", learning=learning)
+    begin = {name: values[:110] for name, values in record.items()}
+    part, became = learned(begin, "y", learning=learning)[0], []
+    for k in range(108, len(rows.target)):
+        part.model.save(tmp_path / "model.nc")
+        part = sysid.Identification.resume(sysid.Model.load(tmp_path / "model.nc"))
+        became.append(part.observe(rows.regressor[k], rows.target[k]))
+    assert expected["outlier"].sum() >= 3
+    assert never.n_mended
+    np.testing.assert_array_equal([one.mean for one in became], expected["mean"][108:])
+    np.testing.assert_array_equal([one.variance for one in became], expected["variance"][108:])
+    np.testing.assert_equal(part.model.gp.state(), never.model.gp.state())
+    assert part.model.gp.repairs == never.model.gp.repairs
+
+
+def test_what_is_pending_is_forgotten_where_the_model_learned_on_without():
+    record, _ = coupled(400, share=[0, 0, 0.05], begin=110, seed=1)
+    found, _ = learned(record, "y")
+    assert found.model.pending["seen"] == 398
+    rows = found.narx.regressors(coupled(300, seed=2)[0])
+    alone = sysid.Identification.resume(found.model)
+    assert alone._mended.last.any()
+    found.model.update_many(rows.regressor[:1], rows.target[:1])
+    assert not sysid.Identification.resume(found.model)._mended.last.any()
