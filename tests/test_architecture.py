@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (30, 2500),
     "experiments": (75, 9300),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (57, 7550),
+    "tests/experiments": (57, 7570),
     "tests/sysid": (25, 6830),
     "tests/simulators": (16, 1930),
 }
