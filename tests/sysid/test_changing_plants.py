@@ -442,3 +442,16 @@ def test_what_is_pending_is_forgotten_where_the_model_learned_on_without():
     assert alone._mended.last.any()
     found.model.update_many(rows.regressor[:1], rows.target[:1])
     assert not sysid.Identification.resume(found.model)._mended.last.any()
+
+
+def test_nothing_is_pending_once_the_last_sample_was_learned():
+    record, _ = coupled(300, pulses=[297], seed=1)
+    found, _ = learned(record, "y")
+    n_points, suspect = found.model.gp.n_points, found.model.pending["suspect"]
+    assert suspect is not None
+    assert not suspect["outlier"]
+    state = found.model.gp.state()["whitened"]
+    found.finish()
+    assert found.model.pending["suspect"] is None
+    assert found.model.gp.n_points >= n_points
+    assert not np.array_equal(found.model.gp.state()["whitened"], state)
