@@ -497,7 +497,7 @@ class Identification:
                 judge = again.model
             held_out.append((judge, fold.parts))
             begin = end
-        self.model = replace(model, bands=measure_bands(held_out, s.seed))
+        self.model = replace(model, bands=measure_bands(model, held_out, s.seed))
 
     def finish(self) -> None:
         """No sample will follow: learn one that waits for it; train now if the training takes all that there are."""
