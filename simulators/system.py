@@ -186,7 +186,8 @@ class System(ABC):
         Raises
         ------
         ValueError
-            If a change is not one of a parameter that acts, or the system refuses a value on the way.
+            If a change is not one of a parameter that acts, on the drift alone, or the system refuses a value on the
+            way.
         """
         own = read_vector(self, "parameters")
         if not self.changes:
@@ -202,6 +203,13 @@ class System(ABC):
         if (rows == own).all():
             raise ValueError(
                 f"{type(self).__name__}: changes: {list(values)} change nothing in the drift; name other ones"
+            )
+        last, state = replace(self, changes=(), **changed), self.initial_state()
+        stays = np.array_equal(last.output(state), self.output(state))
+        if not (stays and np.array_equal(read_vector(last, "noise_std"), read_vector(self, "noise_std"))):
+            raise ValueError(
+                f"{type(self).__name__}: changes: {list(values)} change the output or the process noise, too, which "
+                "are the same all the time; name parameters of the drift alone"
             )
         return rows
 
