@@ -155,7 +155,7 @@ def test_competitors_take_turns(monkeypatch):
 
 
 def test_benchmarks_are_chosen_once_and_tolerances_from_loose_to_tight():
-    assert session.names_of(settings()) == NAMES[:-1]  # thresholds takes minutes
+    assert session.names_of(settings()) == NAMES[:-2]  # thresholds and free_run take minutes
     assert session.names_of(settings(benchmarks=["memory", "replacement", "memory"])) == ["replacement", "memory"]
     assert session.names_of(settings(benchmarks="memory")) == ["memory"]
     np.testing.assert_allclose(simulation.TOLERANCES, 10.0 ** -np.arange(1, 12.5, 0.5))
