@@ -91,6 +91,9 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
     with timed(seconds, "loop"):
         stopped = stream(source, identification, window, records)
     try:
+        with deferred_interrupt(), timed(seconds, "bands"):
+            if stopped is None:
+                source.calibrate(identification)
         with deferred_interrupt(), timed(seconds, "validation"):
             result = judge(source, identification, window, records, stopped)
         if stopped is None:
@@ -292,7 +295,8 @@ def judge(
     if validation is not None and len(after):
         assert identification.model is not None
         assert identification.initial is not None
-        predicted = identification.model.predict(validation["regressor"].values)
+        mean, variance = identification.model.predict(validation["regressor"].values)
+        predicted = Prediction(mean, identification.model.calibrated(variance))
         initial = identification.initial.predict(validation["regressor"].values)
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)

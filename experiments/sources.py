@@ -16,11 +16,10 @@ from omegaconf import DictConfig
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.physics import FittedPhysics, Measured, Physics
-from experiments.plant import Plant, plant_of
-from simulators import Sample, Trajectory, collect, substep_error
-from sysid import LagChoice, Measurement, Narx, Recordings, Settings, Start
+from experiments.plant import Plant, plant_of, warn_of_integration
+from simulators import Sample, Trajectory, collect
+from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 
-WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
 BLOCK = 250  # samples of a record that are delivered at a time
 #: keys of the configuration that belong to a simulation
@@ -137,12 +136,8 @@ class LiveSource:
         """Runge-Kutta steps that are too large, tanks that ran over."""
         if self.n_seen < 2:
             return []
-        found, record, substeps = [], self.simulation.record(), self.plant.system.substeps
-        if (error := substep_error(record)) > WORST_STEP:
-            found.append(
-                f"{substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
-                "standard deviations of its change over a sample; raise system.substeps"
-            )
+        record, substeps = self.simulation.record(), self.plant.system.substeps
+        found = warn_of_integration([record])
         if record.n_clipped:
             total = substeps * (self.n_seen - 1)
             found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")
@@ -151,6 +146,9 @@ class LiveSource:
     def know(self, narx: Narx, settings: Settings) -> Start:
         """Nothing: samples come one after the other."""
         return Start()
+
+    def calibrate(self, identification: Identification) -> None:
+        """Nothing: one step ahead the bands follow the errors of the stream."""
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the linearised dynamics along a simulation of their own."""
@@ -279,6 +277,10 @@ class RecordedSource:
         rows = narx.dataset(self._recordings.estimation)
         x, t = rows["regressor"].values, rows["target"].values
         return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+
+    def calibrate(self, identification: Identification) -> None:
+        """Measure the bands of the model by the estimation records."""
+        identification.calibrate(identification.narx.dataset(self._recordings.estimation))
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the smallest held-out error on the estimation records; none for static data."""

@@ -48,6 +48,7 @@ class Start(NamedTuple):
     points: Points | None = None  # of the first dictionary; None: the initial samples
     limits: tuple[float, float] | None = None  # between which the output saturates; None: nothing is known
     report: dict[str, Any] | None = None  # of the training: what was tried, as plain numbers, texts, lists and dicts
+    bands: tuple[tuple[int, float], ...] | None = None  # by horizon, of held-out errors; None: not measured
 
 
 class Hyperparameters(NamedTuple):
@@ -199,9 +200,19 @@ class Follower(Protocol):
         """Samples that may follow before `adapted` must be asked."""
 
     def start(
-        self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray, learning: Learning
+        self,
+        scaling: AffineMap,
+        mean: MeanFunction,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        learning: Learning,
+        *,
+        n_left_out: int = 0,
     ) -> None:
-        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units."""
+        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units.
+
+        So many more initial samples were seen, but left out as outliers.
+        """
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
         """Take note of samples (n, p), (n,) and of their record (n,)."""

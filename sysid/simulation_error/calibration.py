@@ -1,4 +1,4 @@
-"""Saturation of an output, and the share of the held-out error that is uncertainty of the function."""
+"""What held-out samples say of the bands, for every horizon; where an output saturates."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
 
 from sysid.arrays import Array
-from sysid.simulation.propagation.propagation import of_draws
+from sysid.model.model import Model
+from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.forecast import FEWEST
+from sysid.simulation.propagation.pathwise import Pathwise
+from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, of_draws
 from sysid.simulation.validation import Z_95
 from sysid.simulation_error.candidate import Candidate, FitResult, pivots, solve_increasing
 from sysid.simulation_error.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
@@ -27,6 +32,74 @@ ROWS = 1000  # about as many regressors of the fit, at least half, that they are
 TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add nothing
 SHARES = (1e-9, 1e3)  # smallest and largest share of the variance of the estimator [-]
 LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at least [-]
+
+
+HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
+REACH = 1.75  # times and part of a horizon: steps that count for it
+RUNS = ((10, 16), (2, 400))  # simulations of each part that is held out, and their steps
+LEVELS = (0.5, 0.95)  # of the bands that shall cover
+MOST_INFLATED = 100.0  # largest standardised error that counts
+
+
+def measure_bands(
+    model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int
+) -> tuple[tuple[int, float], ...]:
+    """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
+
+    Parts are predicted one step ahead, and simulated from several places on, by models that have not learned them; the
+    model itself says how sure it is there, in simulations by the spread of functions drawn from its posterior
+    (`sysid.Pathwise`). Of the standardised errors z of a horizon and those about it, q_p their quantile of the distance
+    from zero and n_p that of a standard normal::
+
+        c = sqrt(q_50 / n_50  q_95 / n_95)
+
+    so that neither the 50 % nor the 95 % band is far off where z is not normal (conformal prediction takes one of the
+    quantiles, Lei et al. 2018). Models of several outputs, and without lags of any, are judged one step ahead.
+
+    Parameters
+    ----------
+    model : Model
+    held_out : sequence of (Model, sequence of Segment)
+        Models, and the parts that each of them has not learned.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    tuple of (int, float)
+        Horizons [samples] and factors c, as of `sysid.Model.bands`.
+    """
+    narx, noise, one_step, runs = model.narx, model.gp.noise_variance, [], []
+    generator, spread = np.random.default_rng([seed]), AboutPath(Pathwise(FEWEST))
+    for judge, parts in held_out:
+        for part in parts:
+            mean, variance = judge.predict(part.regressors).mean, model.predict(part.regressors).variance
+            predicted = np.clip(narx.predict.to_value(mean, part.previous), *judge.limits)
+            one_step.append((part.values - predicted) / np.sqrt(variance + noise))
+            if narx.output_names != (narx.target,) or not narx.lags[narx.target]:
+                continue
+            for most, longest in RUNS:
+                n_steps = min(len(part.values), longest)
+                starts = np.unique(np.linspace(0, len(part.values) - n_steps, most).astype(int))
+                pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
+                past = np.nan_to_num([piece.past for piece in pieces])[:, :, None]  # where no feature needs it
+                exogenous = np.array([piece.regressors for piece in pieces])
+                path = MeanOnly().propagate(Dynamics(judge), past, exogenous, generator).mean[:, :, 0]
+                about = spread.propagate(Dynamics(model), past, exogenous, generator).variance[:, :, 0]
+                runs.append((np.array([piece.values for piece in pieces]) - path) / np.sqrt(about + noise))
+    bands = [(1, _widen(np.concatenate(one_step)))]
+    for horizon in HORIZONS:
+        steps = slice(round(horizon / REACH) - 1, int(horizon * REACH) if horizon < HORIZONS[-1] else None)
+        z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])
+        bands += [(horizon, _widen(z))] if len(z) else []
+    return tuple(bands)
+
+
+def _widen(z: Array) -> float:
+    """Factor of the standard deviation with which errors are within bands as often as they shall be."""
+    distance = np.minimum(np.nan_to_num(np.abs(z), nan=MOST_INFLATED), MOST_INFLATED)
+    ratios = [np.quantile(distance, level) / ndtri(0.5 + 0.5 * level) for level in LEVELS]
+    return float(np.sqrt(np.prod(np.maximum(ratios, 1.0 / MOST_INFLATED))))
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:

@@ -14,14 +14,16 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from sysid.arrays import check_counts
+from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
+from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.simulation_error.calibration import calibrate, find_saturation
+from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands
 from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, find_runaway, range_of, squared_error
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
-from sysid.simulation_error.segments import Fold, Limits, Segment, folds_of, n_samples, segments_of
+from sysid.simulation_error.segments import Fold, Limits, Segment, folds_of, n_samples, segments_of, stack_regressors
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
@@ -259,8 +261,25 @@ class FreeRun(Training):
             "final": fit.report,
         }
         hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
-        return initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
+        initial = initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
+        apart = []
+        for one, fold in zip(best.fits, folds, strict=True):
+            begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
+            apart.append((_model_of(narx, begun, limits), fold.parts))
+        return initial._replace(bands=measure_bands(_model_of(narx, initial, limits), apart, seed))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""
         return folds_of(segments, min(self.folds, max(2, PLENTY // n_samples(segments))))
+
+
+def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:
+    """The model that an identification starts with."""
+    scaling, mean, found, points, *_ = start
+    assert scaling is not None
+    assert mean is not None
+    assert found is not None
+    assert points is not None
+    gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=max(2, len(points.targets)))
+    gp.fit(*points)
+    return Model(narx, scaling, mean, gp, limits=limits)

@@ -72,7 +72,9 @@ def test_models_learn_and_score_as_they_should(done):
     assert [row["details"]["accepted"] for row in done.rows["replacement"]] == 2 * 7 * [1.0]
     (textbook,) = done.rows["textbook"]
     assert textbook["details"]["same points"] == 1.0
-    for size, row in zip((20, 40), done.rows["memory"], strict=True):
+    *dictionaries, stream = done.rows["memory"]
+    assert stream["details"]["samples"] == 3000
+    for size, row in zip((20, 40), dictionaries, strict=True):
         assert row["value"] == pytest.approx(1e6 * row["details"]["MB"] / (8 * size**2))
         assert row["value"] > 1
     assert len(done.rows["accuracy"]) == 4 * 2 * 3
@@ -153,7 +155,7 @@ def test_competitors_take_turns(monkeypatch):
 
 
 def test_benchmarks_are_chosen_once_and_tolerances_from_loose_to_tight():
-    assert session.names_of(settings()) == NAMES[:-1]  # thresholds takes minutes
+    assert session.names_of(settings()) == NAMES[:-2]  # thresholds and free_run take minutes
     assert session.names_of(settings(benchmarks=["memory", "replacement", "memory"])) == ["replacement", "memory"]
     assert session.names_of(settings(benchmarks="memory")) == ["memory"]
     np.testing.assert_allclose(simulation.TOLERANCES, 10.0 ** -np.arange(1, 12.5, 0.5))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
 from sysid.simulation.dynamics import Dynamics, Moments, run
+
+MOST_STEPS = 2_000_000  # of all draws; beyond, fewer are drawn
 
 
 class Propagation(ABC):
@@ -20,6 +22,11 @@ class Propagation(ABC):
     dynamics, ``y[k] = F(...) + e[k]`` with e[k] fed back (equation error), as the one-step model assumes; the
     variance of a sample then holds the noise of all earlier samples, and that of its own is still added at the end.
     """
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the bands of a model (`sysid.Model.bands`) were measured with it, beyond the first step."""
+        return False
 
     @abstractmethod
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
@@ -38,6 +45,10 @@ class Propagation(ABC):
         generator : numpy.random.Generator
             Of the draws, if there are any.
         """
+
+    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+        """The same rule with fewer draws, at least `fewest`, if all of them take more than `MOST_STEPS` steps."""
+        return self
 
     @abstractmethod
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
@@ -139,6 +150,9 @@ class Trajectories(Propagation):
     process_noise: bool = False  # whether the noise of the model is fed back
     coverage: float | None = 0.95  # of the band that the variance stands for; None: the variance of all draws
 
+    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+        return replace(self, n_samples=min(self.n_samples, max(fewest, MOST_STEPS // n_steps)))
+
     def __post_init__(self) -> None:
         check_counts(self, n_samples=2)
         if self.coverage is not None and not 0 < self.coverage < 1:
@@ -190,17 +204,23 @@ def _interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:
 class AboutPath(Propagation):
     """Predict the fed-back mean, with the spread of another propagation about it.
 
-    The prediction depends neither on the propagation nor on its draws. Where the propagation diverges and the path
-    does not, the variance is infinite.
+    The prediction depends neither on the propagation nor on its draws. With the mean m and the variance v of the
+    propagation, the variance about the path p is ``v + (m - p)^2``, then calibrated (`sysid.Model.calibrated`); of a
+    single step every propagation says the same. Where the propagation diverges and the path does not, it is infinite.
     """
 
     spread: Propagation
 
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
-        path = MeanOnly().propagate(dynamics, past, exogenous, generator)
-        found = self.spread.propagate(dynamics, past, exogenous, generator)
-        variance = variance_about(path.mean, *found)
-        return Moments(path.mean, np.where(np.isnan(path.variance), np.nan, variance))
+        path, n_steps = MeanOnly().propagate(dynamics, past, exogenous, generator), exogenous.shape[1]
+        variance = path.variance
+        if n_steps > 1:
+            found = self.spread.propagate(dynamics, past, exogenous, generator)
+            variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
+        return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if self.spread.is_calibrated else 1))
+
+    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+        return AboutPath(self.spread.sparing(n_steps, fewest))
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         return self.spread.size(dynamics, n_steps)
