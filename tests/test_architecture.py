@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (60, 9430),
     "simulators": (30, 2500),
-    "experiments": (75, 9310),
+    "experiments": (75, 9350),
     "hydra_plugins": (2, 150),
     "tests/experiments": (57, 7570),
     "tests/sysid": (25, 6880),
