@@ -20,7 +20,7 @@ from sysid.gp.online import LEAST_NOISE
 from sysid.gp.training import Hyperparameters, Points, Start
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import LinearMean
-from sysid.narx.lags import Narx
+from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import FARTHEST, MeanMap, run
 from sysid.simulation_error.segments import Limits, Segment, feedback_of
 
@@ -30,6 +30,7 @@ SMALLEST_FACTOR = 1e-15  # of the largest factor of a kernel's variance [-]
 
 LEEWAY = 0.5  # of its range in the samples: so far outside of it an output may go in a simulation [-]
 DISTURBED = 0.1  # of inputs and first outputs, by which they are changed
+SAME = 1e-9  # relative sum of terms that cancel but for rounding
 LONGEST = 5000  # samples of a simulation with disturbed signals
 
 
@@ -135,6 +136,16 @@ class Candidate:
         limits = np.array(self.limits)[:, None]
         return MeanMap.of([function], self.narx, columns, lags.max() - lags, np.zeros_like(lags), limits)
 
+    @cached_property
+    def integrates(self) -> bool:
+        """Whether a shift of all outputs changes no rate: the candidate does not know where it is."""
+        columns, _ = feedback_of(self.narx)
+        of_outputs, slopes = self.scaling.linear_part()[:, columns], np.asarray(self.mean.coefficients)[columns]
+        total = float(slopes.sum()) - (self.narx.predict is Target.value)
+        return abs(total) < SAME * np.abs(slopes).sum() and bool(
+            (np.abs(of_outputs.sum(axis=1)) <= SAME * np.abs(of_outputs).sum(axis=1)).all()
+        )
+
     def simulate(self, segment: Segment, start: int = 0) -> Array:
         """Output (n - start,) from the sample `start` on, from the outputs measured before it; nan once diverged."""
         part = segment.part(start, len(segment.values))
@@ -239,6 +250,16 @@ def range_of(segments: Sequence[Segment]) -> tuple[float, float]:
     return float(values.min()) - reach, float(values.max()) + reach
 
 
+def limits_of(candidate: Candidate, segments: Sequence[Segment]) -> tuple[float, float]:
+    """Range that a free run may not leave: that of the samples, once more on both sides if the candidate integrates.
+
+    Of an integrator that starts elsewhere the whole path is elsewhere.
+    """
+    low, high = range_of(segments)
+    reach = (high - low) / (1.0 + 2.0 * LEEWAY) if candidate.integrates else 0.0
+    return low - reach, high + reach
+
+
 def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
     """Simulation that leaves the range of the samples and its leeway, in words; empty if none does.
 
@@ -246,7 +267,7 @@ def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
     larger inputs, with a part of the inputs of another time added, and from other outputs before it: disturbed ones,
     and those where the output was lowest and highest.
     """
-    guarded = replace(candidate, bounds=range_of(segments))
+    guarded = replace(candidate, bounds=limits_of(candidate, segments))
     generator = np.random.default_rng(0)
     whole = max(segments, key=lambda segment: len(segment.values))
     first = whole.part(0, min(len(whole.values), LONGEST))

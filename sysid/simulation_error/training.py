@@ -20,7 +20,15 @@ from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
 from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands
-from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, find_runaway, range_of, squared_error
+from sysid.simulation_error.candidate import (
+    Estimator,
+    FitResult,
+    Refusal,
+    find_runaway,
+    limits_of,
+    range_of,
+    squared_error,
+)
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
 from sysid.simulation_error.segments import Fold, Limits, Segment, folds_of, n_samples, segments_of, stack_regressors
@@ -252,7 +260,7 @@ class FreeRun(Training):
             notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
         notes += [f"no better model found than a linear one: {best.estimator.name}"] if best.estimator in LINEAR else []
         if known.limits is None:  # no simulation leaves the region that the samples tell of
-            limits = tuple(np.where(np.isfinite(limits), limits, range_of(segments)).tolist())
+            limits = tuple(np.where(np.isfinite(limits), limits, limits_of(fit.candidate, segments)).tolist())
         report = {
             "route": best.estimator.name,
             "held_out_rmse": best.rmse,

@@ -48,6 +48,7 @@ from sysid.simulation_error.candidate import (
     FitResult,
     Refusal,
     find_runaway,
+    limits_of,
     pivots,
     range_of,
     squared_error,
@@ -613,6 +614,13 @@ def test_an_integrator_is_a_function_of_differences_of_its_outputs():
     moved = x + np.where([name == "y" for name, _ in narx.features], 1e3, 0.0)
     np.testing.assert_allclose(found.candidate.predict(moved), found.candidate.predict(x), atol=1e-8)
     assert list(found.report["length_scales"]) == ["y[k-1]", "y[k-2]", "u[k-1]", "u[k-2]"]
+    low, high = y[3:].min(), y[3:].max()
+    assert found.candidate.integrates
+    assert not candidate_of(narx).integrates
+    assert limits_of(found.candidate, [segment_of(narx, signals)]) == pytest.approx(
+        (2.5 * low - 1.5 * high, 2.5 * high - 1.5 * low)
+    )
+    assert not find_runaway(found.candidate, [segment_of(narx, signals)])
     far = segment_of(narx, {"y": y + 1e3, "u": u})
     path = replace(found.candidate, bounds=(0.0, 2e3)).simulate(far)
     assert np.sqrt(np.mean((path - far.values) ** 2)) < 0.05 * np.std(y)
