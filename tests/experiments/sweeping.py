@@ -22,7 +22,7 @@ FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
 }
 
 
-def write_sweep(folder, values, metric, skip=(), fail=(), swept=None, several=False):
+def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
     """Write a sweep over all combinations of values.
 
     Parameters
@@ -39,9 +39,8 @@ def write_sweep(folder, values, metric, skip=(), fail=(), swept=None, several=Fa
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(values, dict):
-        swept = swept or list(values)
         values = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
-    swept = swept or list(dict.fromkeys(key for one in values for key in one))
+    swept = list(dict.fromkeys(key for one in values for key in one))
     jobs = [
         {
             "number": number,
@@ -56,13 +55,15 @@ def write_sweep(folder, values, metric, skip=(), fail=(), swept=None, several=Fa
     (folder / "sweep.json").write_text(json.dumps(content))
     for job in jobs:
         if job["number"] in fail:
-            write_failure(folder, job, "ValueError: it did not work\n| twice")
+            (own := folder / str(job["number"])).mkdir(exist_ok=True)
+            error = "ValueError: it did not work\n| twice"
+            write_outcome(own, job, status="failed", error=error, traceback="Traceback", configuration="seed: 0\n")
         elif job["number"] not in skip:
             write_job(folder, job, metric(job["values"]), several=several)
     return folder
 
 
-def write_job(folder, job, summary, several=False, configuration="", pid=1):
+def write_job(folder, job, summary, several=False, pid=1):
     """A finished job."""
     own = folder / str(job["number"])
     own.mkdir(exist_ok=True)
@@ -71,16 +72,10 @@ def write_job(folder, job, summary, several=False, configuration="", pid=1):
     )
     found = summary if several else {"": summary}
     contents = {output: Content(FULL | one, record, None) for output, one in found.items()}
-    write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": configuration})
+    write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})
     content = (own / "job.nc").read_bytes()
     facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     write_outcome(own, job, status="done", value=0.5, files={"job.nc": facts}, pid=pid)
-
-
-def write_failure(folder, job, error, configuration="seed: 0\n"):
-    own = folder / str(job["number"])
-    own.mkdir(exist_ok=True)
-    write_outcome(own, job, status="failed", error=error, traceback=f"Traceback\n{error}", configuration=configuration)
 
 
 def write_outcome(own, job, **content):

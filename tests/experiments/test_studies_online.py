@@ -76,8 +76,6 @@ def test_the_report_has_a_table_for_each_task_and_two_figures(parts, plan):
     assert tables["rows"].count("## ") == 3
     assert "| every_sample " in tables["ratios"]
     figures = {name: draw() for name, draw in STUDY.figures(store).items()}
-    assert [*figures] == ["online", "online_over_time"]
-    assert len([ax for ax in figures["online"].axes if ax.get_visible()]) == 3
     lines = figures["online_over_time"].axes[0].lines
     np.testing.assert_allclose(lines[0].get_ydata(), 1.0)  # RLS against itself
 
@@ -95,8 +93,6 @@ def test_an_exact_gp_of_some_of_the_rows(plan, name):
         if place < budget:
             kept[place], n_revised = k, n_revised + 1
     assert counts["n_revised"] == n_revised
-    if name == "sliding_window":
-        assert sorted(kept) == list(range(first + n - budget, first + n))
     rows = online.Rows(*(np.concatenate([a, b]) for a, b in zip(case.initial, case.stream, strict=True)))
     scaled, found = case.scaled(rows), case.found
     gp = sysid.OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=budget)
