@@ -262,6 +262,7 @@ def stream(
                     records.append(block.record)
                     progress.show(block)
             identification.finish()
+            source.calibrate(identification)
             for _ in progress.count(source.finish()):
                 pass
     except (KeyboardInterrupt, Exception) as reason:
@@ -292,7 +293,8 @@ def judge(
     if validation is not None and len(after):
         assert identification.model is not None
         assert identification.initial is not None
-        predicted = identification.model.predict(validation["regressor"].values)
+        mean, variance = identification.model.predict(validation["regressor"].values)
+        predicted = Prediction(mean, identification.model.calibrated(variance))
         initial = identification.initial.predict(validation["regressor"].values)
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)

@@ -18,7 +18,7 @@ from experiments.build import build
 from experiments.physics import FittedPhysics, Measured, Physics
 from experiments.plant import Plant, plant_of
 from simulators import Sample, Trajectory, collect, substep_error
-from sysid import LagChoice, Measurement, Narx, Recordings, Settings, Start
+from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
@@ -152,6 +152,9 @@ class LiveSource:
         """Nothing: samples come one after the other."""
         return Start()
 
+    def calibrate(self, identification: Identification) -> None:
+        """Nothing: one step ahead the bands follow the errors of the stream."""
+
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the linearised dynamics along a simulation of their own."""
         return automatic.of_plant(self.plant, self.n_samples, self.seed)
@@ -279,6 +282,10 @@ class RecordedSource:
         rows = narx.dataset(self._recordings.estimation)
         x, t = rows["regressor"].values, rows["target"].values
         return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+
+    def calibrate(self, identification: Identification) -> None:
+        """Measure the bands of the model by the estimation records."""
+        identification.calibrate(identification.narx.dataset(self._recordings.estimation))
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the smallest held-out error on the estimation records; none for static data."""

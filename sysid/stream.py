@@ -30,8 +30,12 @@ from sysid.model.mean import AutomaticMean, MeanFunction
 from sysid.model.model import NO_LIMITS, Model
 from sysid.narx.lags import LagRows, Narx, Target, consecutive
 from sysid.narx.window import LagWindow
+from sysid.simulation_error.calibration import measure_bands
+from sysid.simulation_error.segments import Segment, folds_of, n_samples, segments_of
 
 SCREENINGS, MOST_SCREENED = 3, 2000  # trainings that leave outliers out, and samples that are looked at, at most
+PARTS, LEAST = 5, 100  # parts of a record that are held out in turn to calibrate bands, and rows that it needs
+PLENTY = 100  # rows for each point: with more nothing is held out
 PIECE = 1000  # rows that are handed to the online GP at once, which starts anew after each outlier
 
 #: what is decided of a sample once it is predicted
@@ -335,6 +339,36 @@ class Identification:
             if self.adaptation is not None:
                 self.adaptation.believe()
 
+    def calibrate(self, rows: xr.Dataset) -> None:
+        """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that it has learned.
+
+        Each fifth of them is predicted by a model with the same hyper-parameters that learns from the others; of more
+        than `PLENTY` rows for each point by the model itself, whose errors do not differ from these any more. Nothing
+        is measured for a training that has done so, for a plant that changes (`forgetting`), and of fewer than `LEAST`
+        rows.
+        """
+        model, s = self.model, self.settings
+        x, t, follows = rows["regressor"].values, rows["target"].values, consecutive(rows)
+        if model is None or model.bands or s.forgetting or len(t) < LEAST:
+            return
+        segments = [Segment(x, t, np.full(1, np.nan))]
+        if self._mended.reach:
+            segments = segments_of(InitialSamples(self.narx, x, t, follows))
+        known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
+        start, held_out, begin = Start(model.scaling, model.mean, known, limits=model.limits), [], 0
+        for fold in folds_of(segments, PARTS):
+            judge, end = model, begin + n_samples(fold.parts)
+            if len(t) <= PLENTY * s.budget:
+                rest = np.r_[0:begin, end : len(t)]
+                training = MaximumAPosteriori(n_initial=min(s.budget, len(rest)))
+                again = Identification(self.narx, replace(s, training=training), start=start)
+                again.observe_many(x[rest], t[rest], follows=follows[rest] & (rest != end))
+                assert again.model is not None
+                judge = again.model
+            held_out.append((judge, fold.parts))
+            begin = end
+        self.model = replace(model, bands=measure_bands(held_out, s.seed))
+
     def finish(self) -> None:
         """Train on the samples collected so far if the training takes all that there are; else nothing."""
         if self.model is None and self.settings.training.n_initial is None and self._n_collected:
@@ -369,7 +403,7 @@ class Identification:
             start = train(samples, self.start)
         self.training_seconds = perf_counter() - begin
         self.hyperparameters, self.report = start.hyperparameters, start.report
-        scaling, mean, hyperparameters, points, limits, _ = start
+        scaling, mean, hyperparameters, points, limits, _, bands = start
         assert scaling is not None
         assert mean is not None
         assert hyperparameters is not None
@@ -386,7 +420,7 @@ class Identification:
             gp = s.selection.fill(gp, scaling.transform(samples.regressors), centred)
         else:
             gp.fit(*points)
-        self.model = Model(self.narx, scaling, mean, gp, limits=NO_LIMITS if limits is None else limits)
+        self.model = Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ())
         self.initial = replace(self.model, gp=self.model.gp.copy())
         self._collected.clear()
         if self.adaptation is not None:
@@ -504,6 +538,7 @@ def identify(
     identification = Identification(narx, settings, start=start)
     identification.observe_many(x, t, follows=consecutive(rows))
     identification.finish()
+    identification.calibrate(rows)
     if identification.model is None:
         raise ValueError(
             f"identify: training.n_initial is {identification.settings.training.n_initial}, the records give "

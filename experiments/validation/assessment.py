@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,10 @@ from experiments.plant import Plant, plant_of
 from experiments.sources import SIMULATION, refuse_simulation
 from experiments.validation.loop import LoopComparison
 from simulators import Controller
-from sysid import Divergence, Forecast, JointModel, MeanOnly, Propagation, Recordings, Target, Validation
+from sysid import AboutPath, Divergence, Forecast, JointModel, Propagation, Recordings, Target, Validation
 from sysid.arrays import Array
 from sysid.data.source import ROLES
 from sysid.simulation.forecast import check_records, forecast
-from sysid.simulation.propagation.propagation import variance_about
 from sysid.simulation.validation import validate
 
 FREE_RUN = "free_run"  # the horizon that has no end
@@ -282,22 +281,14 @@ def assess(
 def _predict(
     joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int
 ) -> tuple[Forecast, tuple[Divergence, ...]]:
-    """The mean path of the model with the uncertainty of the propagation about it; where that has no bounds any more.
-
-    Measures of the error then depend neither on the propagation nor on draws. With the mean m and the variance v
-    of the propagation, the variance about the path p is ``v + (m - p)^2``; infinite from where the propagation
-    diverges and the path does not. Of a single step every propagation says the same.
-    """
-    given = material.records_after(case.window)
-    predict = partial(forecast, joint, given, horizon=case.horizon, window=case.window, seed=seed)
-    path = predict()
-    if case.horizon == 1 or isinstance(propagation, MeanOnly):
-        return path, ()
-    spread = predict(propagation=propagation)
-    records = tuple(
-        replace(one, variance=variance_about(one.mean, other.mean, other.variance))
-        for one, other in zip(path.records, spread.records, strict=True)
-    )
-    lost = {where.record for where in path.diverged}
-    unbounded = tuple(where for where in spread.diverged if where.record not in lost)
-    return replace(path, records=records), unbounded
+    """The mean path of the model, calibrated bands about it (`AboutPath`), and where these have no bounds any more."""
+    given, options = material.records_after(case.window), {"horizon": case.horizon, "window": case.window}
+    found = forecast(joint, given, propagation=AboutPath(propagation), seed=seed, **options)
+    unbounded = []
+    for one in found.records:
+        endless = np.isinf(one.variance).any(axis=1)
+        if one.diverged is None and endless.any():
+            row = int(endless.argmax())
+            k, output = int(one.sample[row]), joint.output_names[int(np.isinf(one.variance[row]).argmax())]
+            unbounded.append(Divergence(one.record, k, float(one.time[row]), output, np.inf))
+    return found, tuple(unbounded)

@@ -373,6 +373,8 @@ class NarxGPRegressor(GPRegressor):
         record = rows["record"].values
         identification.observe_many(x, t, follows=np.r_[False, record[1:] == record[:-1]])
         identification.finish()
+        if self.standardise:
+            identification.calibrate(rows)
         assert identification.model is not None
         return replace(identification.model, origin=replace(Origin.of(rows), sampling_time=self._sampling_time))
 

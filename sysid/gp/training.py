@@ -48,6 +48,7 @@ class Start(NamedTuple):
     points: Points | None = None  # of the first dictionary; None: the initial samples
     limits: tuple[float, float] | None = None  # between which the output saturates; None: nothing is known
     report: dict[str, Any] | None = None  # of the training: what was tried, as plain numbers, texts, lists and dicts
+    bands: tuple[tuple[int, float], ...] | None = None  # by horizon, of held-out errors; None: not measured
 
 
 class Hyperparameters(NamedTuple):

@@ -112,8 +112,9 @@ COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates
 
 #: attributes that define a model
 OWN_ATTRIBUTES = (
-    *("acceptance", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after", "insertion"),
-    *("kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits", "reduction", "scale"),
+    *("acceptance", "bands", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after"),
+    *("insertion", "kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits"),
+    *("reduction", "scale"),
 )
 
 
@@ -143,6 +144,8 @@ class Model:
     gp: OnlineGP
     origin: Origin = field(default_factory=Origin)  # of the samples that it was identified from
     limits: tuple[float, float] = NO_LIMITS  # between which the target output saturates, its unit
+    #: (horizon, factor), horizons rising: so much wider than the GP says were errors of samples that were held out
+    bands: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         sizes = (self.narx.n_features, self.scaling.n_features)
@@ -158,12 +161,28 @@ class Model:
         if not low < high:
             raise ValueError(f"limits must be two numbers, low < high (infinite for none), got ({low}, {high})")
         object.__setattr__(self, "limits", (low, high))
+        horizons, factors = [pair[0] for pair in self.bands], [pair[1] for pair in self.bands]
+        if sorted({*horizons}) != horizons or not all(0 < f < inf for f in factors) or any(h < 1 for h in horizons):
+            raise ValueError(f"bands must be pairs of a rising horizon and a positive factor, got {self.bands}")
 
     def predict(self, regressors: ArrayLike) -> Prediction:
         """Mean and latent variance of the target at regressors (m, n_features), in their own units."""
         x = matrix(regressors, self.narx.n_features, "regressors")
         mean, variance = self.gp.predict(self.scaling.transform(x))
         return Prediction(mean + self.mean(x), variance)
+
+    def calibrated(self, variance: ArrayLike, horizon: ArrayLike = 1) -> np.ndarray:
+        """Latent variance v' with which the band of a measurement is as wide as the errors of held-out samples.
+
+        ``v' + s = c(h)^2 (v + s)``, at least v' = 0: noise variance s, factor c of the horizon h [samples]; between
+        two horizons of `bands` by the logarithm, beyond the last as there. Without `bands` v' = v.
+        """
+        latent = np.asarray(variance, dtype=np.float64)
+        if not self.bands:
+            return latent
+        horizons, factors = np.log(np.array(self.bands).T)
+        factor = np.exp(np.interp(np.log(horizon), horizons, factors))
+        return np.maximum(factor**2 * (latent + self.gp.noise_variance) - self.gp.noise_variance, 0.0)
 
     def update(self, regressor: ArrayLike, target: float) -> UpdateReport:
         """Predict one sample, then learn from it; the reported mean is that of the target."""
@@ -212,6 +231,7 @@ class Model:
             "mean": describe(self.mean),
             "origin": json.dumps(self.origin.to_dict()),
             "output_limits": list(self.limits),
+            "bands": json.dumps(self.bands),
             "constant_features": json.dumps(self.constant_features),
             "counts": json.dumps(gp.counts()),
         }
@@ -264,10 +284,11 @@ class Model:
             mean = ConstantMean(float(attributes["target_offset"])) if is_first else read("mean", MeanFunction)
             origin = Origin() if is_first else Origin(**json.loads(attributes["origin"]))
             limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
+            bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes.get("bands", "[]")))
         except (KeyError, TypeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         gp.restore(arrays, own_counts)
-        return cls(narx, scaling, mean, gp, origin, limits)
+        return cls(narx, scaling, mean, gp, origin, limits, bands)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""

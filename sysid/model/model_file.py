@@ -108,6 +108,7 @@ def start_to_dataset(start: Start) -> xr.Dataset:
         "hyperparameters": None if found is None else found._asdict() | {"kernel": describe(found.kernel)},
         "constant": [] if scaling is None else list(scaling.constant),
         "limits": None if start.limits is None else [float(limit) for limit in start.limits],
+        "bands": start.bands,
         "report": start.report,
         "by_column": sorted(name for name, values in arrays.items() if np.isfortran(values)),
     }
@@ -135,5 +136,6 @@ def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> S
         hyperparameters=found,
         points=Points(arrays["inputs"], arrays["targets"]) if "inputs" in arrays else None,
         limits=None if limits is None else (limits[0], limits[1]),
+        bands=None if (bands := facts.get("bands")) is None else tuple((horizon, factor) for horizon, factor in bands),
         report=facts["report"],
     )

@@ -209,6 +209,12 @@ class Dynamics:
             predicted = [model.predict(regressors) for model in self.models]
         return Moments(*(np.stack(part, axis=1) for part in zip(*predicted, strict=True)))
 
+    def calibrated(self, variance: Array, *, n_steps: int) -> Array:
+        """Variances (b, T, m) as of `Model.calibrated`, of the first n_steps; the others as they are."""
+        steps, known = np.arange(1, n_steps + 1), variance[:, :n_steps]
+        found = [model.calibrated(known[:, :, i], steps) for i, model in enumerate(self.models)]
+        return np.concatenate([np.stack(found, axis=2), variance[:, n_steps:]], axis=1)
+
     def to_value(self, targets: Array, previous: Array) -> Array:
         """Outputs y[k] (..., m) of targets, given y[k-1], within the limits of the models."""
         return np.clip(self.narx.predict.to_value(targets, previous), *self.limits)

@@ -1,4 +1,4 @@
-"""Saturation of an output, and the share of the held-out error that is uncertainty of the function."""
+"""What held-out samples say of the bands, for every horizon; where an output saturates."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
 
 from sysid.arrays import Array
-from sysid.simulation.propagation.propagation import of_draws
+from sysid.model.model import Model
+from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.propagation.pathwise import FEWEST, Pathwise
+from sysid.simulation.propagation.propagation import AboutPath, of_draws
 from sysid.simulation.validation import Z_95
 from sysid.simulation_error.candidate import Candidate, FitResult, pivots, solve_increasing
 from sysid.simulation_error.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
@@ -27,6 +31,70 @@ ROWS = 1000  # about as many regressors of the fit, at least half, that they are
 TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add nothing
 SHARES = (1e-9, 1e3)  # smallest and largest share of the variance of the estimator [-]
 LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at least [-]
+
+
+HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
+REACH = 1.75  # times and part of a horizon: steps that count for it
+RUNS = ((10, 16), (2, 400))  # simulations of each part that is held out, and their steps
+LEVELS = (0.5, 0.95)  # of the bands that shall cover
+MOST_INFLATED = 100.0  # largest standardised error that counts
+
+
+def measure_bands(held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int) -> tuple[tuple[int, float], ...]:
+    """How much wider than the models say bands must be, by horizon, for the samples that each model has not learned.
+
+    The samples are predicted one step ahead, and simulated from several places on, with the spread of functions drawn
+    from the posterior (`sysid.Pathwise`). Of the standardised errors z of a horizon and those about it, q_p their
+    quantile of the distance from zero and n_p that of a standard normal::
+
+        c = sqrt(q_50 / n_50  q_95 / n_95)
+
+    so that neither the 50 % nor the 95 % band is far off where z is not normal (conformal prediction takes one of the
+    quantiles, Lei et al. 2018). Models of several outputs, and without lags of any, are judged one step ahead.
+
+    Returns
+    -------
+    tuple of (int, float)
+        Horizons [samples] and factors c, as of `sysid.Model.bands`.
+    """
+    one_step, runs = [], []
+    for number, (model, parts) in enumerate(held_out):
+        for part in parts:
+            mean, variance = model.predict(part.regressors)
+            error = part.values - np.clip(model.narx.predict.to_value(mean, part.previous), *model.limits)
+            one_step.append(error / np.sqrt(variance + model.gp.noise_variance))
+            if model.narx.output_names == (model.narx.target,) and model.narx.lags[model.narx.target]:
+                runs += [_standardised(model, part, *size, [seed, number]) for size in RUNS]
+    bands = [(1, _widen(np.concatenate(one_step)))]
+    for horizon in HORIZONS:
+        low, high = round(horizon / REACH), np.inf if horizon == HORIZONS[-1] else horizon * REACH
+        z = np.concatenate(
+            [np.zeros(0), *(run[:, low - 1 : None if high == np.inf else int(high)].ravel() for run in runs)]
+        )
+        bands += [(horizon, _widen(z))] if len(z) else []
+    return tuple(bands)
+
+
+def _standardised(model: Model, part: Segment, most: int, longest: int, seeds: Sequence[int]) -> Array:
+    """Standardised errors (b, T) of simulations that begin at places spread over a part."""
+    n, dynamics = len(part.values), Dynamics(model)
+    n_steps = min(n, longest)
+    starts = np.unique(np.linspace(0, n - n_steps, most).astype(int))
+    pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
+    past = np.nan_to_num(np.array([piece.past for piece in pieces]))[:, :, None]
+    exogenous = np.array([piece.regressors for piece in pieces])
+    rule = AboutPath(Pathwise(FEWEST))
+    mean, variance = rule.propagate(dynamics, past, exogenous, np.random.default_rng([*seeds, longest]))
+    values = np.array([piece.values for piece in pieces])
+    with np.errstate(invalid="ignore"):
+        return (values - mean[:, :, 0]) / np.sqrt(variance[:, :, 0] + model.gp.noise_variance)
+
+
+def _widen(z: Array) -> float:
+    """Factor of the standard deviation with which errors are within bands as often as they shall be."""
+    distance = np.minimum(np.nan_to_num(np.abs(z), nan=MOST_INFLATED), MOST_INFLATED)
+    ratios = [np.quantile(distance, level) / ndtri(0.5 + 0.5 * level) for level in LEVELS]
+    return float(np.sqrt(np.prod(np.maximum(ratios, 1.0 / MOST_INFLATED))))
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:

@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sysid.arrays import check_counts
+from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
+from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.simulation_error.calibration import calibrate, find_saturation
+from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands
 from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, find_runaway, range_of, squared_error
 from sysid.simulation_error.profile_search import ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
-from sysid.simulation_error.segments import Fold, Limits, folds_of, n_samples, segments_of
+from sysid.simulation_error.segments import Fold, Limits, folds_of, n_samples, segments_of, stack_regressors
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
@@ -189,4 +191,22 @@ class FreeRun(Training):
             "final": fit.report,
         }
         hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
-        return initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
+        share, pairs = latent / fit.latent_variance, []
+        for one, fold in zip(best.fits, folds, strict=True):
+            begun = one.candidate.initial_model(noise, share * one.latent_variance, stack_regressors(fold.rest))
+            pairs.append((_model_of(narx, begun._replace(limits=limits)), fold.parts))
+        bands = measure_bands(pairs, seed)
+        return initial._replace(hyperparameters=hyperparameters, limits=limits, bands=bands, report=report)
+
+
+def _model_of(narx: Narx, start: Start) -> Model:
+    """The model that an identification starts with."""
+    scaling, mean, found, points, limits, *_ = start
+    assert scaling is not None
+    assert mean is not None
+    assert found is not None
+    assert points is not None
+    assert limits is not None
+    gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=max(2, len(points.targets)))
+    gp.fit(*points)
+    return Model(narx, scaling, mean, gp, limits=limits)

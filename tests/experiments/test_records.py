@@ -193,8 +193,8 @@ def test_a_model_that_loses_against_a_line_is_named(files, tmp_path, caplog):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTS)
 def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_path):
-    """Medians over five seeds; 3000 + 3000 samples, 1.5 % noise."""
-    to_best, to_same = [], []
+    """Medians over five seeds; 3000 + 3000 samples, 1.5 % noise. Nor are the bands wrong, one step and free run."""
+    to_best, to_same, covered = [], [], []
     for seed, record in enumerate(records(name, 5)):
         n_inputs = record["test"][0].shape[1]
         files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
@@ -202,5 +202,9 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
         summary = summary_of(folder)
         to_best.append(summary["rmse"] / summary["linear"]["best"]["rmse"])
         to_same.append(summary["rmse"] / summary["linear"]["same_lags"]["rmse"])
+        covered.append([one[name] for one in (summary, summary["free_run"]) for name in ("coverage_50", "coverage_95")])
+    of_50, of_95 = np.reshape(np.median(covered, axis=0), (2, 2)).T
+    assert np.all((of_50 >= 0.35) & (of_50 <= 0.65)), covered
+    assert np.all((of_95 >= 0.88) & (of_95 <= 0.99)), covered
     assert np.median(to_best) <= 1.0 + 1e-3, to_best
     assert max(to_best + to_same) <= 1.05, (to_best, to_same)

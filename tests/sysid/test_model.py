@@ -477,6 +477,7 @@ WRONG = {
     "counts": ["3", '{"points": "a"}'],
     "constant_features": ["[99]", "null"],
     "mean": ["zero", sysid.describe(ConstantMean(0.0)).replace("0.0", "NaN"), sysid.describe(LinearMean([1.0]))],
+    "bands": ["[[3, 1.0], [1, 1.0]]", "[[1, 0.0]]", "[[0, 1.0]]", "[3]", "wide"],
     "output_limits": [[2.0, 1.0], 3.0, "none", [float("nan"), 1.0]],
     "origin": ["none", "[]", '{"sampling_time": -1}', '{"unknown": 1}'],
 }
@@ -490,7 +491,15 @@ def test_a_file_whose_content_does_not_fit_together_is_refused():
     damaged += [DATASET.assign(number=DATASET["number"] + 10**9), DATASET.assign(errors=-DATASET["errors"])]
     damaged += [DATASET.assign({name: factor * DATASET[name]}) for name, factor in FACTORS.items()]
     damaged += [DATASET.assign_attrs({name: value}) for name, values in WRONG.items() for value in values]
-    unsaid = {"digest", "learning", "scale", "gate", "gate_opens_after", "forgetting"}  # by files of earlier versions
+    unsaid = {
+        "digest",
+        "learning",
+        "scale",
+        "gate",
+        "gate_opens_after",
+        "forgetting",
+        "bands",
+    }  # by files of earlier versions
     for name in DATASET.attrs.keys() - unsaid:
         damaged.append(DATASET.copy())
         del damaged[-1].attrs[name]

@@ -7,6 +7,7 @@ import pytest
 from identified import ONE, identified, mixed, naive_draws, naive_posterior, one_model, signals, unstable
 
 from sysid import (
+    AboutPath,
     ConstantMean,
     JointModel,
     Linear,
@@ -35,6 +36,8 @@ from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation import pathwise
 from sysid.simulation.propagation.pathwise import Draws, draw
 from sysid.simulation.propagation.propagation import of_draws
+from sysid.simulation_error.calibration import measure_bands
+from sysid.simulation_error.segments import Segment
 
 SE = SquaredExponential(0.3, [2.0, 1.5, 3.0])
 DRAWN = [MonteCarlo(8), Pathwise(8, 20), SequentialConditioning(8)]
@@ -371,3 +374,41 @@ def test_counts_and_coverages_that_make_no_sense_are_refused(rule):
             rule(**wrong)
     with pytest.raises(ValueError, match="use fewer trajectories, a shorter horizon, or Pathwise"):
         run_of(tame(SE), 9000, SequentialConditioning())
+
+
+@pytest.mark.parametrize("rule", [Pathwise(8, 20), Pathwise(8, 20, process_noise=True), Taylor()], ids=repr)
+def test_bands_about_the_path_are_as_wide_as_held_out_errors(rule):
+    """Of a measurement, by the factor of the horizon; of what they were not measured with only the first step."""
+    model, bands = one_model(Narx(**ONE), 8, SE), ((1, 1.2), (4, 2.0), (6, 0.5))
+    plain, wide = (run_of(replace(model, bands=b), 15, AboutPath(rule)) for b in ((), bands))
+    np.testing.assert_array_equal(plain.mean, wide.mean)
+    noise = model.gp.noise_variance
+    for step, variance in enumerate(plain.variance[:, 0], 1):
+        factor = {1: 1.2, 4: 2.0}.get(step, 0.5)
+        if step in (2, 3):
+            factor = 1.2 * (2.0 / 1.2) ** (np.log(step) / np.log(4))
+        elif step == 5:
+            factor = 2.0 * 0.25 ** (np.log(5 / 4) / np.log(6 / 4))
+        if step > 1 and rule != Pathwise(8, 20):
+            factor = 1.0
+        expected = max(factor**2 * (variance + noise) - noise, 0.0)
+        np.testing.assert_allclose(wide.variance[step - 1, 0], expected, rtol=1e-9, atol=1e-15)
+
+
+def test_factors_of_bands_are_those_of_simulated_errors():
+    """Against forecasts of the pieces that are simulated; a model that is k times too sure has factors k times."""
+    model, n = one_model(Narx(**ONE), 8, SE), 40
+    y, u = DATA["a"], DATA["u"]
+    columns = {"a": y, "u": u}
+    x = np.array([[columns[name][k - lag] for name, lag in model.narx.features] for k in range(4, n)])
+    segment = Segment(x, y[4:n], y[4 - Dynamics(model).n_lags : 4])
+    found = measure_bands([(model, [segment])], 0)
+    mean, variance = naive_posterior(model, x)
+    z = np.abs(y[4:n] - y[3 : n - 1] - mean) / np.sqrt(variance + model.gp.noise_variance)  # it predicts changes
+    ratio = np.sqrt(np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054)
+    assert found[0] == (1, pytest.approx(ratio, rel=1e-6))
+    assert [horizon for horizon, _ in found] == [1, 3, 10, 30]
+    run = free_run(model, u[:n, None], y[:4, None], propagation=AboutPath(Pathwise(40)))
+    z = np.abs(y[4:n] - run.mean[:, 0]) / np.sqrt(run.variance[:, 0] + model.gp.noise_variance)
+    late = np.sqrt(np.quantile(z[16:], 0.5) / 0.6745 * np.quantile(z[16:], 0.95) / 1.96)
+    assert found[-1][1] == pytest.approx(late, rel=0.5)  # other draws

@@ -2,6 +2,8 @@
 
 import signal
 from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -252,6 +254,32 @@ def test_one_call_identifies_records():
     np.testing.assert_equal(bits(identify(data, NARX, settings)), bits(identify(data, NARX, settings, start=known)))
     with pytest.raises(ValueError, match=r"n_initial is 12.*8 rows"):
         identify(data.isel(time=slice(8 + LAGS)), NARX, settings)
+
+
+def test_bands_are_measured_on_parts_that_were_not_learned():
+    """One step ahead, against five models that each learn from four fifths of the rows."""
+    y, u = record(160)
+    data = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": 0.5 * np.arange(160)})
+    settings = Settings(training=QUICK, budget=15, **RULES)
+    model, (_, x, t) = identify(data, NARX, settings).model, rows_of(y, u)
+    known = Start(model.scaling, model.mean, Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan))
+    z, ends = [], np.linspace(0, len(t), 6).astype(int)
+    for begin, end in pairwise(ends):
+        rest = [k for k in range(len(t)) if not begin <= k < end]
+        again = Identification(NARX, replace(settings, training=replace(QUICK, n_initial=15)), start=known)
+        for k in rest:
+            again.observe(x[k], t[k], follows=k not in (0, end))
+        mean, variance = again.model.predict(x[begin:end])
+        z.append((t[begin:end] - mean) / np.sqrt(variance + again.model.gp.noise_variance))
+    q50, q95 = np.quantile(np.abs(np.concatenate(z)), [0.5, 0.95])
+    assert model.bands[0] == (1, pytest.approx(np.sqrt(q50 / 0.67449 * q95 / 1.95996), rel=1e-4))
+    assert [horizon for horizon, _ in model.bands] == [1, 3, 10, 30]
+    for changes in ({"forgetting": 50.0}, {"budget": 2, "training": replace(QUICK, n_initial=2)}):
+        other = identify(data, NARX, replace(settings, **changes)).model
+        assert bool(other.bands) == ("budget" in changes)
+    assert identify(data.isel(time=slice(99)), NARX, settings).model.bands == ()
+    driven = Narx({"y": []}, {"u": [1, 2]}, predict="value")  # no lags: every horizon is one step
+    assert [horizon for horizon, _ in identify(data, driven, settings).model.bands] == [1]
 
 
 # --- what a caller may do while the initial samples are collected -----------------------------------

@@ -138,6 +138,10 @@ class Pathwise(Trajectories):
         super().__post_init__()
         check_counts(self, n_features=1)
 
+    @property
+    def is_calibrated(self) -> bool:
+        return not self.process_noise
+
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
         """Draw the functions and follow them; see `Propagation.propagate`.
 

@@ -21,6 +21,11 @@ class Propagation(ABC):
     variance of a sample then holds the noise of all earlier samples, and that of its own is still added at the end.
     """
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the bands of a model (`sysid.Model.bands`) were measured with it, beyond the first step."""
+        return False
+
     @abstractmethod
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
         """Mean and variance (b, T, m) of T samples from b starts.
@@ -190,17 +195,20 @@ def _interpreted(dynamics: Dynamics, past: Array, exogenous: Array) -> Moments:
 class AboutPath(Propagation):
     """Predict the fed-back mean, with the spread of another propagation about it.
 
-    The prediction depends neither on the propagation nor on its draws. Where the propagation diverges and the path
-    does not, the variance is infinite.
+    The prediction depends neither on the propagation nor on its draws. With the mean m and the variance v of the
+    propagation, the variance about the path p is ``v + (m - p)^2``, then calibrated (`sysid.Model.calibrated`); of a
+    single step every propagation says the same. Where the propagation diverges and the path does not, it is infinite.
     """
 
     spread: Propagation
 
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
-        path = MeanOnly().propagate(dynamics, past, exogenous, generator)
-        found = self.spread.propagate(dynamics, past, exogenous, generator)
-        variance = variance_about(path.mean, *found)
-        return Moments(path.mean, np.where(np.isnan(path.variance), np.nan, variance))
+        path, n_steps = MeanOnly().propagate(dynamics, past, exogenous, generator), exogenous.shape[1]
+        variance = path.variance
+        if n_steps > 1:
+            found = self.spread.propagate(dynamics, past, exogenous, generator)
+            variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
+        return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if self.spread.is_calibrated else 1))
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         return self.spread.size(dynamics, n_steps)
