@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (30, 2500),
     "experiments": (75, 9260),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (57, 7550),
+    "tests/experiments": (40, 6990),
     "tests/sysid": (25, 6760),
     "tests/simulators": (16, 1930),
 }

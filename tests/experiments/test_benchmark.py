@@ -17,12 +17,10 @@ from experiments.benchmarks.dictionary import (
     extended_posterior,
     narx_samples,
     online_gp,
-    replace_by_textbook,
 )
 from experiments.benchmarks.harness import Job, interleave, ratio
 from experiments.benchmarks.simulation import calibration
 from experiments.launch import CONF
-from sysid import MeanRelevance
 from sysid.simulation.dynamics import Moments
 
 NAMES = list(session.BENCHMARKS)
@@ -159,12 +157,3 @@ def test_extended_reference_solves_the_equations():
         problem = (covariance, samples.targets, covariance, covariance.diagonal())
         extended, double = extended_posterior(*problem), double_posterior(*problem)
         assert np.abs(extended.mean - samples.targets).max() < 0.01 * np.abs(double.mean - samples.targets).max()
-
-
-def test_the_textbook_decides_as_the_online_gp():
-    samples = narx_samples(40, seed=1)
-    start, rest = samples.part(0, 12), samples.part(12)
-    gp = online_gp(12, reduction=MeanRelevance()).fit(*start)
-    for x, y, targets in zip(*rest, replace_by_textbook(gp, start, rest), strict=True):
-        gp.update(x, y)
-        assert sorted(targets) == sorted(gp.targets)

@@ -123,7 +123,7 @@ def test_nothing_is_kept_of_work_that_fails_or_that_a_file_cannot_give_back(tmp_
 
 
 def test_a_run_has_a_cache_in_a_sweep_or_if_its_folder_is_absolute(tmp_path, monkeypatch):
-    for config in ({}, {"cache": None}, {"cache": "multirun/cache"}):
+    for config in ({"cache": None}, {"cache": "multirun/cache"}):
         assert cache_of(OmegaConf.create(config)) is None
     assert cache_of(OmegaConf.create({"cache": f"{tmp_path}/cache"})).folder == tmp_path / "cache"
     monkeypatch.chdir(tmp_path)

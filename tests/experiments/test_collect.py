@@ -207,6 +207,8 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
     assert [row[-2:] for row in rows] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
 
 
+# --- the command
+
 SETTINGS = {"output": None, "metrics": None, "records": None, "figures": False}
 FILES = {"sweep.nc", "sweep.csv", "sweep.md"}
 FIGURES = {"against_error_threshold.png", "pareto_front.png"}
@@ -303,6 +305,9 @@ def test_what_is_no_sweep_and_mistakes_change_nothing(words, sweep, monkeypatch)
     assert files(sweep) == before
 
 
+# --- folders of sweeps that no sweep has made, in the format of real ones
+
+
 def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
     """Write a sweep over all combinations of values.
 
@@ -371,11 +376,6 @@ def summary_like(values):
     worse = len(str(values.get("reduction", "")))
     smse = 0.1 + threshold + 0.01 * worse + 0.003 * math.sin(seed)
     return {
-        "system": "Building",
-        "target": "change of zone_temperature over one sample",
-        "target_unit": "K",
-        "partial": False,
-        "seed": seed,
         "smse": smse,
         "rmse": math.sqrt(smse) / 10,
         "coverage_95": 0.9 + 0.01 * math.cos(seed),
@@ -383,9 +383,6 @@ def summary_like(values):
         "n_revised": round(50 / threshold) + seed,
         "n_points": 100,
         "hyperparameters": {"kernel": {"class": "K", "length_scales": {"y[k-1]": 1.5}}, "noise_variance": 0.01},
-        "constant_features": [],
         "free_run": {"rmse": 0.3, "fit_percent": 80.0, "unit": "K"},
-        "training": None,
         "times": {"setup": 0.1, "loop": 0.5 / threshold + 0.1 * seed, "training": 0.2},
-        "warnings": [],
     }

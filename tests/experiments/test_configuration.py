@@ -165,6 +165,8 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
     assert path.stem != "building_thresholds" or math.prod(map(len, values.values())) * 10 == 540
 
 
+# --- what options do, durations as people write them
+
 THRESHOLDS = {"variance_threshold": 0.0005, "error_threshold": 0.02}
 ANY_INSERTION = [override for override in SHORT if not override.startswith("insertion")]
 UNTRAINED = [override for override in SHORT if not override.startswith("training")]
@@ -226,14 +228,6 @@ def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
     some = summary_of(execute(tmp_path / "some", *UNTRAINED, *given))
     assert some["n_initial"] == 15
     assert list(some["hyperparameters"]["kernel"]["length_scales"].values()) == scales
-
-
-def test_identified_fraction_is_what_is_identified(tmp_path):
-    after = phases(data_of(execute(tmp_path / "most", *SHORT, "identified=0.75"), "result"))[2]
-    assert after.sum() == pytest.approx(0.25 * (len(after) + 2), abs=1)
-    summary = summary_of(execute(tmp_path / "all", *SHORT, "identified=1"))
-    assert (summary["smse"], summary["n_validation"], summary["partial"]) == (None, 0, False)
-    assert summary["smse_stream"] > 0
 
 
 def test_doubtful_settings_are_told(finished, caplog, tmp_path):

@@ -175,6 +175,9 @@ def test_settings_are_those_of_the_configuration_and_checked(name, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+# --- a Dask cluster that runs, workers and schedulers that are killed
+
+
 @pytest.fixture
 def scheduler(tmp_path):
     """A scheduler and two workers as processes of their own; its file, and the processes."""

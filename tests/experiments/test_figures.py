@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from matplotlib.figure import Figure
 
 from experiments.collection.figures import find_front, plan_figures
 from experiments.collection.read import Results, Sweep, build_dataset, column_of
 from experiments.plots import identification as figures
-from experiments.plots.style import COLORS, MARKERS, scale_axis, with_clock
+from experiments.plots.style import COLORS, MARKERS, with_clock
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
@@ -89,22 +88,7 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
         assert series.lines[0].get_xdata()[0] == first
 
 
-@pytest.mark.parametrize(
-    ("values", "scale", "limits"),
-    [
-        ([0.1, np.nan, 10.0], "log", (0.1 / 100**0.06, 10.0 * 100**0.06)),
-        ([0.0, 1.0, 100.0], "symlog", (-0.3, 100.0 * 100**0.06)),
-        ([1.0, 2.0, np.inf], "linear", (0.94, 2.06)),
-        ([5.0], "linear", (4.75, 5.25)),
-    ],
-)
-def test_axes_are_logarithmic_where_positive_values_span_much(values, scale, limits):
-    ax = Figure().subplots()
-    for axis, found in ((ax.xaxis, ax.get_xlim), (ax.yaxis, ax.get_ylim)):
-        scale_axis(axis, np.array(values))
-        assert axis.get_scale() == scale
-        assert found() == pytest.approx(limits)
-
+# --- figures of collected sweeps, against naive medians, fronts and counts
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
 CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette

@@ -438,6 +438,8 @@ def test_a_floor_that_diverges_is_not_a_number():
     assert np.isnan(found.free_run[-1]).all()
 
 
+# --- the scoring script
+
 N_TEST = LENGTHS["test"]
 #: run as a program where only NumPy and the standard library can be imported
 ALONE = """
@@ -582,6 +584,9 @@ def test_several_records_need_several_files(building, tmp_path):
     assert result["rmse"] == pytest.approx(math.sqrt(2.5) * 1e-6, rel=1e-6)
     assert score(building, files[0]).returncode == 2
     assert scored(building, *reversed(files))["outputs"]["zone_temperature"]["rmse"] > 10 * result["rmse"]
+
+
+# --- trouble
 
 
 def left(folder):

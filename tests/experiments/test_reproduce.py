@@ -1,4 +1,4 @@
-"""`sysid-reproduce`: files, gaps, interruption, resuming, other versions, bad input."""
+"""`sysid-reproduce`: files, gaps, interruption, resuming, other versions; the ten tasks and their hyper-parameters."""
 
 import csv
 import os
@@ -179,6 +179,8 @@ def test_a_damaged_part_says_what_to_do(tmp_path):
     compute_unit(unit, plan)  # a kept part is not computed again
     assert path.stat().st_size == 200
 
+
+# --- the ten tasks: sizes of the paper, scaling by the training part, hyper-parameters
 
 SIZES = {  # features, new rows, test rows
     "rastrigin": (2, 500, 1681),

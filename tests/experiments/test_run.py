@@ -229,6 +229,8 @@ def test_hyperparameters_that_follow_the_stream_are_told(found, tmp_path, caplog
     assert result["estimate_statistic"].values[0] == pytest.approx(ours.mean(), rel=1e-9)
 
 
+# --- runs that end early, disks that are full
+
 ENDS = {"initial": 10, "online": 60, "validation": 24 * 4 * DAYS // 2 + 30}  # samples
 
 
@@ -324,6 +326,8 @@ def test_a_bad_model_is_called_bad():
             assert all(("training=adaptive" in line) == can_follow for line in found)
 
 
+# --- quality over five seeds
+
 SEEDS = range(5)
 FULL = 2000  # points of the full GP
 
@@ -359,6 +363,8 @@ def test_medians_are_at_most_half_of_no_learning_close_to_a_full_gp_and_bands_ar
     assert smse <= 1.3 * float(np.median([full_smse(folder) for folder in years]))
     assert 0.85 <= median(years, "coverage_95") <= 0.99
 
+
+# --- files of one or several outputs: all, or one of a job with the same bits
 
 LEAN = "outputs=lean"
 RECORD = ("data=csv", "data.inputs=[u]", "data.dt=0.5", "data.units={y:V}", "narx=orders", "narx.na=1", "narx.nb=1")

@@ -10,6 +10,7 @@ from scipy.integrate import solve_ivp
 from validating import validate
 
 from experiments import sources
+from experiments.function_data import FunctionData
 from experiments.identification import source_of
 from experiments.launch import Stopped
 from experiments.physics import START, FittedPhysics, Physics, ResidualNarx, read_physics
@@ -64,7 +65,7 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
     np.testing.assert_array_equal(result["record"], numbers[kept])
     np.testing.assert_array_equal(result["target"], changes[kept])
     initial, online, after = phases(result)
-    assert [initial.sum(), online.sum(), after.sum()] == [12, 37 + 28 - 12, 16]
+    assert [initial.sum(), online.sum()] == [12, 37 + 28 - 12]
     assert np.flatnonzero(after).tolist() == list(range(65, 81))
     np.testing.assert_allclose(result["time"][:40], [*(0.5 * np.arange(3, 40)), *(0.5 * np.arange(3, 6))])
     trajectory = data_of(folder, "trajectory")
@@ -107,8 +108,7 @@ def test_sources_count_what_they_have_delivered_and_begin_again():
     np.testing.assert_array_equal(live.is_judged(np.zeros(80, dtype=int), time), np.arange(80) >= 20)
     assert trajectory_of(live).sizes["time"] == 80
     live.restart()
-    again = list(next(live.segments()))
-    assert trajectory_of(live).sizes["time"] == len(again) == 20
+    assert len(list(next(live.segments()))) == trajectory_of(live).sizes["time"] == 20
 
 
 @pytest.mark.parametrize(
@@ -194,20 +194,16 @@ def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_judge_by(tmp_p
     assert (summary["system"], summary["n_validation"], summary["smse_no_change"]) == ("Rosenbrock", 49, None)
     np.testing.assert_allclose(sorted(set(a[120:])), np.linspace(-1, 1, 7), atol=1e-12)
     assert summary["smse"] < 0.05
-    clean, noisy, other = (
-        sources_of_function(noise_std=std, seed=seed) for std, seed in ((0.0, 0), (2.0, 0), (2.0, 1))
-    )
+    parts = Himmelblau(), Sobol()
+    given = ({}, {"noise_std": 2.0}, {"noise_std": 2.0, "seed": 1})
+    clean, noisy, other = (FunctionData(*parts, n_estimation=4000, **one).load() for one in given)
     error = (noisy.estimation[0]["y"] - clean.estimation[0]["y"]).values
     assert (error.std(), error.mean()) == (pytest.approx(2.0, rel=0.05), pytest.approx(0.0, abs=0.15))
     np.testing.assert_array_equal(noisy.test[0]["y"], clean.test[0]["y"])
     assert not np.array_equal(noisy.estimation[0]["y"], other.estimation[0]["y"])
 
 
-def sources_of_function(**settings):
-    from experiments.function_data import FunctionData
-
-    return FunctionData(Himmelblau(), Sobol(), **{"n_estimation": 4000} | settings).load()
-
+# --- physics beside a model
 
 TRUTH = CascadedTanks(pump_gain=0.05, lower_outflow=0.05, initial_upper=3.0, initial_lower=4.0)
 FREE = {name: {"lower": 0.01, "upper": 0.1} for name in ("pump_gain", "lower_outflow")}

@@ -336,6 +336,8 @@ def test_noise_is_undecided(region):
     assert undecided >= 95
 
 
+# --- stores by construction in which every claim of the paper is true, or false
+
 TITLES = [task.title for task in PAPER_TASKS.values()]
 SEEDS, NOISE, SETTING = 10, 0.01, ["trained"]
 ENTROPY, RELEVANCE, LIKELIHOOD = CRITERIA

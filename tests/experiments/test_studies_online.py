@@ -29,7 +29,6 @@ def test_every_method_predicts_the_same_rows(parts):
         assert [*found.index] == [*online.METHODS]
         assert np.isfinite(found[["smse", "nlpd", "coverage_95", "n_numbers"]]).all(axis=None)
         in_stream = found.drop(index=["linear", "full_gp"])
-        assert np.isfinite(in_stream["smse_stream"]).all()
         np.testing.assert_allclose(in_stream[[*online.PARTS]].mean(axis=1), in_stream["smse_stream"], rtol=0.2)
         assert 0.5 < found.loc["every_sample", "smse"] / found.loc["KRLS-T", "smse"] < 2
 
@@ -63,7 +62,6 @@ def test_streams_change_and_fail_as_they_say():
     changed = np.flatnonzero(clogged.targets != steady.targets)
     assert 1490 < changed[0] < 1510
     assert 0.02 < np.mean(abs(failing.targets - steady.targets) > 0.3) < 0.06  # each is a part of two targets
-    assert abs(clean.targets).max() < 0.3
     assert not np.array_equal(after.targets, clean.targets)
     building, _ = STREAMS["changed_building"].draw(0)
     usual, _ = draw_rows("building", 0)
@@ -103,6 +101,8 @@ def test_an_exact_gp_of_some_of_the_rows(plan, name):
     np.testing.assert_allclose(mean, expected, atol=1e-8)
     assert np.isfinite(stream).all()
 
+
+# --- methods against explicit inverses of all samples, nothing recursive
 
 KERNEL, NOISE = SquaredExponential(1.5, [0.8, 1.3]), 0.04
 METHODS = {name: lambda p=p, **own: BasisPosterior(KERNEL, NOISE, 12, **p | own) for name, p in PRESETS.items()}

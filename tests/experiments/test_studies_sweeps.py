@@ -298,9 +298,6 @@ def test_maps_and_points_are_those_of_the_stream(maps, setting, criterion):
         np.testing.assert_allclose(found, expected[::97], rtol=1e-5, atol=1e-7)
     points = gp.inputs * std + mean
     np.testing.assert_allclose(np.sort(cell["point"].values, axis=0), np.sort(points, axis=0), atol=1e-9)
-    row = MAPS.rows(maps).set_index(["setting", "criterion", "variant"]).loc[(setting, criterion, "leave_one_out")]
-    both = maps.sel(setting=setting, criterion=criterion, variant="leave_one_out")
-    assert row["mean_abs_error"] == pytest.approx(float(both["mean_abs_error"].median()))
     drawn = MAPS.figures(maps)["figure_rastrigin_published_acceptance"]().axes[1]
     cell_0 = maps.sel(setting="published", variant="leave_one_out", criterion="mean_relevance", seed=0)
     np.testing.assert_array_equal(drawn.images[0].get_array(), cell_0["absolute_error"].values.T)

@@ -13,7 +13,7 @@ from experiments.benchmarks.dictionary import (
     scored,
 )
 from experiments.reproduction import STUDIES, compute_unit, to_short_csv, write_study
-from experiments.studies import paper
+from experiments.studies import paper, tables
 from experiments.studies.stream import (
     QUANTITIES,
     VARIANTS,
@@ -166,6 +166,20 @@ def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n
         assert offer(lower, unit, plan)["n_revised"] > n_published
 
 
+def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeypatch):
+    asked = {}
+
+    def note(row, unit, plan, n_published):
+        asked[row["reduction"], row["acceptance"] != "none"] = n_published
+        return row
+
+    monkeypatch.setattr(tables, "is_meaningless", lambda row, n_published: True)
+    monkeypatch.setattr(tables, "offer_at_own_threshold", note)
+    STUDIES["table_3"].compute(Unit("table_3", "rastrigin", 0), plan)
+    cells = paper.read_cells("table_3").query("dataset == 'Rastrigin'").set_index(["criterion", "is_accepting"])
+    assert asked == cells["n_revised"].to_dict()
+
+
 def make_gp(plan, setting, variant, **rules):
     """Online GP of seed 1 after the initial rows."""
     data, start = data_of("rastrigin", 1, plan), hyperparameters_of("rastrigin", 1, setting, plan)
@@ -205,8 +219,7 @@ def test_a_real_store_keeps_every_seed_and_own_thresholds_where_the_published_on
     published = table_2.sel(threshold_choice="published")
     assert np.isfinite(published["smse"].values).all()
     assert (published["n_inserted"] == 60).all()
-    same = {"prior_entropy": "in_sample", "marginal_log_likelihood": "leave_one_out"}
-    for criterion, reference in same.items():
+    for criterion, reference in {"prior_entropy": "in_sample", "marginal_log_likelihood": "leave_one_out"}.items():
         n_revised = published["n_revised"].sel(criterion=criterion)
         assert (n_revised.sel(variant="published") == n_revised.sel(variant=reference)).all()
     shown, own = (table_3.sel(threshold_choice=choice, dataset="Rastrigin") for choice in ("published", "own"))

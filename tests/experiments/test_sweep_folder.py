@@ -277,9 +277,8 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
 
 def modified(folder):
     """When the files of each job were written."""
-    return {
-        number: {path.name: path.stat().st_mtime_ns for path in (folder / str(number)).iterdir()} for number in range(N)
-    }
+    jobs = (folder / str(number) for number in range(N))
+    return [{path.name: path.stat().st_mtime_ns for path in job.iterdir()} for job in jobs]
 
 
 # --- jobs that fail
@@ -326,6 +325,7 @@ def changed(**values):
 HARM = (
     ("job.nc", truncate, "job.nc is damaged"),
     ("job.nc", Path.unlink, "job.nc is missing"),
+    ("job.nc", lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]), "job.nc is damaged"),
     ("outcome.json", truncate, "outcome.json is damaged"),
     ("outcome.json", changed(schema_version=99), "outcome.json is damaged"),
     ("outcome.json", changed(identity="0" * 32), "its result is that of other settings or files"),

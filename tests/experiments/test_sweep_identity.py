@@ -265,8 +265,6 @@ def test_names_that_do_not_exist_are_told_with_the_nearest(loader):
         ("insertion=error insertion.error_treshold=1", "did you mean 'insertion.error_threshold'?"),
         ("insertion=error error_threshold=1", "did you mean 'insertion.error_threshold'?"),
         ("reduction=mean_relevancy", "unknown option 'mean_relevancy' of reduction; did you mean 'mean_relevance'?"),
-        ("redution=mean_relevance", "unknown key 'redution'; did you mean 'reduction'?"),
-        ("+seeed=1", "unknown configuration key 'seeed'.*did you mean 'seed'?"),
         ("insertion=error +insertion.treshold=1", "unknown key 'insertion.treshold'"),
         ("insertion=always insertion.error_threshold=1", "unknown key 'insertion.error_threshold'"),
         ("acceptance=yes", "unknown option 'yes' of acceptance.*matched"),
