@@ -129,6 +129,8 @@ def test_a_sweep_is_named_after_its_command_whatever_runs_it():
     assert first.startswith("identify-")
     assert first not in (sweep_name("identify", ["seed=1,3", "budget=8"]), sweep_name("validate", ["seed=1,2"]))
     assert sweep_name("identify", ["experiment=mine", "seed=1"]).startswith("mine-")
+    as_hydra_has_it = OmegaConf.create({"task": ["seed=1,2", "a=${hydra:job.num}"]}).task
+    assert sweep_name("identify", as_hydra_has_it) == sweep_name("identify", ["seed=1,2", "a=${hydra:job.num}"])
 
 
 def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
