@@ -367,7 +367,7 @@ class Identification:
                 judge = again.model
             held_out.append((judge, fold.parts))
             begin = end
-        self.model = replace(model, bands=measure_bands(held_out, s.seed))
+        self.model = replace(model, bands=measure_bands(model, held_out, s.seed))
 
     def finish(self) -> None:
         """Train on the samples collected so far if the training takes all that there are; else nothing."""

@@ -282,8 +282,8 @@ def _predict(
     joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int
 ) -> tuple[Forecast, tuple[Divergence, ...]]:
     """The mean path of the model, calibrated bands about it (`AboutPath`), and where these have no bounds any more."""
-    given, options = material.records_after(case.window), {"horizon": case.horizon, "window": case.window}
-    found = forecast(joint, given, propagation=AboutPath(propagation), seed=seed, **options)
+    given, about = material.records_after(case.window), AboutPath(propagation)
+    found = forecast(joint, given, horizon=case.horizon, window=case.window, propagation=about, seed=seed)
     unbounded = []
     for one in found.records:
         endless = np.isinf(one.variance).any(axis=1)

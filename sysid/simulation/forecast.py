@@ -21,6 +21,8 @@ from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.propagation import MeanOnly, Propagation
 
 BLOCK = 2**22  # numbers kept while starts are predicted side by side
+FEWEST = 40  # trajectories of a free run, of a long record whose samples are many anyway
+BLOCKS = 20  # of starts with draws of their own, at least; then half as many draws serve
 
 
 class SimulatedOutput(NamedTuple):
@@ -64,7 +66,7 @@ def free_run(
     check_window(dynamics, len(y))
     if len(u) <= len(y):
         raise ValueError(f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}")
-    rule = MeanOnly() if propagation is None else propagation
+    rule = (MeanOnly() if propagation is None else propagation).sparing(len(u) - len(y), FEWEST)
     exogenous = exogenous_rows(dynamics.narx, u, np.arange(len(y), len(u)))
     past, generator = past_outputs(y, len(y) - 1, dynamics), np.random.default_rng([seed])
     (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None], generator)
@@ -240,6 +242,7 @@ def _forecast_record(
     if horizon is None:
         sample = np.arange(window, len(y))
         past, generator = past_outputs(y, window - 1, dynamics), np.random.default_rng([seed, record.number])
+        rule = rule.sparing(len(sample), FEWEST)
         (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None, window:], generator)
         path = np.concatenate([past[0], mean])
         last = np.lib.stride_tricks.sliding_window_view(path[:-1], dynamics.n_lags, axis=0).transpose(0, 2, 1)
@@ -278,8 +281,9 @@ def _predict_ahead(
 
     The mean of a sample whose prediction diverges on the way is the value with which it left the bounds.
     """
+    rule = rule.sparing(len(sample) * horizon, FEWEST // 2)
     size = rule.size(dynamics, horizon) + (horizon + 2) * dynamics.n_features
-    length = max(1, BLOCK // size)
+    length = max(1, min(BLOCK // size, -(-len(sample) // BLOCKS)))
     found = []
     for block in range(0, len(sample), length):
         k = sample[block : block + length]

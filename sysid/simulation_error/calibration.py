@@ -12,8 +12,9 @@ from scipy.special import ndtri
 from sysid.arrays import Array
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics
-from sysid.simulation.propagation.pathwise import FEWEST, Pathwise
-from sysid.simulation.propagation.propagation import AboutPath, of_draws
+from sysid.simulation.forecast import FEWEST
+from sysid.simulation.propagation.pathwise import Pathwise
+from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, of_draws
 from sysid.simulation.validation import Z_95
 from sysid.simulation_error.candidate import Candidate, FitResult, pivots, solve_increasing
 from sysid.simulation_error.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
@@ -40,54 +41,58 @@ LEVELS = (0.5, 0.95)  # of the bands that shall cover
 MOST_INFLATED = 100.0  # largest standardised error that counts
 
 
-def measure_bands(held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int) -> tuple[tuple[int, float], ...]:
-    """How much wider than the models say bands must be, by horizon, for the samples that each model has not learned.
+def measure_bands(
+    model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int
+) -> tuple[tuple[int, float], ...]:
+    """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
 
-    The samples are predicted one step ahead, and simulated from several places on, with the spread of functions drawn
-    from the posterior (`sysid.Pathwise`). Of the standardised errors z of a horizon and those about it, q_p their
-    quantile of the distance from zero and n_p that of a standard normal::
+    Parts are predicted one step ahead, and simulated from several places on, by models that have not learned them; the
+    model itself says how sure it is there, in simulations by the spread of functions drawn from its posterior
+    (`sysid.Pathwise`). Of the standardised errors z of a horizon and those about it, q_p their quantile of the distance
+    from zero and n_p that of a standard normal::
 
         c = sqrt(q_50 / n_50  q_95 / n_95)
 
     so that neither the 50 % nor the 95 % band is far off where z is not normal (conformal prediction takes one of the
     quantiles, Lei et al. 2018). Models of several outputs, and without lags of any, are judged one step ahead.
 
+    Parameters
+    ----------
+    model : Model
+    held_out : sequence of (Model, sequence of Segment)
+        Models, and the parts that each of them has not learned.
+    seed : int
+        Of the draws.
+
     Returns
     -------
     tuple of (int, float)
         Horizons [samples] and factors c, as of `sysid.Model.bands`.
     """
-    one_step, runs = [], []
-    for number, (model, parts) in enumerate(held_out):
+    narx, noise, one_step, runs = model.narx, model.gp.noise_variance, [], []
+    generator, spread = np.random.default_rng([seed]), AboutPath(Pathwise(FEWEST))
+    for judge, parts in held_out:
         for part in parts:
-            mean, variance = model.predict(part.regressors)
-            error = part.values - np.clip(model.narx.predict.to_value(mean, part.previous), *model.limits)
-            one_step.append(error / np.sqrt(variance + model.gp.noise_variance))
-            if model.narx.output_names == (model.narx.target,) and model.narx.lags[model.narx.target]:
-                runs += [_standardised(model, part, *size, [seed, number]) for size in RUNS]
+            mean, variance = judge.predict(part.regressors).mean, model.predict(part.regressors).variance
+            predicted = np.clip(narx.predict.to_value(mean, part.previous), *judge.limits)
+            one_step.append((part.values - predicted) / np.sqrt(variance + noise))
+            if narx.output_names != (narx.target,) or not narx.lags[narx.target]:
+                continue
+            for most, longest in RUNS:
+                n_steps = min(len(part.values), longest)
+                starts = np.unique(np.linspace(0, len(part.values) - n_steps, most).astype(int))
+                pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
+                past = np.nan_to_num([piece.past for piece in pieces])[:, :, None]  # where no feature needs it
+                exogenous = np.array([piece.regressors for piece in pieces])
+                path = MeanOnly().propagate(Dynamics(judge), past, exogenous, generator).mean[:, :, 0]
+                about = spread.propagate(Dynamics(model), past, exogenous, generator).variance[:, :, 0]
+                runs.append((np.array([piece.values for piece in pieces]) - path) / np.sqrt(about + noise))
     bands = [(1, _widen(np.concatenate(one_step)))]
     for horizon in HORIZONS:
-        low, high = round(horizon / REACH), np.inf if horizon == HORIZONS[-1] else horizon * REACH
-        z = np.concatenate(
-            [np.zeros(0), *(run[:, low - 1 : None if high == np.inf else int(high)].ravel() for run in runs)]
-        )
+        steps = slice(round(horizon / REACH) - 1, int(horizon * REACH) if horizon < HORIZONS[-1] else None)
+        z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])
         bands += [(horizon, _widen(z))] if len(z) else []
     return tuple(bands)
-
-
-def _standardised(model: Model, part: Segment, most: int, longest: int, seeds: Sequence[int]) -> Array:
-    """Standardised errors (b, T) of simulations that begin at places spread over a part."""
-    n, dynamics = len(part.values), Dynamics(model)
-    n_steps = min(n, longest)
-    starts = np.unique(np.linspace(0, n - n_steps, most).astype(int))
-    pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
-    past = np.nan_to_num(np.array([piece.past for piece in pieces]))[:, :, None]
-    exogenous = np.array([piece.regressors for piece in pieces])
-    rule = AboutPath(Pathwise(FEWEST))
-    mean, variance = rule.propagate(dynamics, past, exogenous, np.random.default_rng([*seeds, longest]))
-    values = np.array([piece.values for piece in pieces])
-    with np.errstate(invalid="ignore"):
-        return (values - mean[:, :, 0]) / np.sqrt(variance[:, :, 0] + model.gp.noise_variance)
 
 
 def _widen(z: Array) -> float:

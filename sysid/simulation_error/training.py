@@ -191,22 +191,21 @@ class FreeRun(Training):
             "final": fit.report,
         }
         hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
-        share, pairs = latent / fit.latent_variance, []
+        initial = initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
+        apart = []
         for one, fold in zip(best.fits, folds, strict=True):
-            begun = one.candidate.initial_model(noise, share * one.latent_variance, stack_regressors(fold.rest))
-            pairs.append((_model_of(narx, begun._replace(limits=limits)), fold.parts))
-        bands = measure_bands(pairs, seed)
-        return initial._replace(hyperparameters=hyperparameters, limits=limits, bands=bands, report=report)
+            begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
+            apart.append((_model_of(narx, begun, limits), fold.parts))
+        return initial._replace(bands=measure_bands(_model_of(narx, initial, limits), apart, seed))
 
 
-def _model_of(narx: Narx, start: Start) -> Model:
+def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:
     """The model that an identification starts with."""
-    scaling, mean, found, points, limits, *_ = start
+    scaling, mean, found, points, *_ = start
     assert scaling is not None
     assert mean is not None
     assert found is not None
     assert points is not None
-    assert limits is not None
     gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=max(2, len(points.targets)))
     gp.fit(*points)
     return Model(narx, scaling, mean, gp, limits=limits)

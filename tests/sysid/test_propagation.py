@@ -33,7 +33,6 @@ from sysid import (
 )
 from sysid.gp.kernels import Stationary
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
-from sysid.simulation.propagation import pathwise
 from sysid.simulation.propagation.pathwise import Draws, draw
 from sysid.simulation.propagation.propagation import of_draws
 from sysid.simulation_error.calibration import measure_bands
@@ -239,8 +238,8 @@ def test_drawn_functions_agree_with_conditioning_step_by_step(make, n, counts, t
 
 def test_a_long_record_is_followed_by_fewer_functions(monkeypatch):
     """As many as 36 steps leave of 360, not fewer than a minimum."""
-    monkeypatch.setattr(pathwise, "MOST_STEPS", 360)
-    monkeypatch.setattr(pathwise, "FEWEST", 3)
+    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 360)
+    monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 3)
     for n, expected in ((40, 10), (184, 3)):
         runs = [run_of(identified("change"), n, Pathwise(count, 20), seed=1).variance for count in (50, expected)]
         np.testing.assert_array_equal(*runs)
@@ -402,7 +401,7 @@ def test_factors_of_bands_are_those_of_simulated_errors():
     columns = {"a": y, "u": u}
     x = np.array([[columns[name][k - lag] for name, lag in model.narx.features] for k in range(4, n)])
     segment = Segment(x, y[4:n], y[4 - Dynamics(model).n_lags : 4])
-    found = measure_bands([(model, [segment])], 0)
+    found = measure_bands(model, [(model, [segment])], 0)
     mean, variance = naive_posterior(model, x)
     z = np.abs(y[4:n] - y[3 : n - 1] - mean) / np.sqrt(variance + model.gp.noise_variance)  # it predicts changes
     ratio = np.sqrt(np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054)

@@ -269,8 +269,8 @@ def test_bands_are_measured_on_parts_that_were_not_learned():
         again = Identification(NARX, replace(settings, training=replace(QUICK, n_initial=15)), start=known)
         for k in rest:
             again.observe(x[k], t[k], follows=k not in (0, end))
-        mean, variance = again.model.predict(x[begin:end])
-        z.append((t[begin:end] - mean) / np.sqrt(variance + again.model.gp.noise_variance))
+        error, variance = t[begin:end] - again.model.predict(x[begin:end]).mean, model.predict(x[begin:end]).variance
+        z.append(error / np.sqrt(variance + model.gp.noise_variance))
     q50, q95 = np.quantile(np.abs(np.concatenate(z)), [0.5, 0.95])
     assert model.bands[0] == (1, pytest.approx(np.sqrt(q50 / 0.67449 * q95 / 1.95996), rel=1e-4))
     assert [horizon for horizon, _ in model.bands] == [1, 3, 10, 30]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
 from sysid.simulation.dynamics import Dynamics, Moments, run
+
+MOST_STEPS = 2_000_000  # of all draws; beyond, fewer are drawn
 
 
 class Propagation(ABC):
@@ -43,6 +45,10 @@ class Propagation(ABC):
         generator : numpy.random.Generator
             Of the draws, if there are any.
         """
+
+    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+        """The same rule with fewer draws, at least `fewest`, if all of them take more than `MOST_STEPS` steps."""
+        return self
 
     @abstractmethod
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
@@ -144,6 +150,9 @@ class Trajectories(Propagation):
     process_noise: bool = False  # whether the noise of the model is fed back
     coverage: float | None = 0.95  # of the band that the variance stands for; None: the variance of all draws
 
+    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+        return replace(self, n_samples=min(self.n_samples, max(fewest, MOST_STEPS // n_steps)))
+
     def __post_init__(self) -> None:
         check_counts(self, n_samples=2)
         if self.coverage is not None and not 0 < self.coverage < 1:
@@ -209,6 +218,9 @@ class AboutPath(Propagation):
             found = self.spread.propagate(dynamics, past, exogenous, generator)
             variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
         return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if self.spread.is_calibrated else 1))
+
+    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+        return AboutPath(self.spread.sparing(n_steps, fewest))
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         return self.spread.size(dynamics, n_steps)
