@@ -91,6 +91,9 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
     with timed(seconds, "loop"):
         stopped = stream(source, identification, window, records)
     try:
+        with deferred_interrupt(), timed(seconds, "bands"):
+            if stopped is None:
+                source.calibrate(identification)
         with deferred_interrupt(), timed(seconds, "validation"):
             result = judge(source, identification, window, records, stopped)
         if stopped is None:
@@ -262,7 +265,6 @@ def stream(
                     records.append(block.record)
                     progress.show(block)
             identification.finish()
-            source.calibrate(identification)
             for _ in progress.count(source.finish()):
                 pass
     except (KeyboardInterrupt, Exception) as reason:

@@ -1,6 +1,6 @@
 """The simulated plant of a configuration: a system, and where each of its inputs comes from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,10 @@ from simulators import (
     collect,
     excite,
     simulate,
+    substep_error,
 )
+
+WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 
 
 @dataclass(frozen=True)
@@ -209,3 +212,14 @@ def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[st
         raise ValueError(f"excited must be a list of {names}, got {chosen!r}")
     common = build(config, "excitation") if chosen else None
     return dict.fromkeys(chosen, common) | own
+
+
+def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
+    """What to say if the Runge-Kutta steps of simulations are too long for them; else nothing."""
+    error, substeps = max(map(substep_error, trajectories)), trajectories[0].system.substeps
+    if error <= WORST_STEP:
+        return []
+    return [
+        f"{substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} standard "
+        "deviations of its change over a sample; raise system.substeps"
+    ]

@@ -16,11 +16,10 @@ from omegaconf import DictConfig
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
 from experiments.physics import FittedPhysics, Measured, Physics
-from experiments.plant import Plant, plant_of
-from simulators import Sample, Trajectory, collect, substep_error
+from experiments.plant import Plant, plant_of, warn_of_integration
+from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 
-WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
 BLOCK = 250  # samples of a record that are delivered at a time
 #: keys of the configuration that belong to a simulation
@@ -137,12 +136,8 @@ class LiveSource:
         """Runge-Kutta steps that are too large, tanks that ran over."""
         if self.n_seen < 2:
             return []
-        found, record, substeps = [], self.simulation.record(), self.plant.system.substeps
-        if (error := substep_error(record)) > WORST_STEP:
-            found.append(
-                f"{substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} "
-                "standard deviations of its change over a sample; raise system.substeps"
-            )
+        record, substeps = self.simulation.record(), self.plant.system.substeps
+        found = warn_of_integration([record])
         if record.n_clipped:
             total = substeps * (self.n_seen - 1)
             found.append(f"a state was at its limit in {record.n_clipped} of {total} Runge-Kutta steps")

@@ -26,6 +26,7 @@ REPAIRS = {
     "clipped_variances": "{} variances were negative by rounding and set to 0",
     "refactorisations": "the factor was repaired {} times",
     "initial_outliers": "initial samples that contradicted the others and were left out of the training: {}",
+    "mended_lags": "{} values of inputs and other outputs were taken for gross errors and replaced among the lags",
 }
 
 
@@ -43,6 +44,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
     repairs = {"missing_samples": result.window.n_missing, "skipped_rows": result.window.n_skipped}
     constant = [] if model is None else [narx.feature_names[i] for i in model.constant_features]
     repairs["initial_outliers"] = identification.n_initial_outliers
+    repairs["mended_lags"] = sum(identification.n_mended.values())
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
     online = result.record[result.is_online]

@@ -88,7 +88,7 @@ class System(ABC):
     ------
     ValueError
         If `dt` or `substeps` is not positive, or a change is impossible; on definition of a class whose signal names
-        repeat.
+        repeat, or whose outputs have other units than the first states without an `output` of its own.
     TypeError
         On definition of a class whose drift is no static method; on use of one that declares fields and is
         no dataclass.
@@ -117,6 +117,10 @@ class System(ABC):
             if count > 1 or name == "time" or not name.isidentifier():
                 wanted = f"an identifier other than 'time', used once among {', '.join(roles)}, not {count} times"
                 raise ValueError(f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal")
+        outputs, states = getattr(cls, "outputs", ()), getattr(cls, "states", ())
+        if cls.output is System.output and [y.unit for y in outputs] != [x.unit for x in states[: len(outputs)]]:
+            found = f"the outputs are in {[y.unit for y in outputs]}, the states in {[x.unit for x in states]}"
+            raise ValueError(f"{cls.__name__}: {found}: define output(), which is the first states unless you do")
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
         """Refuse a class whose settings are not declared as fields, before its constructor refuses their names."""
@@ -182,7 +186,8 @@ class System(ABC):
         Raises
         ------
         ValueError
-            If a change is not one of a parameter that acts, or the system refuses a value on the way.
+            If a change is not one of a parameter that acts, on the drift alone, or the system refuses a value on the
+            way.
         """
         own = read_vector(self, "parameters")
         if not self.changes:
@@ -198,6 +203,13 @@ class System(ABC):
         if (rows == own).all():
             raise ValueError(
                 f"{type(self).__name__}: changes: {list(values)} change nothing in the drift; name other ones"
+            )
+        last, state = replace(self, changes=(), **changed), self.initial_state()
+        stays = np.array_equal(last.output(state), self.output(state))
+        if not (stays and np.array_equal(read_vector(last, "noise_std"), read_vector(self, "noise_std"))):
+            raise ValueError(
+                f"{type(self).__name__}: changes: {list(values)} change the output or the process noise, too, which "
+                "are the same all the time; name parameters of the drift alone"
             )
         return rows
 

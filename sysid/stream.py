@@ -1,5 +1,8 @@
 """The loop over a stream of samples: collect, train, then predict and learn, block by block."""
 
+from __future__ import annotations
+
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.gp.dictionary import RECORD, UpdateReport
-from sysid.gp.online import OnlineGP
+from sysid.gp.online import LeaveOneOut, OnlineGP
 from sysid.gp.rules import (
     Acceptance,
     Always,
@@ -37,6 +40,8 @@ SCREENINGS, MOST_SCREENED = 3, 2000  # trainings that leave outliers out, and sa
 PARTS, LEAST = 5, 100  # parts of a record that are held out in turn to calibrate bands, and rows that it needs
 PLENTY = 100  # rows for each point: with more nothing is held out
 PIECE = 1000  # rows that are handed to the online GP at once, which starts anew after each outlier
+LEAST_GAIN = 2.0  # of twice the log density of two samples, if a measurement of another signal is wrong
+JUMP = 3.0  # change of an input or another output over a sample that is looked at, in its initial standard deviations
 
 #: what is decided of a sample once it is predicted
 DECISIONS = tuple(name for name in RECORD.names or () if name not in ("mean", "variance"))
@@ -94,87 +99,100 @@ class Block(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A sample that was taken for an outlier, until the next one tells whether it was."""
+    """A sample that was taken for an outlier, until the next one tells what was wrong."""
 
     regressor: np.ndarray  # (1, n_features)
     target: np.ndarray  # (1,)
+    before: np.ndarray | None  # (n_features,) regressor one sample earlier, if there is one
     record: np.ndarray  # that ends with it
 
 
-class MendedRows:
-    """Rows of consecutive samples with predictions in the place of measurements that were taken for outliers.
+#: what measurements that are not believed exceed their replacement by: by signal and time, counted in rows
+Errors = dict[tuple[str, int], float]
 
-    A measurement is the target of one row, and a lag of the next ones. What is replaced is remembered from one block of
+
+class MendedRows:
+    """Rows of consecutive samples with replacements of measurements that are not believed.
+
+    A measurement is the target of one row, and a lag of others. What is replaced is remembered from one block of
     rows to the next, as long as a row may have it among its lags.
     """
 
     def __init__(self, narx: Narx) -> None:
-        lags = [lag for name, lag in narx.features if name == narx.target and lag > 0]
-        self._columns = {lag: narx.features.index((narx.target, lag)) for lag in lags}
-        self._is_change = narx.predict is Target.change
-        self.reach = max([*lags, int(self._is_change)])  # rows after its own that a measurement is part of
-        self._errors: dict[int, float] = {}  # measured less predicted target, by the row, counted from that of `begin`
+        self.columns = {feature: column for column, feature in enumerate(narx.features)}
+        self.target, self._is_change = narx.target, narx.predict is Target.change
+        own = narx.lags[narx.target]
+        self.reach = max([*own, int(self._is_change)])  # rows after its own that a measured target is part of
+        self._longest = max(self.reach, narx.max_lag)
+        #: column of the newest value of each other signal
+        self.newest = {name: self.columns[name, min(lags)] for name, lags in narx.lags.items() if name != narx.target}
+        self.errors: Errors = {}  # times are counted from the first row of `begin`
+        self.last = np.zeros(narx.n_features)  # measured row before it
 
     def begin(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> None:
         """Take the next rows (n, n_features), (n,); `follows` (n,): whether each comes right after the one before."""
         self.x, self.y, self._measured = x, y, (x, y)
-        self._follows = np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
-        if self._errors:
+        self.follows = np.ones(len(y), dtype=bool) if follows is None else np.asarray(follows, dtype=bool)
+        if self.errors:
             self._mend(0)
 
-    def replace(self, row: int, mean: float, *, changed: bool) -> None:
-        """Put the predicted mean in the place of a row's target, in the rows that follow; if the plant has changed,
-        put all measurements back."""
-        self._forget(row)
-        self._errors[row] = float(self.y[row]) - mean
-        if changed:
-            self._errors.clear()
-        self._mend(row + 1)
-
-    def restore(self, row: int) -> None:
-        """Put the measurement that was a row's target back, in the rows that follow."""
-        self._errors.pop(row, None)
-        self._mend(row + 1)
-
-    def alternatives(self, row: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """A row (2, n_features), (2,) with the measurement before it, and with that replaced; None: it has none."""
-        if not self._follows[row] or row - 1 not in self._errors:
-            return None
-        replaced = self.x[row].copy(), self.y[row]
-        error = self._errors.pop(row - 1)
-        self._mend(row)
-        x, y = np.stack([self.x[row], replaced[0]]), np.array([self.y[row], replaced[1]])
-        self._errors[row - 1] = error
-        self._mend(row)
+    def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
+        """A row (n_features,) and its target, if these are the errors; -1: the last one of the block before."""
+        x, y = (self.last, np.nan) if row < 0 else (self._measured[0][row], self._measured[1][row])
+        x = x.copy()
+        for (name, time), error in errors.items():
+            lag = row - time
+            if (name, lag) in self.columns:
+                x[self.columns[name, lag]] -= error
+            if name == self.target and lag == 1 and self._is_change:
+                y += error
         return x, y
+
+    def find_jumps(self, limits: dict[int, float]) -> list[int]:
+        """Rows at which a column of one of these limits changes by more, from the row before."""
+        x = self._measured[0]
+        if len(x) == 1:
+            is_beyond = (abs(x[0, column] - self.last[column]) > limit for column, limit in limits.items())
+            return [0] if self.follows[0] and any(is_beyond) else []
+        columns = list(limits)
+        change = abs(np.diff(x[:, columns], axis=0, prepend=self.last[None, columns]))
+        return np.flatnonzero((change > list(limits.values())).any(axis=1) & self.follows).tolist()
+
+    def replace(self, row: int, mean: float) -> None:
+        """Put the predicted mean in the place of a row's target, in the rows that follow."""
+        self._forget(row)
+        self.believe(row + 1, self.errors | {(self.target, row): float(self.y[row]) - mean})
+
+    def believe(self, row: int, errors: Errors) -> None:
+        """Believe all measurements but those of these errors, from a row on."""
+        if errors != self.errors:
+            self.errors = errors
+            self._mend(row)
 
     def end(self) -> None:
         """All rows are done: number what is remembered from the next one on."""
-        if self._errors:
-            n = len(self.y)
+        if n := len(self.y):
+            self.last = self._measured[0][-1].copy()
             self._forget(n)
-            self._errors = {row - n: error for row, error in self._errors.items()}
+            self.errors = {(name, time - n): error for (name, time), error in self.errors.items()}
 
     def _forget(self, row: int) -> None:
-        """Leave the errors that the row, or the one before the next block, may have among its lags."""
-        is_joined = {before: self._follows[max(0, before + 1) : row + 1].all() for before in self._errors}
-        self._errors = {k: e for k, e in self._errors.items() if row - k <= self.reach and is_joined[k]}
+        """Leave the errors that the row, or the one before it, may have among its lags."""
+        self.errors = {
+            (name, time): error
+            for (name, time), error in self.errors.items()
+            if row - time <= self._longest + 1 and self.follows[max(0, time + 1) : row + 1].all()
+        }
 
     def _mend(self, begin: int) -> None:
         """Write the rows from `begin` on anew, as far as a measurement before it reaches."""
         x, y = self._measured
         if self.x is x:
             self.x, self.y = x.copy(), y.copy()
-        for row in range(begin, min(begin + self.reach, len(y))):
-            if not self._follows[row]:
+        for row in range(begin, min(begin + self._longest, len(y))):
+            if not self.follows[row]:
                 return
-            self.x[row], self.y[row] = x[row], y[row]
-            for before, error in self._errors.items():
-                lag = row - before
-                if lag in self._columns:
-                    self.x[row, self._columns[lag]] -= error
-                if lag == 1 and self._is_change:
-                    self.y[row] += error
+            self.x[row], self.y[row] = self.row(row, self.errors)
 
 
 class Identification:
@@ -186,6 +204,11 @@ class Identification:
     gate is open until a sample is within it. So it is after ``2 (n_y + 1)`` outliers in a row, n_y the largest lag of
     the target, or if more than one sample in six is one. Where the target has no lags, no sample tells of the one
     before: there is no gate.
+
+    Inputs and other outputs are measured, too. Where the newest value of one jumps by three standard deviations, or
+    the sample is beyond the gate, the sample waits for the next one. If the jump is taken back by then, and both
+    samples are likelier with the value before it, that takes its place among the lags, and the sample is learned.
+    Initial samples are mended so if the Gaussian process trained with them predicts each from the others better.
 
     Parameters
     ----------
@@ -210,6 +233,8 @@ class Identification:
         Wall time of the training [s].
     n_initial_outliers : int
         Initial samples beyond the gate, which were left out of the training.
+    n_mended : dict
+        How many values of each signal but the target were replaced.
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
@@ -223,7 +248,9 @@ class Identification:
         self.training_seconds = 0.0
         self.adaptation: Follower | None = settings.training.follow(settings.seed)
         self.n_initial_outliers = 0
+        self.n_mended: dict[str, int] = {}
         self._mended = MendedRows(narx)
+        self._limits: dict[int, float] = {}  # of the change of a column, beyond which a sample waits for the next one
         self._suspect: Suspect | None = None  # the sample before, if it was an outlier
         self._collected: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # initial samples, block by block
         self._n_collected = 0
@@ -261,8 +288,8 @@ class Identification:
         -------
         structured array (n,)
             One row per sample, with the fields of `sysid.UpdateReport`. Of the initial samples, which are copied and
-            collected, nothing is predicted: their mean is nan. If the last row is an outlier, the next call may write
-            it anew: it was none, and is learned then.
+            collected, nothing is predicted: their mean is nan. If the last row is an outlier, or one at which another
+            signal jumps, the next call may write it anew: it is learned then.
 
         Raises
         ------
@@ -297,12 +324,15 @@ class Identification:
         """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the errors."""
         mended = self._mended
         mended.begin(x, y, follows)
+        jumps = [*mended.find_jumps(self._limits), len(y)]
         done, longest = 0, PIECE if self.adaptation is None else self.adaptation.n_until_look
         while done < len(y):
             if self._suspect is not None:
                 self._reconsider(self._suspect, model, done)
-            piece = slice(done, done + longest)
-            record = model.update_many(mended.x[piece], mended.y[piece], until_outlier=True)
+            jump = jumps[bisect_left(jumps, done + model.gp.gate_is_open)]
+            withhold = jump == done
+            piece = slice(done, done + 1 if withhold else min(done + longest, jump))
+            record = model.update_many(mended.x[piece], mended.y[piece], until_outlier=True, withhold=withhold)
             done += len(record)
             if self.adaptation is not None:
                 self.adaptation.observe(mended.x[piece.start : done], mended.y[piece.start : done], record)
@@ -310,34 +340,134 @@ class Identification:
                 if gp is not model.gp:
                     self.model = model = replace(model, gp=gp)
                 longest = self.adaptation.n_until_look
+            if withhold or record[-1]["outlier"]:
+                row = slice(done - 1, done)
+                before = mended.row(done - 2, mended.errors)[0] if mended.follows[done - 1] else None
+                self._suspect = Suspect(mended.x[row].copy(), mended.y[row].copy(), before, record)
             if record[-1]["outlier"]:
-                self._suspect = Suspect(mended.x[done - 1 : done].copy(), mended.y[done - 1 : done].copy(), record)
-                mended.replace(done - 1, float(record[-1]["mean"]), changed=model.gp.gate_is_open)
+                if model.gp.gate_is_open:  # the plant has changed
+                    mended.believe(done, {})
+                else:
+                    mended.replace(done - 1, float(record[-1]["mean"]))
             if mended.y is not y:  # reported is the change from the measured value before, not from the mended one
                 record["mean"] += y[piece.start : done] - mended.y[piece.start : done]
             yield record
         mended.end()
+        if self.gate is not None:
+            self._note(model)
+
+    def _note(self, model: Model) -> None:
+        """Let the model know what `resume` needs to go on, as plain content: the last row, and what is not settled."""
+        mended, suspect = self._mended, self._suspect
+        model.pending.update(
+            seen=model.gp.n_seen,
+            last=mended.last.tolist(),
+            errors=[[*key, error] for key, error in mended.errors.items()],
+            suspect=None
+            if suspect is None
+            else {
+                "regressor": suspect.regressor.tolist(),
+                "target": suspect.target.tolist(),
+                "before": None if suspect.before is None else suspect.before.tolist(),
+                "outlier": bool(suspect.record["outlier"][-1]),
+            },
+        )
+
+    @classmethod
+    def resume(cls, model: Model) -> Identification:
+        """Go on with a model, of a file say, where its identification stood: bit for bit, but nothing adapts further.
+
+        Samples that the model learned by `Model.update_many` in between are not known; then nothing is pending.
+
+        Examples
+        --------
+        >>> narx = Narx({"y": 1}, {"u": 1})
+        >>> signals = {"y": np.sin(0.3 * np.arange(120)), "u": np.cos(0.3 * np.arange(120))}
+        >>> rows, found = narx.regressors(signals), Identification(narx, Settings(budget=20))
+        >>> _ = found.observe_many(rows.regressor[:110], rows.target[:110])
+        >>> resumed = Identification.resume(found.model)
+        >>> resumed.observe(rows.regressor[110], rows.target[110]).n_points
+        20
+        """
+        gp, pending = model.gp, model.pending
+        own = {name: getattr(gp, name) for name in (*PASSED_ON, "learning", "gate")}
+        found = cls(model.narx, Settings(mean=model.mean, **own))
+        found._adopt(model)
+        if pending.get("seen") == gp.n_seen:
+            found._mended.last = np.array(pending["last"])
+            found._mended.errors = {(name, time): error for name, time, error in pending["errors"]}
+            if (suspect := pending["suspect"]) is not None:
+                regressor, target = np.array(suspect["regressor"]), np.array(suspect["target"])
+                before = None if suspect["before"] is None else np.array(suspect["before"])
+                record = NOT_PREDICTED.copy()
+                record["outlier"] = suspect["outlier"]
+                found._suspect = Suspect(regressor, target, before, record)
+        return found
+
+    def _adopt(self, model: Model) -> None:
+        """Learn by a model from now on."""
+        scaling = model.scaling
+        if self.gate is not None and scaling.matrix is None:
+            columns = [c for c in self._mended.newest.values() if c not in scaling.constant]
+            self._limits = {column: JUMP * float(scaling.scale[column]) for column in columns}
+        self.model, self.initial = model, replace(model, gp=model.gp.copy(), pending={})
 
     def _reconsider(self, suspect: Suspect, model: Model, row: int) -> None:
-        """Learn the sample before a row, an outlier so far, if the row is likelier after it than after its replacement.
+        """Learn the suspect, the sample before a row, unless the row is likeliest if the suspect's target is wrong.
 
-        The record of it, which was returned already, is written anew.
+        Nothing may be wrong, or the newest value of another signal, which then stays as it was before. The record
+        of the sample, which was returned already, is written anew.
         """
         self._suspect = None
-        if (both := self._mended.alternatives(row)) is None:
+        mended, was_outlier = self._mended, bool(suspect.record["outlier"][-1])
+        causes: dict[tuple[str, int], tuple[float, float]] = {}
+        likeliest = 0
+        own = mended.target, row - 1
+        is_followed = row < len(mended.y) and mended.follows[row]
+        if was_outlier and not (is_followed and own in mended.errors):
             return
-        x, y = both
-        mean, variance = model.predict(x)
-        noisy = variance + model.gp.noise_variance
-        measured, replaced = (y - mean) ** 2 / noisy + np.log(noisy)  # twice the negative log density
-        if measured < replaced:
-            self._mended.restore(row - 1)
-            x, y, record = suspect
-            became = model.gp.believe(model.scaling.transform(x), y, model.mean(x))[0]
-            for name in DECISIONS:
-                record[name][-1] = became[name]
-            if self.adaptation is not None:
-                self.adaptation.believe()
+        if is_followed:
+            believed = {key: error for key, error in mended.errors.items() if key != own}
+            causes = self._find_causes(suspect, model, row)
+            errors = [*(believed | {key: error} for key, (error, _) in causes.items()), mended.errors, believed]
+            costs = _costs(model, *map(np.stack, zip(*(mended.row(row, each) for each in errors), strict=True)))
+            for i, (_, gain) in enumerate(causes.values()):
+                costs[i] = costs[i] - gain if costs[-1] - costs[i] + gain > LEAST_GAIN else np.inf
+            likeliest = int(np.argmin(costs))
+            if was_outlier and likeliest == len(causes):
+                return
+            mended.believe(row, errors[likeliest])
+        x, y, _, record = suspect
+        is_cause = likeliest < len(causes)
+        if is_cause:
+            (name, _), (error, _) = list(causes.items())[likeliest]
+            x[0, mended.newest[name]] -= error
+            self.n_mended[name] = self.n_mended.get(name, 0) + 1
+        z, prior = model.scaling.transform(x), model.mean(x)
+        became = model.gp.believe(z, y, prior, was_outlier=was_outlier, opens=was_outlier and not is_cause)[0]
+        for name in DECISIONS:
+            record[name][-1] = became[name]
+        if self.adaptation is not None and was_outlier and not is_cause:
+            self.adaptation.believe()
+
+    def _find_causes(self, suspect: Suspect, model: Model, row: int) -> dict[tuple[str, int], tuple[float, float]]:
+        """Errors of the newest values of other signals that explain the suspect, the sample before a row, and the gain.
+
+        With the value before in its place the suspect is within the gate; the value after is closer to that, too.
+        """
+        if suspect.before is None:
+            return {}
+        mended, found, (x,), y = self._mended, {}, suspect.regressor, suspect.target
+        for name, column in mended.newest.items():
+            value, before, after = x[column], suspect.before[column], mended.x[row, column]
+            if abs(after - before) < abs(after - value):
+                both = np.stack([x, x])
+                both[1, column] = before
+                mean, variance = model.predict(both[1:])
+                if not model.gp.is_beyond_gate(y[0] - mean[0], variance[0]):
+                    as_measured, as_before = _costs(model, both, y)
+                    found[name, row - 1 - self.narx.features[column][1]] = value - before, as_measured - as_before
+        return found
 
     def calibrate(self, rows: xr.Dataset) -> None:
         """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that it has learned.
@@ -370,9 +500,12 @@ class Identification:
         self.model = replace(model, bands=measure_bands(model, held_out, s.seed))
 
     def finish(self) -> None:
-        """Train on the samples collected so far if the training takes all that there are; else nothing."""
+        """No sample will follow: learn one that waits for it; train now if the training takes all that there are."""
         if self.model is None and self.settings.training.n_initial is None and self._n_collected:
             self._start()
+        if self.model is not None and self._suspect is not None:
+            self._reconsider(self._suspect, self.model, len(self._mended.y))
+            self._note(self.model)
 
     def _collect(self, x: np.ndarray, y: np.ndarray, follows: np.ndarray) -> int:
         """Copy samples until there are enough to train, then train; returns how many were taken."""
@@ -394,6 +527,11 @@ class Identification:
         s = self.settings
         train = partial(s.training.prepare, mean=s.mean, budget=s.budget, seed=s.seed)
         start = train(samples, self.start)
+        without, n_mended = self._without_spikes(samples)
+        if n_mended and (measured := self._leave_one_out(start, samples)):
+            other = train(without, self.start)
+            if (mended := self._leave_one_out(other, without)) and mended.log_density > measured.log_density:
+                samples, start, self.n_mended = without, other, n_mended
         for _ in range(SCREENINGS):
             outliers = self._find_outliers(start, samples)
             if not outliers.any():
@@ -420,25 +558,49 @@ class Identification:
             gp = s.selection.fill(gp, scaling.transform(samples.regressors), centred)
         else:
             gp.fit(*points)
-        self.model = Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ())
-        self.initial = replace(self.model, gp=self.model.gp.copy())
+        self._adopt(Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ()))
         self._collected.clear()
         if self.adaptation is not None:
-            self.adaptation.start(scaling, mean, samples.regressors, samples.targets, gp.learning)
+            n_left_out = self._n_collected - len(samples.targets)
+            x, y = samples.regressors, samples.targets
+            self.adaptation.start(scaling, mean, x, y, gp.learning, n_left_out=n_left_out)
+
+    def _leave_one_out(self, start: Start, samples: InitialSamples) -> LeaveOneOut | None:
+        """Each initial sample as the trained GP predicts it from all others; None: there is no gate, or no GP yet."""
+        n, found = len(samples.targets), start.hyperparameters
+        if self.gate is None or start.points is not None or found is None or not 2 <= n <= MOST_SCREENED:
+            return None
+        assert start.scaling is not None
+        assert start.mean is not None
+        gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=n)
+        gp.fit(start.scaling.transform(samples.regressors), samples.targets - start.mean(samples.regressors))
+        return gp.leave_one_out()
 
     def _find_outliers(self, start: Start, samples: InitialSamples) -> np.ndarray:
         """Which of the initial samples (n,) are beyond the gate if the trained GP predicts each from all others."""
-        gate, n = self.gate, len(samples.targets)
-        if gate is None or start.points is not None or start.hyperparameters is None or not 2 <= n <= MOST_SCREENED:
-            return np.zeros(n, dtype=bool)
-        assert start.scaling is not None
-        assert start.mean is not None
-        found = start.hyperparameters
-        gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=n)
-        gp.fit(start.scaling.transform(samples.regressors), samples.targets - start.mean(samples.regressors))
-        residual, variance = gp.leave_one_out()
-        is_far: np.ndarray = residual**2 > float(gate) ** 2 * variance
-        return is_far & (is_far.sum() <= n // 4)
+        if (found := self._leave_one_out(start, samples)) is None:
+            return np.zeros(len(samples.targets), dtype=bool)
+        is_far: np.ndarray = found.residual**2 > float(self.gate or np.inf) ** 2 * found.variance
+        return is_far & (is_far.sum() <= len(is_far) // 4)
+
+    def _without_spikes(self, samples: InitialSamples) -> tuple[InitialSamples, dict[str, int]]:
+        """Initial samples without the jumps of other signals that are taken back at once, and how many of each."""
+        x, y, follows = samples.regressors, samples.targets, samples.follows
+        mended = MendedRows(self.narx)
+        if self.gate is None or not len(y):
+            return samples, {}
+        counts: dict[str, int] = {}
+        mended.begin(x, y, follows)
+        low, high = np.quantile(x, [0.05, 0.95], axis=0)
+        limits = JUMP * np.clip(x, low, high).std(axis=0)
+        for name, column in mended.newest.items():
+            for row in mended.find_jumps({column: float(limits[column])}):
+                before, value, after = x[[row - 1, row, min(row + 1, len(x) - 1)], column]
+                if abs(after - before) < abs(after - value) and follows[min(row + 1, len(x) - 1)]:
+                    counts[name] = counts.get(name, 0) + 1
+                    time = row - self.narx.features[column][1]
+                    mended.believe(row, mended.errors | {(name, time): value - before})
+        return InitialSamples(samples.narx, mended.x, mended.y, follows), counts
 
     def _without(self, samples: InitialSamples, outliers: np.ndarray) -> InitialSamples:
         """Initial samples without outliers (n,), nor the rows that have their measurements among the lags."""
@@ -451,6 +613,14 @@ class Identification:
         kept = np.flatnonzero(~left_out)
         follows = samples.follows[kept] & (np.diff(kept, prepend=-2) == 1)
         return InitialSamples(samples.narx, samples.regressors[kept], samples.targets[kept], follows)
+
+
+def _costs(model: Model, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Minus twice the log density (m,) of targets (m,), or of one, at regressors (m, n_features), less a constant."""
+    mean, variance = model.predict(x)
+    noisy = variance + model.gp.noise_variance
+    costs: np.ndarray = (y - mean) ** 2 / noisy + np.log(noisy)
+    return costs
 
 
 def learn_from(

@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (60, 9250),
+    "sysid": (60, 9430),
     "simulators": (30, 2500),
-    "experiments": (75, 9260),
+    "experiments": (75, 9310),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 6990),
-    "tests/sysid": (25, 6760),
+    "tests/experiments": (40, 7010),
+    "tests/sysid": (25, 6880),
     "tests/simulators": (16, 1930),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -2,14 +2,19 @@
 
 import gc
 import math
+import os
 import tracemalloc
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
+from scipy.signal import lfilter
 
 import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
@@ -37,6 +42,7 @@ NOISE_VARIANCE = 1e-2  # signal variance
 ITERATIONS = 20  # of the fast ways in one run, up to 100 points
 CANDIDATES = 2  # replacements of one run of the textbook way
 OURS = 500  # and of ours
+STREAM, BLOCK = 10, 1000  # samples of the long stream for each replacement of the plan, and of a block
 
 
 class Samples(NamedTuple):
@@ -183,7 +189,7 @@ def update(plan: Plan) -> Iterator[Row]:
 
 
 def memory(plan: Plan) -> Iterator[Row]:
-    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes."""
+    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes; a long stream."""
     samples = narx_samples(max(plan.sizes), seed=plan.seed)
     online_gp(min(plan.sizes)).fit(*samples.part(0, min(plan.sizes)))  # compiles and fills caches
     for size in plan.sizes:
@@ -193,6 +199,28 @@ def memory(plan: Plan) -> Iterator[Row]:
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         yield row(f"N={gp.budget}", held / (8 * size**2), "N^2 x 8 bytes", MB=held / 1e6)
+    yield _stream_memory(plan)
+
+
+def _stream_memory(plan: Plan) -> Row:
+    """Growth of the resident memory of this process while a stream goes through the loop, after a tenth of it."""
+    n_blocks, narx = max(2, STREAM * plan.replacements // BLOCK), sysid.Narx({"y": 3}, {"u": 3})
+    identification = sysid.Identification(narx, sysid.Settings(budget=plan.budget, seed=plan.seed))
+    rng, resident = np.random.default_rng(plan.seed), []
+
+    def measure() -> Iterator[SimpleNamespace]:
+        state = np.zeros(1)
+        for k in range(n_blocks):
+            if k in (n_blocks // 10, n_blocks - 1):
+                pages = int(Path("/proc/self/statm").read_text().split()[1])
+                resident.append(pages * os.sysconf("SC_PAGESIZE") / 1e6)
+            u = np.tanh(rng.standard_normal(BLOCK))
+            y, state = lfilter([0.0, 0.5], [1.0, -0.8], u, zi=state)
+            yield SimpleNamespace(output=np.tanh(y + 0.05 * rng.standard_normal(BLOCK))[:, None], input=u[:, None])
+
+    deque(sysid.learn_from(measure(), identification, sysid.LagWindow(narx), outputs=["y"], inputs=["u"]), maxlen=0)
+    case, details = f"N={plan.budget}, a stream, after a tenth of it", {"samples": n_blocks * BLOCK, "MB": resident[1]}
+    return row(case, resident[1] - resident[0], "MB more", target="<= 1", **details)
 
 
 # --- rounding errors ------------------------------------------------------------------------------

@@ -21,8 +21,15 @@ from experiments.plots import style
 from experiments.plots.frames import pool, significant
 
 ERRORS = ("smse", "smse_stream", "rmse")  # the first that is known is the error of a figure
-COUNT, COVERAGE, LOOP, TRIAL = "n_revised", "coverage_95", "times_loop", "trial"
-NAMES = {"smse": "SMSE", "rmse": "RMSE", COUNT: "Revised points", COVERAGE: "95 % coverage", LOOP: "Loop time"}
+COUNT, COVERAGE, FIT, LOOP, TRIAL = "n_revised", "coverage_95", "free_run_fit_percent", "times_loop", "trial"
+NAMES = {
+    "smse": "SMSE",
+    "rmse": "RMSE",
+    COUNT: "Revised points",
+    COVERAGE: "95 % coverage",
+    FIT: "Free-run fit",
+    LOOP: "Loop time",
+}
 NOMINAL = 0.95  # of a 95 % band
 MOST_PANELS, MOST_LINES, MOST_LISTED = 4, 8, 8
 MOST_WRITTEN = 14  # columns of heat maps beside each other up to which values are written in the cells
@@ -44,7 +51,7 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
     for output in found.numbers:
         rows = found.select_rows(dataset, output, found.measured)
         known = [name for name in found.metrics if np.isfinite(rows[name]).any()]
-        error = next((name for name in ERRORS if name in known), "")
+        error = next((name for name in [*found.asked, *ERRORS] if name in known), "")
         if not error or len(rows) < 2:
             continue
         n_gaps = int((~np.isfinite(rows[error])).sum())
@@ -54,7 +61,7 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
         varied = [name for name in found.parameters if name in rows and rows[name].nunique(dropna=False) > 1]
         settings = [name for name in varied if name != SEED]
         costs = [name for name in (COUNT, LOOP) if name in known]
-        metrics = [name for name in (error, COUNT, COVERAGE) if name in known]
+        metrics = [name for name in found.asked or (error, FIT, COUNT, COVERAGE) if name in known]
         own: dict[str, Any] = {}
         if "job" in dataset.sizes:
             own["trials"] = partial(draw_points, rows, [TRIAL], [error])

@@ -67,6 +67,7 @@ class Results(NamedTuple):
     numbers: dict[str, pd.DataFrame]  # of each output ("" for the only one): a row per job, a column per metric
     timing: str  # which times cannot be compared; empty if all can
     target_unit: str  # empty if jobs differ
+    asked: tuple[str, ...] = ()  # metrics that tables and figures shall show; none: the headline
 
     @property
     def outputs(self) -> list[str]:

@@ -18,7 +18,7 @@ from sysid.store import package_versions
 
 log = logging.getLogger(__name__)
 LISTED = 5  # failed jobs that are reported one by one
-HEADLINE = ("smse", "coverage_95", "n_revised", "times_loop")  # metrics of the Markdown table
+HEADLINE = ("smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop")  # metrics of the Markdown table
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -51,7 +51,7 @@ def run(config: DictConfig, folder: Path) -> None:
         if not metrics:
             raise ValueError("metrics: expected at least one name, or null for all")
         check_names("metrics", metrics, list(found.metrics), "no job has")
-        found = found._replace(metrics={name: found.metrics[name] for name in metrics})
+        found = found._replace(metrics={name: found.metrics[name] for name in metrics}, asked=tuple(metrics))
     dataset = build_dataset(found)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def count_jobs(found: Results, dataset: xr.Dataset) -> str:
 
 
 def _medians(found: Results, dataset: xr.Dataset) -> str:
-    shown = [name for name in HEADLINE if name in found.metrics] or list(found.metrics)[: len(HEADLINE)]
+    shown = [*found.asked] or [name for name in HEADLINE if name in found.metrics] or [*found.metrics][: len(HEADLINE)]
     others = [name for name, key in found.parameters.items() if key != SEED]
     times = [name for name in shown if name in found.measured]
     rows = pd.concat([found.select_rows(dataset, output, times).assign(output=output) for output in found.numbers])

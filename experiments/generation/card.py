@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from experiments.generation.baselines import TASKS, label_baselines
 from experiments.generation.benchmark import Benchmark, noises_of
 from experiments.plots.frames import to_markdown
-from simulators import Interpolation, System, noise_free, signal_to_noise
+from simulators import Interpolation, System, noise_free, signal_to_noise, substep_error
 
 TEMPLATE = Path(__file__).with_name("card.md")
 
@@ -113,6 +113,7 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "system": type(system).__name__,
         "dt": f"{system.dt:.10g}",
         "substeps": system.substeps,
+        "step_error": f"{max(substep_error(record.trajectory) for record in benchmark.records):.1g}",
         "equations": read_equations(system),
         "source": read_notes(system),
         "code": read_code(system),

@@ -22,7 +22,7 @@ from experiments.generation.benchmark import Benchmark, plan_records, read_range
 from experiments.generation.card import fill_card, table
 from experiments.launch import CONF
 from experiments.options import flag, whole
-from experiments.plant import Plant, plant_of
+from experiments.plant import Plant, plant_of, warn_of_integration
 from experiments.plots.frames import to_csv
 from sysid import Recordings, StoreError
 from sysid.data.source import ROLES
@@ -112,6 +112,7 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     shortest = min(plan.n_samples for plan in plans if plan.role != "estimation")
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
     records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
+    notes += warn_of_integration([record.trajectory for record in records])
     scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
     return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)
 

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from experiments.build import build
+from experiments.job_file import is_multirun
 from experiments.physics import FittedPhysics
 from experiments.plant import Plant, plant_of
 from experiments.sources import SIMULATION, refuse_simulation
@@ -261,7 +263,8 @@ def assess(
                 raise ValueError(f"{short}, expected more than the {limit} of {longest}: {advice}")
     forecasts: dict[Case, Forecast] = {}
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
-    for case in sorted(cases, key=lambda case: case.window):
+    in_order, silent = sorted(cases, key=lambda case: case.window), True if is_multirun() else None
+    for case in tqdm(in_order, unit=" horizons", disable=silent, desc="predicting", leave=False):
         shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
         is_own = case.horizon is None or material.physics is not None  # depends on the window
         if is_own or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:

@@ -138,15 +138,21 @@ class Adaptation:
         self._n_revised = 0  # points that entered since then
 
     def start(
-        self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray, learning: Learning
+        self,
+        scaling: AffineMap,
+        mean: MeanFunction,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        learning: Learning,
+        *,
+        n_left_out: int = 0,
     ) -> None:
-        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units."""
         settings, p = self.settings, scaling.n_features
         self._scaling, self._mean = scaling, mean
         self._learns_every_sample = learning is Learning.every_sample
         size = settings.sample_size or (SAMPLES_OF_ALL if self._learns_every_sample else SAMPLES_OF_STORED)
         self._sample = Reservoir(size, p, np.random.default_rng([self.seed, size]))
-        self._n_seen = 0
+        self._n_seen, self._n_left_out = 0, n_left_out
         self._keep(regressors, targets, np.ones(len(targets), dtype=bool))
         self._n_estimated = self._n_seen  # samples seen at the last estimate
         self._regressors = np.zeros((settings.interval, p))
@@ -209,7 +215,7 @@ class Adaptation:
         adapted = gp.with_hyperparameters(kernel, noise_variance)
         self.estimates.append(
             Estimate(
-                sample=self._n_seen,
+                sample=self._n_seen + self._n_left_out,
                 reason=reason,
                 statistic=float(np.mean(self._squares)),
                 n_errors=len(self._squares),

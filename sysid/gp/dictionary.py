@@ -82,6 +82,9 @@ LARGEST_SQUARE = 9.0  # squared standardised errors count at most so much for th
 SUM, NUMBER, MEMORY, SCALE, LEVEL = range(5)
 
 
+CLOSED = -1.0  # gate that no sample passes
+
+
 RELIEF = 0.2  # of the level of outliers, by a usual sample: the gate opens if more than one in six is an outlier
 
 
@@ -757,6 +760,8 @@ def _is_outlier(rules, state, square):  # type: ignore[no-untyped-def]
     A level rises by 1 with each of them and falls by `RELIEF` with each usual sample. From `gate_opens_after` on the
     gate is open, and the next usual sample closes it.
     """
+    if rules.gate == CLOSED:
+        return True
     if not rules.gate > 0.0:
         return False
     level, most = state.errors[LEVEL], rules.gate_opens_after

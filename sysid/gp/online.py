@@ -59,6 +59,11 @@ class LeaveOneOut(NamedTuple):
     residual: np.ndarray  # y_i - mu_/i
     variance: np.ndarray  # noisy: latent variance plus noise variance
 
+    @property
+    def log_density(self) -> float:
+        """Log density of all points, each without itself, less a constant: the pseudo-likelihood."""
+        return -0.5 * float(np.sum(self.residual**2 / self.variance + np.log(self.variance)))
+
 
 class OnlineGP:
     """Zero-mean GP regression that learns from a stream and keeps at most `budget` points.
@@ -281,6 +286,11 @@ class OnlineGP:
         return int(self._state.counts[dictionary.N_POINTS])
 
     @property
+    def n_seen(self) -> int:
+        """Number of samples seen, learned or not."""
+        return int(self._state.counts[dictionary.N_SEEN])
+
+    @property
     def inputs(self) -> np.ndarray:
         """Stored points (n_points, n_features), by slot."""
         return np.ascontiguousarray(self._state.inputs[:, : self.n_points].T)
@@ -372,14 +382,36 @@ class OnlineGP:
         if self.learns_every_sample:
             dictionary.condition_all(self._rules, self._state, self.n_points, x, y)
 
-    def believe(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
-        """`learn` the last sample (1, n_features), (1,) after all; the gate passed it over, and opens for the next."""
-        counts = self._state.counts
-        counts[dictionary.N_OUTLIERS] -= 1
+    def is_beyond_gate(self, error: float, variance: float) -> bool:
+        """Whether a sample with this prediction error and latent variance is not learned while the gate is closed."""
+        noisy = (variance + self.noise_variance) * self._state.errors[dictionary.SCALE]
+        return bool(error**2 > (self.gate or np.inf) ** 2 * noisy)
+
+    def withhold(self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray) -> np.ndarray:
+        """`learn` one sample (1, n_features), (1,), but pass it over whatever it is; only beyond the gate it counts."""
+        rules, errors = self._rules, self._state.errors
+        self._rules = rules._replace(gate=dictionary.CLOSED)
+        try:
+            record = self.learn(x, y, prior_mean, until_outlier=True)
+        finally:
+            self._rules = rules
+        record["outlier"] = self.is_beyond_gate(y[0] - record["mean"][0], record["variance"][0])
+        self._state.counts[dictionary.N_OUTLIERS] += record["outlier"][0]
+        errors[dictionary.LEVEL] += record["outlier"][0]
+        return record
+
+    def believe(
+        self, x: np.ndarray, y: np.ndarray, prior_mean: np.ndarray, *, was_outlier: bool = True, opens: bool = True
+    ) -> np.ndarray:
+        """`learn` the last sample (1, n_features), (1,) after all, which was passed over; the gate may open for it."""
+        counts, errors = self._state.counts, self._state.errors
+        counts[dictionary.N_OUTLIERS] -= was_outlier
         counts[dictionary.N_SEEN] -= 1
-        self._state.errors[dictionary.LEVEL] = self.gate_opens_after
+        if opens:
+            errors[dictionary.LEVEL] = self.gate_opens_after
         record = self.learn(x, y, prior_mean)
-        self._state.errors[dictionary.LEVEL] = self.gate_opens_after
+        if opens:
+            self._state.errors[dictionary.LEVEL] = self.gate_opens_after
         return record
 
     def copy(self) -> "OnlineGP":

@@ -200,9 +200,19 @@ class Follower(Protocol):
         """Samples that may follow before `adapted` must be asked."""
 
     def start(
-        self, scaling: AffineMap, mean: MeanFunction, regressors: np.ndarray, targets: np.ndarray, learning: Learning
+        self,
+        scaling: AffineMap,
+        mean: MeanFunction,
+        regressors: np.ndarray,
+        targets: np.ndarray,
+        learning: Learning,
+        *,
+        n_left_out: int = 0,
     ) -> None:
-        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units."""
+        """Begin with the map and the mean of the initial model and its samples (n, p), (n,), in their own units.
+
+        So many more initial samples were seen, but left out as outliers.
+        """
 
     def observe(self, regressors: np.ndarray, targets: np.ndarray, record: np.ndarray) -> None:
         """Take note of samples (n, p), (n,) and of their record (n,)."""

@@ -114,7 +114,7 @@ COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates
 OWN_ATTRIBUTES = (
     *("acceptance", "bands", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after"),
     *("insertion", "kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits"),
-    *("reduction", "scale"),
+    *("pending", "reduction", "scale"),
 )
 
 
@@ -146,6 +146,7 @@ class Model:
     limits: tuple[float, float] = NO_LIMITS  # between which the target output saturates, its unit
     #: (horizon, factor), horizons rising: so much wider than the GP says were errors of samples that were held out
     bands: tuple[tuple[int, float], ...] = ()
+    pending: dict[str, Any] = field(default_factory=dict, repr=False)  # what `Identification.resume` needs beside it
 
     def __post_init__(self) -> None:
         sizes = (self.narx.n_features, self.scaling.n_features)
@@ -188,16 +189,20 @@ class Model:
         """Predict one sample, then learn from it; the reported mean is that of the target."""
         return UpdateReport(*self.update_many(np.asarray(regressor)[None], [target])[0].item())
 
-    def update_many(self, regressors: ArrayLike, targets: ArrayLike, *, until_outlier: bool = False) -> np.ndarray:
+    def update_many(
+        self, regressors: ArrayLike, targets: ArrayLike, *, until_outlier: bool = False, withhold: bool = False
+    ) -> np.ndarray:
         """`update` for rows (n, n_features) and targets (n,), compiled; a record as of `OnlineGP.update_many`.
 
-        With `until_outlier` it ends with the first outlier, and the rows after it are not yet seen.
+        With `until_outlier` it ends with the first outlier, and the rows after it are not yet seen. With `withhold`
+        the only row is passed over (`OnlineGP.withhold`).
         """
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         prior = np.ascontiguousarray(self.mean(x), dtype=np.float64)
         if prior.shape != y.shape:
             raise ValueError(f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}")
-        return self.gp.learn(self.scaling.transform(x), y, prior, until_outlier=until_outlier)
+        z = self.scaling.transform(x)
+        return self.gp.withhold(z, y, prior) if withhold else self.gp.learn(z, y, prior, until_outlier=until_outlier)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -235,6 +240,8 @@ class Model:
             "constant_features": json.dumps(self.constant_features),
             "counts": json.dumps(gp.counts()),
         }
+        if self.pending:
+            attributes["pending"] = json.dumps(self.pending)
         labels = ARRAYS if self.scaling.matrix is None else ARRAYS | COORDINATES
         variables = to_variables(gp.state() | map_to_arrays(self.scaling), labels)
         dataset = xr.Dataset(variables, coords={"feature": list(self.narx.feature_names)}, attrs=attributes)
@@ -285,10 +292,11 @@ class Model:
             origin = Origin() if is_first else Origin(**json.loads(attributes["origin"]))
             limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
             bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes.get("bands", "[]")))
+            pending = json.loads(attributes.get("pending", "{}"))  # earlier files do not have it
         except (KeyError, TypeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         gp.restore(arrays, own_counts)
-        return cls(narx, scaling, mean, gp, origin, limits, bands)
+        return cls(narx, scaling, mean, gp, origin, limits, bands, pending)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""

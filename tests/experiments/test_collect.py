@@ -87,13 +87,14 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
 def test_medians_quartiles_and_what_has_no_result(grid):
     text = write_markdown(*grid)
     header, *rows = rows_of(text)
-    assert header == ["error_threshold", "reduction", "smse", "coverage_95", "n_revised", "times_loop", "done"]
+    shown = ["smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop"]
+    assert header == ["error_threshold", "reduction", *shown, "done"]
     expected = [["0.05", "prior_entropy", "3/3"], ["0.05", r"a\|b", "3/3"], ["0.2", "prior_entropy", "2/3"]]
     assert [[*row[:2], row[-1]] for row in rows[:3]] == expected
     smse = [summary_like({THRESHOLD: 0.05, "reduction": "a|b", "seed": seed})["smse"] for seed in range(3)]
     low, middle, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
     assert rows[1][2] == f"{middle} [{low}, {high}]"
-    assert "over the seeds; times_loop [s]." in text
+    assert "over the seeds; free_run_fit_percent [%]; times_loop [s]." in text
     parameters, reason = r"error_threshold=0.2, reduction=a\|b, seed=1", r"ValueError: it did not work \| twice"
     assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
 

@@ -40,7 +40,7 @@ from experiments.generation.floor import find_floor
 from experiments.generation.run import choose_window, run
 from experiments.launch import Refused
 from experiments.plant import Plant, plant_of
-from simulators import BoucWen, DivergenceError, Interpolation, Signal, System, simulate
+from simulators import BoucWen, Change, DivergenceError, Interpolation, Signal, System, simulate
 from simulators.noise import held_noise
 from sysid import Narx, Recordings, StoreError, store
 
@@ -412,6 +412,18 @@ def test_time_goes_on_where_the_free_run_starts():
     found = find_floor(trajectory, (), START, 4)
     np.testing.assert_array_equal(found.free_run, trajectory.output)
     np.testing.assert_allclose(found.one_step, trajectory.output, rtol=1e-12)
+
+
+def test_the_floor_knows_how_parameters_change():
+    """Means of what is linear in the noise: ``x[k+1] = x[k] + a[k] (sin t[k+1] - sin t[k])`` in both."""
+    change = Change("wave", 2.0, start=3.0, end=6.0)
+    trajectory = simulate(Walk(changes=[change]), n_samples=N, seed=1)
+    found, x, t = find_floor(trajectory, (), START, 4), trajectory.state[:, 0], trajectory.time
+    wave = np.interp(t, [3.0, 6.0], [0.0, 2.0])[:-1]
+    steps = wave * np.diff(np.sin(t))
+    assert abs(steps[START + 5 :]).min() > 0.01
+    np.testing.assert_allclose(found.one_step[1:, 1], x[:-1] + steps, atol=1e-4)  # of Runge-Kutta
+    np.testing.assert_allclose(found.free_run[START + 1 :, 1], x[START] + np.cumsum(steps[START:]), atol=1e-3)
 
 
 def test_held_and_linear_inputs_together_under_noise():

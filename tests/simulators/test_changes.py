@@ -126,3 +126,16 @@ def test_impossible_faults_are_refused(wrong):
         OutlierNoise(**wrong)
     with pytest.raises(ValueError, match="size"):
         simulate(VanDerPol(), n_samples=5, measurement=OutlierNoise(size=[1.0, 2.0]))
+
+
+def test_parameters_that_the_noise_or_the_output_know_do_not_change():
+    """Not even beside one of the drift: the noise is drawn, and the output made, with those of the start."""
+
+    class Scaled(CascadedTanks):
+        def output(self, state):
+            return state[..., 1:] * self.lower_outflow
+
+    with pytest.raises(ValueError, match="change the output or the process noise"):
+        simulate(CascadedTanks(changes=[RAMP, Change("upper_noise_std", 0.1, 0.0)]), pump())
+    with pytest.raises(ValueError, match="change the output or the process noise"):
+        simulate(Scaled(changes=[RAMP]), pump())

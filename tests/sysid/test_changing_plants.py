@@ -185,6 +185,18 @@ def test_initial_samples_are_screened():
     assert 0.5 < ratio < 2.0
 
 
+def test_estimates_know_their_sample_if_initial_ones_were_left_out():
+    rows = rows_of(plant(400, bad=[12, 33, 34]))
+    training = sysid.Adaptive(n_initial=60, restarts=1, interval=10, significance=0.9, max_updates=1)
+    found = sysid.Identification(NARX, Settings(training=training, budget=30))
+    found.observe_many(rows.regressor, rows.target)
+    assert found.n_initial_outliers >= 3
+    samples = [estimate.sample for estimate in found.adaptation.estimates]
+    assert len(samples) > 10
+    assert all((sample - 60) % 10 == 0 for sample in samples)
+    assert max(samples) > 300
+
+
 def test_rows_of_an_outlier_have_its_prediction_among_their_lags():
     """What the next rows learn is what they would be if the sensor had shown the prediction."""
     record = plant(400, bad=[300])
@@ -316,3 +328,130 @@ def test_impossible_settings_are_refused(settings, said):
             Settings(**settings)
     assert Settings(gate="none", forgetting="none") == Settings(gate=None)
     assert online_gp(forgetting=10, reduction=Volume()).forgetting == 10.0
+
+
+# --- errors of other signals ------------------------------------------------------------------------
+
+COUPLED = {"outputs": {"y": 2, "v": 2}, "inputs": {"u": 2}}
+
+
+def coupled(n, *, share=(0.0, 0.0, 0.0), size=0.4, pulses=(), begin=0, seed=0):
+    """Record of two outputs that drive each other, noise of std 0.02, and one input that is held for 5 samples and has
+    pulses of one sample; from `begin` on a share of the samples of each signal is wrong by the size."""
+    random = np.random.default_rng(seed)
+    u = np.repeat(random.uniform(-1, 1, n // 5 + 1), 5)[:n]
+    u[list(pulses)] += 6.0
+    y, v = np.zeros(n), np.zeros(n)
+    for k in range(2, n):
+        y[k] = 0.7 * np.tanh(y[k - 1]) + 0.2 * v[k - 2] + 0.6 * np.tanh(u[k - 1]) + 0.02 * random.standard_normal()
+        v[k] = 0.6 * v[k - 1] - 0.3 * y[k - 1] + 0.2 * u[k - 2] + 0.02 * random.standard_normal()
+    record = {"y": y, "v": v, "u": u}
+    bad = np.random.default_rng([seed, 1]).random((3, n)) < np.array(share)[:, None]
+    bad[:, :begin] = False
+    return {name: values + size * wrong for (name, values), wrong in zip(record.items(), bad, strict=True)}, bad
+
+
+def learned(record, target, blocks=None, **settings):
+    narx = Narx(**COUPLED, target=target)
+    rows = narx.regressors(record)
+    options = Settings(training=sysid.MaximumAPosteriori(n_initial=100, restarts=1), budget=30, **settings)
+    found, n = sysid.Identification(narx, options), len(rows.target)
+    size = blocks or n
+    parts = [found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size]) for k in range(0, n, size)]
+    return found, np.concatenate(parts)
+
+
+@pytest.mark.parametrize("begin", [0, 150])
+def test_errors_of_other_outputs_and_of_inputs_are_mended_and_cost_little(begin):
+    test = Narx(**COUPLED, target="y").regressors(coupled(800, seed=9)[0])
+
+    def error(found):
+        return np.mean((found.model.predict(test.regressor).mean - test.target) ** 2)
+
+    with_gate, without, counts = [], [], []
+    for seed in range(3):
+        failing, bad = coupled(1500, share=[0.02] * 3, begin=begin, seed=seed)
+        quiet, _ = learned(coupled(1500, seed=seed)[0], "y")
+        assert not quiet.n_mended
+        found, _ = learned(failing, "y")
+        counts.append(found.n_mended["u"] / bad[2].sum())
+        with_gate.append(error(found) / error(quiet))
+        without.append(error(learned(failing, "y", gate=None)[0]) / error(quiet))
+    assert np.median(with_gate) < 1.15
+    assert np.median(without) > 1.6
+    assert 0.4 < np.median(counts) < 1.0  # few sensors matter so much that each of their errors is seen
+
+
+@pytest.mark.parametrize(("signal", "share"), [("v", [0, 0.02, 0]), ("u", [0, 0, 0.02])])
+def test_errors_far_out_are_mended_although_nothing_is_known_there(signal, share):
+    record, bad = coupled(1500, share=share, size=4.0, seed=1)
+    found, became = learned(record, "y")
+    assert 0.5 * bad.sum() < found.n_mended[signal] <= bad.sum()
+    assert not became["outlier"].any()
+    assert set(found.n_mended) == {signal}
+
+
+def test_pulses_that_the_plant_answers_are_believed_one_sample_later():
+    """The same model, bit for bit."""
+    record, _ = coupled(1200, pulses=range(20, 1200, 37))
+    for target in ("y", "v"):
+        (found, became), (without, ungated) = learned(record, target), learned(record, target, gate=None)
+        assert not found.n_mended
+        np.testing.assert_equal(found.model.gp.state()["weights"], without.model.gp.state()["weights"])
+        for name in became.dtype.names:
+            np.testing.assert_array_equal(became[name], ungated[name])
+
+
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_blocks_do_not_matter_where_other_signals_fail(blocks):
+    record, _ = coupled(800, share=[0.03] * 3, begin=110, seed=1)
+    whole, expected = learned(record, "y")
+    parts, became = learned(record, "y", blocks)
+    assert parts.n_mended == whole.n_mended
+    assert set(whole.n_mended) == {"u", "v"}
+    for name in expected.dtype.names:
+        np.testing.assert_array_equal(became[name], expected[name])
+    np.testing.assert_equal(parts.model.gp.state(), whole.model.gp.state())
+
+
+@pytest.mark.parametrize("learning", ["every_sample", "stored"])
+def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(learning, tmp_path):
+    record, _ = coupled(240, share=[0.06] * 3, begin=105, seed=1)
+    rows = Narx(**COUPLED, target="y").regressors(record)
+    never, expected = learned(record, "y", learning=learning)
+    begin = {name: values[:110] for name, values in record.items()}
+    part, became = learned(begin, "y", learning=learning)[0], []
+    for k in range(108, len(rows.target)):
+        part.model.save(tmp_path / "model.nc")
+        part = sysid.Identification.resume(sysid.Model.load(tmp_path / "model.nc"))
+        became.append(part.observe(rows.regressor[k], rows.target[k]))
+    assert expected["outlier"].sum() >= 3
+    assert never.n_mended
+    np.testing.assert_array_equal([one.mean for one in became], expected["mean"][108:])
+    np.testing.assert_array_equal([one.variance for one in became], expected["variance"][108:])
+    np.testing.assert_equal(part.model.gp.state(), never.model.gp.state())
+    assert part.model.gp.repairs == never.model.gp.repairs
+
+
+def test_what_is_pending_is_forgotten_where_the_model_learned_on_without():
+    record, _ = coupled(400, share=[0, 0, 0.05], begin=110, seed=1)
+    found, _ = learned(record, "y")
+    assert found.model.pending["seen"] == 398
+    rows = found.narx.regressors(coupled(300, seed=2)[0])
+    alone = sysid.Identification.resume(found.model)
+    assert alone._mended.last.any()
+    found.model.update_many(rows.regressor[:1], rows.target[:1])
+    assert not sysid.Identification.resume(found.model)._mended.last.any()
+
+
+def test_nothing_is_pending_once_the_last_sample_was_learned():
+    record, _ = coupled(300, pulses=[297], seed=1)
+    found, _ = learned(record, "y")
+    n_points, suspect = found.model.gp.n_points, found.model.pending["suspect"]
+    assert suspect is not None
+    assert not suspect["outlier"]
+    state = found.model.gp.state()["whitened"]
+    found.finish()
+    assert found.model.pending["suspect"] is None
+    assert found.model.gp.n_points >= n_points
+    assert not np.array_equal(found.model.gp.state()["whitened"], state)
