@@ -25,9 +25,9 @@ BUDGET = {
     "simulators": (30, 2600),
     "experiments": (75, 9350),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (57, 7570),
+    "tests/experiments": (40, 7040),
     "tests/sysid": (25, 6950),
-    "tests/simulators": (16, 1930),
+    "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
 EXTRAS = {

@@ -187,7 +187,8 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
     else:
         simulated = any(o.endswith(("=free_run", "_simulation")) for o in overrides)
         few = fewer(overrides) if "-m" in overrides else overrides
-        overrides = [*added(few, SIMULATED if simulated else SHORT), *hydra]
+        long = ["propagation=mean_only"] * ("data=silverbox" in overrides)  # draws along 80 000 samples take a minute
+        overrides = [*added(few, SIMULATED if simulated else [*SHORT, *long]), *hydra]
     run(program, ["--config-dir", own, *overrides] if own else overrides, tmp_path)
     if program == "export":
         assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0

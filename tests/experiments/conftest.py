@@ -9,9 +9,6 @@ from running import SHORT, execute
 #: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
 collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 
-#: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
-collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
-
 
 @pytest.fixture(autouse=True)
 def loggers():

@@ -12,10 +12,18 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from running import CONF
-from sweeping import FULL
 
-from experiments.job_file import Content, write
+from experiments.job_file import NUMBERS, Content, write
 
+FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
+    "system": "Building",
+    "target": "y",
+    "target_unit": "K",
+    "partial": False,
+    "seed": 0,
+    "times": {},
+    "warnings": [],
+}
 THRESHOLD = "insertion.error_threshold=interval(0,1)"
 BEST = 0.3  # error threshold with the lowest SMSE
 #: as much of conf/identify.yaml as searches are about

@@ -62,9 +62,7 @@ def sweep(folder, *overrides, command="identify", cwd=None):
         finally:
             GlobalHydra.instance().clear()
             HydraConfig.instance().cfg = None
-    assert signals == {number: signal.getsignal(number) for number in signals}, (
-        "a sweep must leave signals as they were"
-    )
+    assert signals == {number: signal.getsignal(number) for number in signals}, "a sweep leaves signals as they were"
     return Said(code, out.getvalue(), err.getvalue())
 
 

@@ -1,21 +1,28 @@
-"""The data set and the tables of a sweep: every number of every job in the cell of its parameters, every gap known."""
+"""`sysid-collect`: numbers in the cell of their parameters, gaps that are known, a word on what is wrong."""
 
 import hashlib
 import io
 import itertools
 import json
+import math
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import sweeping
-from sweeping import summary_like, write_job, write_sweep
+import xarray as xr
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+from searching import FULL
 
+from experiments.collect import main, mark_folder
 from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results, read_sweep
-from experiments.collection.run import count_jobs, write_csv, write_markdown
+from experiments.collection.run import count_jobs, run, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant
+from sysid import store
 
 THRESHOLD = "insertion.error_threshold"
 VALUES = {THRESHOLD: [0.2, 0.05], "reduction": ["prior_entropy", "a|b"], "seed": [0, 1, 2]}
@@ -40,16 +47,6 @@ def rows_of(text):
 def edit(folder, number, **changed):
     path = folder / str(number) / "outcome.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-
-
-def rewrite(folder, number, record=None, content=None):
-    """Another file of a finished job, with the digest that belongs to it."""
-    path = folder / str(number) / "job.nc"
-    write({"": Content(sweeping.FULL | summary_like({}), record, None)}, path, {"seed": 0, "partial": 0})
-    path.write_bytes(content or path.read_bytes())
-    facts = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    edit(folder, number, files={"job.nc": facts})
-    return facts
 
 
 def jobs_of(folder):
@@ -77,16 +74,12 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
         summary = pd.json_normalize(summary_like(dict(zip(VALUES, one, strict=True)))).loc[0]
         for key, name in names.items():
             np.testing.assert_array_equal([cell[name], row[name]], summary[key] if status == DONE else np.nan)
-    assert not {"partial", "seed"} & set(data.data_vars), "told by the status; a parameter here"
     units = {name: data[name].attrs.get("units") for name in data.variables}
     assert units["rmse"] == units["error_threshold"] == units["free_run_rmse"] == "K"
     assert units["hyperparameters_noise_variance"] == "K2"
     assert (units["smse"], units["times_loop"], units["free_run_fit_percent"]) == ("1", "s", "%")
     measured = {name for name in data if data[name].attrs.get("measured")}
     assert measured == {"times_setup", "times_loop", "times_training", "times_job", "timed"}
-    assert data["status"].attrs["flag_meanings"].split()[FAILED] == "failed"
-    counts = [data.attrs[f"n_{name}"] for name in ("jobs", "cells", "done", "missing", "failed", "superseded")]
-    assert counts == [12, 12, 10, 1, 1, 0]
     expected = "12 jobs: 10 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 reduction x 3 seed."
     assert count_jobs(found, data) == expected
 
@@ -94,13 +87,14 @@ def test_every_number_lies_in_the_cell_of_its_parameters(grid):
 def test_medians_quartiles_and_what_has_no_result(grid):
     text = write_markdown(*grid)
     header, *rows = rows_of(text)
-    assert header == ["error_threshold", "reduction", "smse", "coverage_95", "n_revised", "times_loop", "done"]
+    shown = ["smse", "free_run_fit_percent", "coverage_95", "n_revised", "times_loop"]
+    assert header == ["error_threshold", "reduction", *shown, "done"]
     expected = [["0.05", "prior_entropy", "3/3"], ["0.05", r"a\|b", "3/3"], ["0.2", "prior_entropy", "2/3"]]
     assert [[*row[:2], row[-1]] for row in rows[:3]] == expected
     smse = [summary_like({THRESHOLD: 0.05, "reduction": "a|b", "seed": seed})["smse"] for seed in range(3)]
     low, middle, high = (significant(value) for value in np.quantile(smse, [0.25, 0.5, 0.75]))
     assert rows[1][2] == f"{middle} [{low}, {high}]"
-    assert "over the seeds; times_loop [s]." in text
+    assert "over the seeds; free_run_fit_percent [%]; times_loop [s]." in text
     parameters, reason = r"error_threshold=0.2, reduction=a\|b, seed=1", r"ValueError: it did not work \| twice"
     assert rows_of(text.partition("## Jobs without result")[2])[1:] == [["4", "failed", parameters, reason]]
 
@@ -115,7 +109,10 @@ def test_gaps_are_nan_and_counted(tmp_path):
     (folder / "5" / "outcome.json").write_text('{"schema": "outc')
     write_job(folder, jobs[6] | {"identity": "of another configuration"}, summary_like(jobs[6]["values"]))
     (folder / "7" / "job.nc").write_bytes((folder / "8" / "job.nc").read_bytes())
-    rewrite(folder, 9, content=b"no result, though as it was written")
+    content = b"no result, though as it was written"
+    (folder / "9" / "job.nc").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    edit(folder, 9, files={"job.nc": {"bytes": len(content), "sha256": digest}})
     (folder / "10" / "job.nc").unlink()
     edit(folder, 11, files={}, value=0.25)
     _, found = read(folder)
@@ -123,12 +120,11 @@ def test_gaps_are_nan_and_counted(tmp_path):
     assert found["status"].values.tolist() == expected
     assert np.flatnonzero(np.isfinite(found["smse"])).tolist() == [8]
     assert found["value"].values[11] == 0.25, "of a command with files of its own"
-    assert found["times_job"].values[[8, 11]].tolist() == [1.5, 1.5]
     assert [found.attrs[f"n_{name}"] for name in STATUSES] == [2, 2, 1, 6, 1]
 
 
 def test_one_dimension_where_parameters_form_no_grid(tmp_path):
-    """Some jobs lack a parameter, none has one, or the grid would be emptier than a quarter."""
+    """Some jobs lack a parameter, none has one, a search chose them, or the grid would be emptier than a quarter."""
     jobs = [{"a": 1, "seed": 0}, {"seed": 1, "b": "x"}, {"seed": 2, "a": 2}]
     _, found = read(write_sweep(tmp_path / "some", jobs, summary_like, fail=(1,)))
     assert found["smse"].dims == ("job",)
@@ -136,6 +132,9 @@ def test_one_dimension_where_parameters_form_no_grid(tmp_path):
     assert found["b"].values.tolist() == ["", "x", ""]
     np.testing.assert_array_equal(np.isnan(found["smse"]), [False, True, False])
     assert read(write_sweep(tmp_path / "none", [{}], summary_like))[1]["smse"].dims == ("job",)
+    search = write_sweep(tmp_path / "search", {THRESHOLD: [0.1, 0.2], "seed": [0, 1]}, summary_like)
+    (search / "search.json").write_text("{}")
+    assert read(search)[1]["smse"].dims == ("job",)
     for n_jobs, dims in ((12, ("a", "b")), (11, ("job",))):
         values = [{"a": 5, "b": 7}, *({"a": k % 6, "b": k % 8} for k in range(1, n_jobs))]
         folder = write_sweep(tmp_path / str(n_jobs), values, summary_like, skip=range(n_jobs))
@@ -168,15 +167,6 @@ def test_several_outputs(tmp_path):
     assert "units" not in data["rmse"].attrs, "they differ"
     table = csv_of(found)[["number", "output", "smse"]].to_numpy().tolist()
     assert table[:4] == [[0, "x", 0.3], [0, "y", 0.1], [1, "x", 0.3], [1, "y", 0.1]]
-    assert [row[0] for row in table[4:]] == [2]
-    rows = [[row[0], row[1], row[-1]] for row in rows_of(write_markdown(found, data))]
-    assert rows == [["output", "smse", "done"], ["x", "0.300", "2/3"], ["y", "0.100", "2/3"]]
-
-
-def test_a_search_is_a_row_of_jobs(tmp_path):
-    folder = write_sweep(tmp_path / "s", {THRESHOLD: [0.1, 0.2], "seed": [0, 1]}, summary_like)
-    (folder / "search.json").write_text("{}")
-    assert read(folder)[1]["smse"].dims == ("job",)
 
 
 # --- measured times and records -------------------------------------------------------------------
@@ -214,6 +204,187 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
     assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
     assert data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
     assert csv_of(found)["timed"].tolist() == [0, 1, 1, 0, 0, 1]
-    text = write_markdown(found, data)
-    assert [row[-2:] for row in rows_of(text)[1:]] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
-    assert data["timed"].attrs["comment"] in text
+    rows = rows_of(write_markdown(found, data))[1:]
+    assert [row[-2:] for row in rows] == [["12.5 [12.2, 12.8]", "3/3"], ["23.0", "3/3"]]
+
+
+# --- the command
+
+SETTINGS = {"output": None, "metrics": None, "records": None, "figures": False}
+FILES = {"sweep.nc", "sweep.csv", "sweep.md"}
+FIGURES = {"against_error_threshold.png", "pareto_front.png"}
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    values = {"insertion.error_threshold": [0.2, 0.05], "seed": [0, 1]}
+    return write_sweep(tmp_path / "s", values, summary_like, fail=(1,), skip=(2,))
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_command(sweep, monkeypatch, capsys):
+    """A folder of any name; nothing else is changed; the same again but for the time."""
+
+    def command(*arguments):
+        GlobalHydra.instance().clear()
+        monkeypatch.setattr(sys, "argv", ["sysid-collect", *map(str, arguments)])
+        main()
+        return capsys.readouterr().out
+
+    sweep = sweep.rename(sweep.with_name("it's, a=b ${x} {é} [1]"))
+    monkeypatch.chdir(sweep.parent)
+    before = files(sweep)
+    told = command(sweep.name)
+    assert told.startswith("4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed.\n")
+    after = files(sweep)
+    assert after.keys() - before.keys() == FILES | FIGURES
+    assert before.items() <= after.items()
+    assert list(sweep.parent.iterdir()) == [sweep]
+    command("figures=false", sweep.name, "output=deep/other")
+    other = sweep.parent / "deep" / "other"
+    assert {name for name in FILES if files(other)[name] == after[name]} == {"sweep.csv", "sweep.md"}
+    one, two = (store.read(folder / "sweep.nc", kind="sweep") for folder in (sweep, other))
+    assert one.drop_attrs().identical(two.drop_attrs())
+    command(sweep.name, "metrics=[times_loop,smse]", "figures=false")
+    assert set(store.read(sweep / "sweep.nc", kind="sweep")) == {"status", "number", "timed", "times_loop", "smse"}
+    assert "| error_threshold | times_loop | smse | done |" in re.sub(" +", " ", (sweep / "sweep.md").read_text())
+    (sweep / "sweep.csv").unlink()
+    (sweep / "sweep.nc").unlink()
+    (sweep / "sweep.csv").mkdir()  # a file that fails keeps nothing back
+    for folder, told in (("nowhere", "Error: no folder nowhere"), (sweep.name, "Error: could not write")):
+        with pytest.raises(SystemExit) as end:
+            command(folder)
+        assert (end.value.code, told in capsys.readouterr().out) == (1, True)
+    assert (sweep / "sweep.nc").exists()
+
+
+def test_the_folder_among_arguments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=b").mkdir()
+    assert mark_folder(["a=b", "figures=false"]) == ["folder='a=b'", "figures=false"]
+    assert mark_folder(["a=c", "x"]) == ["a=c", "folder='x'"]
+    assert mark_folder(["--config-dir", "x", "y"]) == ["--config-dir", "x", "folder='y'"]
+    assert mark_folder(["folder=x", "--cfg=job"]) == ["folder=x", "--cfg=job"]
+
+
+def plan(folder, *jobs, **changed):
+    """Another manifest: other jobs, or other entries."""
+    content = json.loads((folder / "sweep.json").read_text()) | changed
+    planned = [{"number": 0, "identity": "x", "overrides": [], "values": {}} | job for job in jobs]
+    (folder / "sweep.json").write_text(json.dumps(content | {"jobs": planned or content["jobs"]}))
+    return folder
+
+
+SPOILED = {
+    "no folder .*nowhere": lambda s: s / "nowhere",
+    "no sweep folder, .*name the folder that has": lambda s: s.parent,
+    "schema_version 99": lambda s: plan(s, schema_version=99),
+    "is damaged.*wrong": lambda s: plan(s, {"wrong": 0}),
+    "a number of a job twice": lambda s: plan(s, {"number": "../.."}, {"number": "../.."}),
+    "none of the 1 jobs": lambda s: plan(s, {}),
+}
+MISTAKES = {
+    "no job has 'covrage_95'.* did you mean 'coverage_95'": {"metrics": ["smse", "covrage_95"]},
+    "at least one name": {"metrics": []},
+    "figures must be true or false": {"figures": 3},
+    "output must be the name of a folder": {"output": ["a"]},
+    "set output to another": {"output": "s/sweep.json"},
+    "expected the folder of a sweep": {"folder": None},
+    "records is not there any more": {"records": ["mean"]},
+}
+
+
+@pytest.mark.parametrize("words", [*SPOILED, *MISTAKES])
+def test_what_is_no_sweep_and_mistakes_change_nothing(words, sweep, monkeypatch):
+    monkeypatch.chdir(sweep.parent)
+    folder = SPOILED[words](sweep) if words in SPOILED else sweep
+    before = files(sweep)
+    with pytest.raises((store.StoreError, ValueError), match=words):
+        run(OmegaConf.create(SETTINGS | {"folder": str(folder)} | MISTAKES.get(words, {})), Path())
+    assert files(sweep) == before
+
+
+# --- folders of sweeps that no sweep has made, in the format of real ones
+
+
+def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
+    """Write a sweep over all combinations of values.
+
+    Parameters
+    ----------
+    folder
+        That of the sweep; made if it is missing.
+    values
+        Swept key to the list of its values, or a list of the values of each job (dicts).
+    metric
+        From the values of a job to its summary (dict); with `several` to a dict of summaries, by output.
+    skip, fail
+        Numbers of jobs that were not run, and that have failed.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(values, dict):
+        values = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
+    swept = list(dict.fromkeys(key for one in values for key in one))
+    jobs = [
+        {
+            "number": number,
+            "identity": hashlib.sha256(json.dumps([number, one]).encode()).hexdigest(),
+            "overrides": ["budget=20", *(f"{key}={value}" for key, value in one.items())],
+            "values": one,
+        }
+        for number, one in enumerate(values)
+    ]
+    content = {"schema": "sweep", "schema_version": 1, "project": "sysid", "version": "0.1.0", "code": "c0de"}
+    content |= {"command": "identify", "swept": swept, "jobs": jobs}
+    (folder / "sweep.json").write_text(json.dumps(content))
+    for job in jobs:
+        if job["number"] in fail:
+            (own := folder / str(job["number"])).mkdir(exist_ok=True)
+            error = "ValueError: it did not work\n| twice"
+            write_outcome(own, job, status="failed", error=error, traceback="Traceback", configuration="seed: 0\n")
+        elif job["number"] not in skip:
+            write_job(folder, job, metric(job["values"]), several=several)
+    return folder
+
+
+def write_job(folder, job, summary, several=False, pid=1):
+    """A finished job."""
+    own = folder / str(job["number"])
+    own.mkdir(exist_ok=True)
+    record = xr.Dataset(
+        {"mean": ("sample", np.arange(4.0) + job["number"], {"units": "K"}), "variance": ("sample", np.ones(4))}
+    )
+    found = summary if several else {"": summary}
+    contents = {output: Content(FULL | one, record, None) for output, one in found.items()}
+    write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})
+    content = (own / "job.nc").read_bytes()
+    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    write_outcome(own, job, status="done", value=0.5, files={"job.nc": facts}, pid=pid)
+
+
+def write_outcome(own, job, **content):
+    told = {"schema": "outcome", "schema_version": 1, "seconds": 1.5, "host": "here", "pid": 1}
+    told |= {name: job[name] for name in ("identity", "number", "overrides")}
+    (own / "outcome.json").write_text(json.dumps(told | content))
+
+
+def summary_like(values):
+    """A summary of an identification whose numbers follow from the values of its job."""
+    seed, threshold = int(values.get("seed", 0)), float(values.get("insertion.error_threshold", 0.1))
+    worse = len(str(values.get("reduction", "")))
+    smse = 0.1 + threshold + 0.01 * worse + 0.003 * math.sin(seed)
+    return {
+        "smse": smse,
+        "rmse": math.sqrt(smse) / 10,
+        "coverage_95": 0.9 + 0.01 * math.cos(seed),
+        "nlpd": None if seed == 7 else -1.5 + threshold,
+        "n_revised": round(50 / threshold) + seed,
+        "n_points": 100,
+        "hyperparameters": {"kernel": {"class": "K", "length_scales": {"y[k-1]": 1.5}}, "noise_variance": 0.01},
+        "free_run": {"rmse": 0.3, "fit_percent": 80.0, "unit": "K"},
+        "times": {"setup": 0.1, "loop": 0.5 / threshold + 0.1 * seed, "training": 0.2},
+    }

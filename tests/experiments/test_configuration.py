@@ -1,4 +1,4 @@
-"""Every yaml composes, instantiates and repeats the defaults of its class; every class has a yaml."""
+"""Every yaml composes, repeats the defaults of its class and does what its name says; every class has a yaml."""
 
 import dataclasses
 import importlib
@@ -6,18 +6,24 @@ import inspect
 import math
 import pkgutil
 from enum import Enum
+from fractions import Fraction
 from itertools import zip_longest
 
+import numpy as np
 import pytest
 import yaml
 from hydra.utils import get_class, instantiate
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from running import CONF, configured
+from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, summary_of
 
 import simulators
 import sysid
 from experiments.automatic import AutomaticNarx
+from experiments.options import MOST_SAMPLES, samples_of, seconds, seconds_text
 from experiments.physics import Physics, ResidualNarx
+from sysid import Matern52, Model
 from sysid.model.description import name_of
 
 ROLES = {
@@ -158,3 +164,133 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
         written.pop("defaults", None)
         assert OmegaConf.merge(config, OmegaConf.create(written)) == config
     assert path.stem != "building_thresholds" or math.prod(map(len, values.values())) * 10 == 540
+
+
+# --- what options do, durations as people write them
+
+THRESHOLDS = {"variance_threshold": 0.0005, "error_threshold": 0.02}
+ANY_INSERTION = [override for override in SHORT if not override.startswith("insertion")]
+UNTRAINED = [override for override in SHORT if not override.startswith("training")]
+
+
+INSERTIONS, REDUCTIONS, ACCEPTANCES = (options(group) for group in ("insertion", "reduction", "acceptance"))
+#: every option of the three groups occurs
+COMBINATIONS = [(INSERTIONS[i % 5], REDUCTIONS[i % 5], acceptance) for i, acceptance in enumerate(ACCEPTANCES)]
+
+
+@pytest.mark.parametrize(("insertion", "reduction", "acceptance"), COMBINATIONS)
+def test_every_option_runs(insertion, reduction, acceptance, tmp_path):
+    stated = (CONF / "insertion" / f"{insertion}.yaml").read_text()
+    thresholds = [f"insertion.{name}={value}" for name, value in THRESHOLDS.items() if f"{name}:" in stated]
+    groups = (f"insertion={insertion}", f"reduction={reduction}", f"acceptance={acceptance}")
+    folder = execute(tmp_path, *ANY_INSERTION, *groups, *thresholds)
+    summary, model, result = summary_of(folder), Model.load(folder / "model.nc"), data_of(folder, "result")
+    assert summary["n_seen"] >= summary["n_inserted"] >= summary["n_accepted"] >= summary["n_revised"] > 0
+    assert summary["n_points"] == model.gp.n_points <= BUDGET
+    assert np.isfinite([summary["smse"], summary["nlpd"]]).all()
+    if acceptance == "none":
+        assert summary["n_accepted"] == summary["n_inserted"]
+    else:
+        wanted = reduction if acceptance == "matched" else acceptance
+        assert type(model.gp.acceptance.criterion).__name__ == wanted.title().replace("_", "")
+    assert type(model.gp.reduction).__name__ == reduction.title().replace("_", "")
+    online = phases(result)[1]
+    large = np.abs(result["target"] - result["mean"]).values >= THRESHOLDS["error_threshold"]
+    unsure = result["variance"].values > THRESHOLDS["variance_threshold"]
+    expected = {"always": online, "error": large, "variance": unsure, "either": large | unsure}
+    if insertion in expected:  # novelty is not in the record
+        np.testing.assert_array_equal(result["inserted"].values[online], expected[insertion][online])
+
+
+def test_every_training_takes_the_kernel_that_is_chosen(tmp_path):
+    for training in ("maximum_a_posteriori", "maximum_likelihood", "adaptive", "fixed"):
+        config = configured("kernel=matern_52", f"training={training}")
+        assert instantiate(config.training, _convert_="all").kernel == Matern52()
+    few = ("training.restarts=1", "training.max_iterations=15", "identified=0.4", "duration=2d", "budget=24")
+    folder = execute(tmp_path, *SHORT, *few, "training.n_initial=20", "kernel=linear_plus_matern_52")
+    told, model = summary_of(folder)["hyperparameters"]["kernel"], Model.load(folder / "model.nc")
+    assert told == model.hyperparameters["kernel"]
+    assert all(name in str(told) for name in model.narx.feature_names)
+
+
+def test_fixed_training_starts_empty_or_from_some_samples(tmp_path):
+    folder = execute(tmp_path / "empty", "training=fixed", *UNTRAINED, "scale=false")
+    summary, result, model = summary_of(folder), data_of(folder, "result"), Model.load(folder / "model.nc")
+    initial, online, _ = phases(result)
+    assert (initial.any(), summary["n_initial"]) == (False, 0)
+    first = [result[name].values[online][0] for name in ("n_points", "mean", "variance")]
+    assert first == [1, 0.0, pytest.approx(10.0)]
+    assert summary["smse_initial"] == pytest.approx(summary["smse_no_change"], rel=1e-12)
+    told = summary["hyperparameters"]
+    assert (set(told["kernel"]["length_scales"].values()), told["noise_variance"]) == ({100.0}, 0.002)
+    assert (set(model.scaling.scale), model.mean.value) == ({1.0}, 0.0)
+    scales = list(range(10, 100, 10))
+    given = ("training=fixed", "training.n_initial=15", f"training.length_scales={scales}")
+    some = summary_of(execute(tmp_path / "some", *UNTRAINED, *given))
+    assert some["n_initial"] == 15
+    assert list(some["hyperparameters"]["kernel"]["length_scales"].values()) == scales
+
+
+def test_doubtful_settings_are_told(finished, caplog, tmp_path):
+    """Each by one warning in the summary, which the good run has not; and on the screen."""
+    steady = [f"weather.{name}=0" for name in ("annual_amplitude", "daily_amplitude", "weather_std")]
+    cases = {
+        "turned away": ("insertion.error_threshold=0.0001", "budget=5", "learning=stored"),
+        "no sample asked for a place": ("insertion.error_threshold=1e3", "learning=stored"),
+        "raise system.substeps": ("system.substeps=1",),
+        "constant in the initial samples": tuple(steady),
+    }
+    for k, (words, overrides) in enumerate(cases.items()):
+        caplog.clear()
+        caplog.set_level("INFO")
+        folder = execute(tmp_path / str(k), *SHORT, *overrides)
+        (warning,) = [warning for warning in summary_of(folder)["warnings"] if words in warning]
+        assert warning in caplog.text
+        assert words == "turned away" or words not in str(summary_of(finished)["warnings"])
+    assert summary_of(folder)["constant_features"] == [f"ambient_temperature[k-{lag}]" for lag in (1, 2, 3)]
+    assert summary_of(folder)["repairs"]["constant_features"] == 3
+    result = data_of(tmp_path / "0", "result")
+    assert (result["n_points"].values[phases(result)[1]] == 5).all(), "a budget below the initial samples"
+
+
+BUILDING = {"system": "Building", "controller": "PI", "weather": "SyntheticWeather", "excitation": "NoExcitation"}
+BUILDING |= {"insertion": "ErrorThreshold", "narx": "Narx", "data": None}
+NEUTRAL = {"controller": None, "weather": None, "excitation": "Multisine", "insertion": "Always", "data": None}
+NEUTRAL |= {"narx": "AutomaticNarx"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ("", BUILDING),
+        ("system=van_der_pol", NEUTRAL | {"system": "VanDerPol"}),
+        ("narx=auto insertion=always system=building", BUILDING | {"narx": "AutomaticNarx", "insertion": "Always"}),
+        ("system=cascaded_tanks controller=level_pi", NEUTRAL | {"system": "CascadedTanks", "controller": "PI"}),
+        ("data=bouc_wen", NEUTRAL | {"system": None, "data": "BoucWenData"}),
+        ("data=silverbox data=simulated", BUILDING),
+    ],
+)
+def test_a_system_brings_its_own_groups_and_the_command_line_wins(overrides, expected):
+    config = configured(*overrides.split())
+    assert {name: config[name].get("_target_", "").rpartition(".")[2] or None for name in expected} == expected
+
+
+@given(duration=st.integers(1, 10**6), dt=st.integers(1, 10**4), decimal=st.sampled_from([0.1, 1 / 750, 0.3]))
+def test_samples_fit_into_the_duration(duration, dt, decimal):
+    """Products of decimals and steps are not exact; a rounding error must not lose a sample."""
+    assert samples_of(duration, dt) == Fraction(duration, dt).__floor__() + 1
+    assert samples_of(duration * decimal, decimal) == duration + 1
+    assert samples_of(f" {duration} samples ", dt) == samples_of(f"{duration}samples", dt) == duration
+
+
+def test_durations_are_read_and_told():
+    read = {"1.5h": 5400, "2e3": 2000, "1e-3s": 0.001, 900: 900, 0.5: 0.5}
+    assert {text: seconds(text) for text in read} == read
+    told = {90.0: "90s", 120.0: "2min", 7200.0: "2h", 604800.0: "7d"}
+    assert {value: seconds_text(value) for value in told} == told
+    for wrong in ("soon", "", "5 y", "-3d", 0, -1.0, "nan", "inf", "1e400", "e", "3.5samples", None):
+        with pytest.raises(ValueError, match=r"365d.*5000samples"):
+            seconds(wrong)
+    for huge in (f"{MOST_SAMPLES + 1}samples", "1e300", "0samples", "100000w"):
+        with pytest.raises(ValueError, match=rf"expected 1 to {MOST_SAMPLES}.*such as 40h \(35040 samples\)"):
+            samples_of(huge, 4.109589041095890)

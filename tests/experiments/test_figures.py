@@ -1,14 +1,17 @@
 """Figures: their clock, what they show in detail, and that every kind of source can be drawn."""
 
-from io import BytesIO
+from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
-from matplotlib.image import imread
 
+from experiments.collection.figures import find_front, plan_figures
+from experiments.collection.read import Results, Sweep, build_dataset, column_of
 from experiments.plots import identification as figures
-from experiments.plots.style import detail, with_clock
+from experiments.plots.style import COLORS, MARKERS, with_clock
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
@@ -33,25 +36,11 @@ def test_time_is_shown_in_the_largest_unit_that_it_spans_three_times():
         np.testing.assert_array_equal(clock.values, np.arange(len(time)))
 
 
-def test_detail_is_the_last_days_or_the_last_hundred_samples_per_day():
-    for length, days in ((3, 2), (8, 2), (14, 7)):
-        clock = shown(900.0 * np.arange(96 * length + 1))
-        part = clock.values[detail(clock, float(days))]
-        assert (part[-1], len(part)) == (length, 96 * days)
-    sparse = shown(5 * DAY * np.arange(400))
-    np.testing.assert_array_equal(sparse.values[detail(sparse, 2.0)], sparse.values[-200:])
-
-
 def result_of(phase, target, mean, variance):
     n = len(phase)
     columns = {"target": target, "mean": mean, "variance": variance, "unchanged": np.zeros(n), "phase": phase}
-    columns |= {
-        "outlier": np.arange(n) % 9 == 8,
-        "inserted": np.ones(n, bool),
-        "accepted": np.ones(n, bool),
-        "slot": np.arange(n) % 4,
-    }
-    columns |= {"n_points": np.full(n, 4)}
+    columns |= {"outlier": np.arange(n) % 9 == 8, "slot": np.arange(n) % 4, "n_points": np.full(n, 4)}
+    columns |= dict.fromkeys(("inserted", "accepted"), np.ones(n, bool))
     return xr.Dataset(
         {name: ("sample", np.asarray(column)) for name, column in columns.items()},
         coords={"time": ("sample", np.arange(n, dtype=float)), "record": ("sample", np.zeros(n, int))},
@@ -88,9 +77,7 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
     drawn = figures.drawings(trajectory_of(stop), result, 0.1)
     assert set(drawn) == {"signals", "prediction", "dictionary", "error"}
     for draw in drawn.values():
-        draw().savefig(picture := BytesIO(), dpi=30)
-        picture.seek(0)
-        assert int(np.any(imread(picture, format="png")[..., :3] < 0.95, axis=-1).sum()) > 100
+        draw().draw_without_rendering()
     if stop > 30:  # the second half of the trajectory is shaded
         (shade,) = drawn["signals"]().axes[0].patches
         assert (shade.get_x(), shade.get_x() + shade.get_width()) == (stop // 2, stop - 1)
@@ -99,3 +86,108 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
         series = drawn["prediction"]().axes[0]
         assert title in series.get_title(loc="left")
         assert series.lines[0].get_xdata()[0] == first
+
+
+# --- figures of collected sweeps, against naive medians, fronts and counts
+
+THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
+CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette
+METRICS = {name: (name,) for name in ("smse", "n_revised", "coverage_95")} | {"times_loop": ("times", "loop")}
+
+
+def jobs_of(rows, is_search=False, **metrics):
+    """Results of jobs whose parameters are the columns of a table, with metrics drawn at random unless given."""
+    drawn = np.random.default_rng(0).uniform(0.1, 0.6, (len(METRICS), len(rows)))
+    numbers = pd.DataFrame(dict(zip(METRICS, drawn, strict=True)) | metrics)
+    jobs = pd.DataFrame({"status": "done", "error": "", "timed": True}, numbers.index)
+    for name in rows:
+        jobs[name] = column_of(rows[name].tolist())
+    keys = {name: f"insertion.{name}" for name in rows}
+    sweep = Sweep(Path(), "identify", "0.1.0", "", [], [], is_search)
+    return Results(sweep, keys, METRICS, jobs, {"": numbers}, "", "K")
+
+
+def grid_of(**values):
+    return jobs_of(pd.DataFrame(list(product(*values.values())), columns=list(values)))
+
+
+def search_of(n=24, **metrics):
+    table = pd.DataFrame({"budget": np.random.default_rng(1).integers(10, 300, n), "reduction": (CRITERIA * n)[:n]})
+    return jobs_of(table, is_search=True, **metrics)
+
+
+def plan(found):
+    return plan_figures(found, build_dataset(found))
+
+
+def rows_of(found):
+    return found.jobs.join(found.numbers[""])
+
+
+def test_lines_are_medians_over_seeds_with_their_quartiles():
+    found = grid_of(error_threshold=THRESHOLDS, reduction=CRITERIA, acceptance=("none", "matched"), seed=range(10))
+    is_gap = (found.jobs["error_threshold"] == 0.1) & (found.jobs["reduction"] == CRITERIA[0])
+    found.numbers[""].loc[is_gap, "n_revised"] = np.nan
+    found.numbers[""].loc[0, "smse"] = np.nan
+    figure = plan(found)["against_error_threshold"]()
+    panels = np.array(figure.axes).reshape(3, 2)
+    assert [ax.get_title() for ax in panels[0]] == ["Acceptance: none", "Acceptance: matched"]
+    groups = rows_of(found).groupby(["acceptance", "reduction", "error_threshold"], observed=True)
+    names = {"smse": "SMSE [1]", "n_revised": "Revised points [1]", "coverage_95": "95 % coverage [1]"}
+    for ax, (name, acceptance) in zip(panels.flat, product(names, ("none", "matched")), strict=True):
+        assert ax.get_ylabel() == (names[name] if acceptance == "none" else "")
+        low, median, high = (groups[name].quantile(level)[acceptance] for level in (0.25, 0.5, 0.75))
+        for criterion, line, band in zip(CRITERIA, ax.lines, ax.collections, strict=False):
+            assert (line.get_color(), line.get_marker()) == (COLORS[criterion], MARKERS[criterion])
+            np.testing.assert_array_equal(line.get_xdata(), sorted(THRESHOLDS))
+            np.testing.assert_allclose(line.get_ydata(), median[criterion], err_msg="a gap is no point")
+            ends = np.concatenate([path.vertices[:, 1] for path in band.get_paths()])
+            assert (min(ends), max(ends)) == pytest.approx((low[criterion].min(), high[criterion].max()))
+    assert "1 of 240 jobs have no finite SMSE" in figure.get_suptitle()
+
+
+def test_only_what_there_is_is_drawn():
+    """Seeds one by one; nothing of one job."""
+    found = grid_of(error_threshold=(0.05,), seed=(3, 1, 2, 5))
+    assert set(plan(found)) == {"over_seeds"}
+    for ax, name in zip(plan(found)["over_seeds"]().axes, METRICS, strict=True):
+        np.testing.assert_array_equal(ax.lines[0].get_data(), [[3, 1, 2, 5], found.numbers[""][name]])
+    assert not plan(grid_of(error_threshold=(0.1,), seed=(0,)))
+    assert not plan(search_of(n=1))
+
+
+def test_a_heat_map_has_the_medians_in_true_order():
+    found = grid_of(budget=(200, 50), error_threshold=(0.3, 0.01, 0.1), seed=range(5))
+    is_gap = (found.jobs["budget"] == 50) & (found.jobs["error_threshold"] == 0.3)
+    found.numbers[""].loc[is_gap, "smse"] = np.nan
+    ax = plan(found)["heat_map"]().axes[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Budget", "Error threshold [K]")
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.01", "0.1", "0.3"]
+    expected = rows_of(found).groupby(["error_threshold", "budget"])["smse"].median().unstack()
+    image = np.ma.filled(ax.images[0].get_array(), np.nan)
+    np.testing.assert_allclose(image, expected)
+    assert np.isnan(image).sum() == 1
+    assert ax.images[0].origin == "lower"
+
+
+def test_the_front_is_the_definition():
+    """Few different values: many ties in one objective and in both; nan and inf among them."""
+    rng = np.random.default_rng(0)
+    for n in 4 * [*range(25)]:
+        points = rng.choice([0.0, 1.0, 2.0, 3.0, -1.0, np.inf, np.nan], (n, 2))
+        front = find_front(pd.DataFrame(points, columns=["x", "y"]), "y", "x")
+        known = [i for i in range(n) if np.isfinite(points[i]).all()]
+        less = [[np.all(points[a] <= points[b]) for b in known] for a in known]
+        beaten = {known[b] for a, b in product(range(len(known)), repeat=2) if less[a][b] and not less[b][a]}
+        assert sorted(front.index) == sorted({*known} - beaten)
+        assert np.all(np.diff(front["x"]) >= 0)
+
+
+def test_trials_of_a_search_and_the_best_so_far():
+    smse = np.random.default_rng(2).lognormal(-2, 1, 24)
+    smse[0], smse[7] = np.nan, np.inf
+    drawn = plan(search_of(smse=smse))
+    assert set(drawn) == {"trials", "slices_smse", "pareto_front"}
+    drawn["slices_smse"]().draw_without_rendering()
+    lowest = [min((v for v in smse[: i + 1] if np.isfinite(v)), default=np.nan) for i in range(24)]
+    np.testing.assert_array_equal(drawn["trials"]().axes[0].lines[1].get_data(), [range(24), lowest])

@@ -48,12 +48,10 @@ def test_notation_of_a_parameter(loader):
     for line, distribution, values in (
         ("x=interval(0.5,2)", {"low": 0.5, "high": 2.0, "log": False}, {0.5: 0.5, 1.23456789: 1.23457}),
         ("x=tag(log, interval(0.001,1))", {"low": 0.001, "high": 1.0, "log": True}, {0.00123456789: 0.00123457}),
-        ("x=interval(1000000,1000001)", {"low": 1e6, "high": 1000001.0}, {1000000.123456789: 1000000.12346}),
         ("x=tag(log, int(interval(1,100)))", {"low": 1, "high": 100, "log": True}, {7: 7}),
         ("x=range(20,200,20)", {"low": 20, "high": 180, "step": 20}, {20: 20}),
         ("x=range(3,0,-1)", {"low": 1, "high": 3, "step": 1}, {3: 3}),
         ("x=range(0,0.5,0.1)", {"low": 0.0, "high": 0.4, "step": 0.1}, {0.1 + 0.2: 0.3}),
-        ("x=range(0,1000000000000)", {"low": 0, "high": 10**12 - 1}, {12345: 12345}),
         ("+x=choice(1,2)", {"choices": ("1", "2")}, {"2": "2"}),
         ("reduction=prior_entropy,mean_relevance", {"choices": ("prior_entropy", "mean_relevance")}, {}),
     ):
@@ -81,13 +79,11 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
 def test_refused_spaces_and_settings(loader):
     for line, told in (
         *(("budget=range(5,5)", "the range is empty"), ("budget=interval(1,0)", "the lower one first")),
-        *(("budget=interval(1,1)", "the lower one first"), ("budget=interval(nan,1)", "two finite numbers")),
+        *(("budget=interval(nan,1)", "two finite numbers"), ("budget=choice(5)", "to choose: give budget=5")),
         *(("budget=tag(log,interval(0,1))", "both positive"), ("budget=50", "nothing to search")),
-        *(("budget=range(5,6)", "to choose: give budget=5"), ("budget=choice(5)", "to choose: give budget=5")),
-        ("budget=tag(lgo,interval(1,2))", "the tag lgo means nothing"),
         ("budget=tag(log,range(1,9))", "the tag log means nothing"),
         *(("reduction=interval(0,1)", "chosen by name"), ("seed=range(0,3)", "seed is averaged over")),
-        *(("seed=interval(0,3)", "list its values"), ("seed=range(0,0)", "range is empty"), ("budget=interval(", ".")),
+        *(("seed=interval(0,3)", "list its values"), ("budget=interval(", ".")),
     ):
         with pytest.raises(ValueError, match=told):
             space_of([line], ["seed"], loader)
@@ -97,8 +93,7 @@ def test_refused_spaces_and_settings(loader):
     for name, value, told in (
         *(("n_trials", 0, "n_trials must be"), ("n_jobs", None, "n_jobs must be"), ("seed", -1, "seed must be")),
         *(("objectives", "smes", "did you mean 'smse'"), ("objectives", ["loop"], "did you mean 'times.loop'")),
-        *(("objectives", [], "one or more"), ("objectives", ["smse", "smse"], "none twice")),
-        *(("objectives", 3, "a name or a list of names"), ("direction", "minimise", "minimize")),
+        *(("objectives", ["smse", "smse"], "none twice"), ("direction", "minimise", "minimize")),
         *(("direction", ["minimize"] * 3, "one for each"), ("sampler", {}, "hydra.sweeper.sampler must be")),
     ):
         with pytest.raises(ValueError, match=told):
@@ -107,11 +102,8 @@ def test_refused_spaces_and_settings(loader):
 
 def test_objectives_in_a_summary():
     summary = {"smse": 0.5, "nlpd": None, "times": {"loop": 2}, "free_run": None, "target": "y", "flow": {"smse": 0.1}}
-    assert objective(summary, "smse") == 0.5
-    assert objective(summary, "times.loop") == 2.0
-    assert objective(summary, "flow.smse") == 0.1
-    assert objective(summary, "nlpd") is None
-    assert objective(summary, "free_run.rmse") is None
+    expected = {"smse": 0.5, "times.loop": 2.0, "flow.smse": 0.1, "nlpd": None, "free_run.rmse": None}
+    assert {name: objective(summary, name) for name in expected} == expected
     assert objective({"smse": float("nan")}, "smse") is None
     for name, nearest in (("times.lop", "times.loop"), ("target", "smse"), ("smse.x", "smse"), ("times", "times.loop")):
         with pytest.raises(ValueError, match=f"no number '{name}'.*{nearest}"):
@@ -137,10 +129,8 @@ def test_finds_the_best_and_says_how_to_repeat_it(monkeypatch, tmp_path, capfd):
     jobs = json.loads((folder / "sweep.json").read_text())["jobs"]
     assert jobs[best["jobs"][0]]["overrides"] == command[1:]
     told = capfd.readouterr()
-    lines = told.out.splitlines()
-    assert [line.partition(",")[0] for line in lines[:2]] == [lines[0], "12 jobs: 12 done"]
-    assert lines[0].startswith("Search with up to 12 jobs")
-    assert (lines[-1].strip(), len(lines), told.err) == (best["command"], 6, "")
+    assert told.out.startswith("Search with up to 12 jobs")
+    assert (told.out.splitlines()[-1].strip(), told.err) == (best["command"], "")
 
 
 def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(monkeypatch, tmp_path, undisturbed):
@@ -182,7 +172,6 @@ def test_median_over_what_is_averaged_over(monkeypatch, tmp_path):
         assert float(row["smse"]) == statistics.median(values)
         assert row["jobs"] == " ".join(str(3 * place + seed) for seed in range(3))
     command = shlex.split(found_in(folder)["best"][0]["command"])
-    assert command[1] == "-m"
     assert command[-1] == "seed=0,1,2"
 
 
@@ -221,9 +210,7 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
     line = f"hydra.sweeper.sampler={{{fixed}, base_sampler: {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
     assert search(monkeypatch, tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3) == 1
     assert [row["budget"] for row in rows_of(tmp_path / "same")] == ["5"]
-    told = capfd.readouterr().out
-    assert "Ended after 1 of 3 trials" in told
-    assert "No trial has a result" in told
+    assert "Ended after 1 of 3 trials" in capfd.readouterr().out
 
 
 # --- what is refused before anything is run
@@ -233,9 +220,7 @@ def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd):
     folder = tmp_path / "search"
     for lines, told in (
         (["insertion.eror_threshold=interval(0,1)"], "did you mean 'insertion.error_threshold'"),
-        (["reduction=mean_relevance,prior_entropi"], "did you mean 'prior_entropy'"),
         (["insertion=error,always", THRESHOLD], "insertion.error_threshold"),
-        (["hydra.sweeper.n_trials=0", THRESHOLD], "n_trials"),
         ([THRESHOLD, "hydra.sweeper.sampler=optuna.samplers.Nothing"], "hydra.sweeper.sampler"),
         ([THRESHOLD, "hydra.sweeper.sampler=pathlib.PurePath"], "no sampler of Optuna"),
         ([THRESHOLD, "hydra/launcher=basic"], "in_process, joblib, dask or slurm"),

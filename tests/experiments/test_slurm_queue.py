@@ -33,12 +33,12 @@ class Imagined:
 
     poll = settle = 0.0
 
-    def __init__(self, fates=None, held=(), looks=1000):
+    def __init__(self, fates=None, held=(), looks=1000, eager=False):
         self.fates = {number: list(fate) for number, fate in (fates or {}).items()}
         self.sent, self.places, self.cancelled, self.cleared, self.errors = [], [], [], {}, {}
         self.batches, self.running, self.refusals, self.silent, self.full = {}, set(), 0, False, False
         self.held, self.looks = set(held), looks  # tasks that run on, for so many looks
-        self.eager = False  # whether tasks run while they are sent
+        self.eager = eager  # whether tasks run while they are sent
 
     def send(self, batches, at_a_time):
         if self.full and self.running:
@@ -114,10 +114,8 @@ def test_a_task_that_dies_loses_only_the_job_it_was_at_and_two_of_them_fail_it(t
     assert sorted(place.sent[1][0]) == [1, 2, 5]
     assert [attempts(one) for one in todo] == [1, 2, 1, 1, 1, 1, 1]
     assert place.cleared == {"0": False, "1": False, "2": True, "3": True}
-    place = Imagined({0: ["killed"]})
-    place.eager = True
-    (outcome,) = outcomes_of(place, tmp_path / "eager", jobs(tmp_path / "eager", ["number"]))
-    assert outcome.done
+    place = Imagined({0: ["killed"]}, eager=True)
+    assert next(outcomes_of(place, tmp_path / "eager", jobs(tmp_path / "eager", ["number"]))).done
     place = Imagined({0: ["killed"] * 2})
     found = by_number(outcomes_of(place, tmp_path / "two", jobs(tmp_path / "two", ["number"] * 2), jobs_per_task=2))
     assert (found[0].done, found[1].done) == (False, True)
@@ -249,10 +247,8 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
     (slurm / "silent").touch()
     assert place.there(()) is None
     (slurm / "silent").unlink()
-    sleep = mock.Mock(
-        side_effect=chain([KeyboardInterrupt], repeat(None))
-    )  # Ctrl-C while the task waits: it is cancelled
-    monkeypatch.setattr(slurm_engine.time, "sleep", sleep)
+    ends = chain([KeyboardInterrupt], repeat(None))  # Ctrl-C while the task waits: it is cancelled
+    monkeypatch.setattr(slurm_engine.time, "sleep", mock.Mock(side_effect=ends))
     with pytest.raises(KeyboardInterrupt):
         next(SlurmQueue(tmp_path / "sweep").run(jobs(tmp_path / "sweep", ["number"])))
     assert {path.read_text() for path in slurm.glob("*.state")} == {"CANCELLED by 0"}

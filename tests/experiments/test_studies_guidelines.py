@@ -8,7 +8,6 @@ from math import comb
 import numpy as np
 import pytest
 import xarray as xr
-from guideline_stores import ENTROPY, LIKELIHOOD, RELEVANCE, SEEDS, TITLES, world
 from reproducing import cells_of, make_plan
 
 from experiments.reproduction import STUDIES, to_short_csv
@@ -38,6 +37,9 @@ from experiments.studies.guidelines import (
     signed_rank,
     sum_up,
 )
+from experiments.studies.paper import CRITERIA
+from experiments.studies.stream import VARIANTS
+from experiments.studies.tables import CHOICES
 from experiments.studies.tasks import PAPER_TASKS
 from sysid import store as files
 
@@ -94,10 +96,7 @@ def test_pairs_are_formed_within_a_seed(true_world):
     place = of_task("lowest_smse_table_2", true_world).places["Rastrigin"]
     assert place.median == pytest.approx(np.median(np.log(best / next_best)))
     assert place.n == SEEDS
-    found = of_task("lowest_smse_table_2", true_world)
-    untested = {name for name, place in found.places.items() if np.isnan(place.p_value)}
-    assert untested == {task.title for task in PAPER_TASKS.values() if not task.is_random}
-    assert found.n_tested == 7
+    assert of_task("lowest_smse_table_2", true_world).n_tested == sum(t.is_random for t in PAPER_TASKS.values())
     smse = np.log(
         true_world["table_2"]["smse"].sel(dataset="Rastrigin", setting="trained", threshold_choice="published")
     )
@@ -133,11 +132,11 @@ def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(
     grown = (points[:, 0] - points[:, 1])[[0, 1]]  # without, with acceptance
     assert growth.median == pytest.approx(np.median(grown[1] - grown[0]))
     assert growth.outcome == "won"
-    curve = np.log(store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY, threshold=[0.05, 0.1, 0.15]))
-    gain = of_task("building_no_gain", {"figure_building": store}).places["Prior entropy"]
-    assert gain.median == pytest.approx(float((curve[-1] - curve[:-1].mean("threshold")).median()))
     low = of_task("building_no_gain", {"figure_building": store.where(store["threshold"] != 0.15)})
-    assert low.places["Prior entropy"].comparison == "SMSE at 0.2 K / mean below"
+    gain, curve = low.places["Prior entropy"], store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY)
+    assert gain.comparison == "SMSE at 0.2 K / mean below"
+    below = np.log(curve.sel(threshold=[0.05, 0.1])).mean("threshold")
+    assert gain.median == pytest.approx(float((np.log(curve.sel(threshold=0.2)) - below).median()))
 
 
 def test_tasks_that_miss_the_conditions_of_a_claim_are_no_places_of_it(true_world):
@@ -173,8 +172,7 @@ def test_printed_numbers_are_those_of_the_paper(true_store):
 def test_guideline_from_its_parts():
     holds, open_, fails = "holds", "undecided", "does not hold"
     cases = {(holds, open_): holds, (holds, open_, open_): open_, (holds, fails): "holds in part", (fails, ""): fails}
-    assert {parts: sum_up(parts) for parts in cases} == cases
-    assert sum_up(["", ""]) == ""
+    assert {parts: sum_up(parts) for parts in cases} | {(): sum_up([])} == cases | {(): ""}
 
 
 def test_store_is_written_read_and_told(true_world, tmp_path):
@@ -187,14 +185,8 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
             files.write(store, tmp_path / f"{name}.nc", kind="study", attributes={"fingerprint": fingerprint})
     combined = STUDY.combine(plan)
     rows = list(csv.DictReader(io.StringIO(to_short_csv(STUDY.rows(combined)))))
-    names = "claim,source,setting,verdict,needs,n_won,n_lost,n_equal,n_tied,n_missing,p_sign,p_least,ratio,place,"
-    assert (
-        ",".join(rows[0]) == names + "outcome,comparison,place_ratio,place_ratio_low,place_ratio_high,place_p,n_seeds"
-    )
     own = [row for row in rows if row["claim"] == "lowest_smse_table_2" and row["setting"] == "trained"]
     assert [row["place"] for row in own] == TITLES
-    low, middle, high = (float(own[0][f"place_ratio{ending}"]) for ending in ("_low", "", "_high"))
-    assert 0 < low < middle < high < 1
     ratio = of_task("lowest_smse_table_2", true_world).places["Tanks"].median
     assert float(own[TITLES.index("Tanks")]["place_ratio"]) == pytest.approx(np.exp(ratio), rel=1e-5)
     for claim, study in (("building_no_gain", "figure_building"), ("entropies_agree", "grid")):
@@ -204,7 +196,6 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
     row = ["lowest_smse_table_2", "guideline 1", "holds", "-", "-", "holds", "10", "0", "0", "0", "0"]
     assert row in [line[:11] for line in cells_of(tables["claims"])]
     assert all(claim["test"] in tables["tests"] for claim in CLAIMS)
-    assert "| 6. An acceptance" in tables["guidelines"]
     (tmp_path / "table_2.nc").write_bytes(b"nothing")
     with pytest.raises(files.StoreError):
         STUDY.combine(plan)
@@ -216,7 +207,6 @@ STEADY = np.linspace(-0.01, 0.01, 10) + 1e-4 * np.arange(10)  # noise around 0, 
 
 
 LOWER, AT_MOST, WITHIN = (-np.inf, 0.0), (-np.inf, np.log(1.05)), (-np.log(1.5), np.log(1.5))
-GAP = [Comparison("", np.empty(0))]
 
 
 def shifted(shift, region=LOWER):
@@ -249,8 +239,6 @@ def test_holm_goes_down_step_by_step():
     p = [0.01, 0.04, 0.03, 0.005]
     expected = [0.02, 0.03, 0.06, 0.06]  # 4 p, 3 p, 2 p, max(1 p, before), in ascending order
     np.testing.assert_allclose(holm(p), expected)
-    np.testing.assert_allclose(holm([0.9, 0.8]), [1.0, 1.0])
-    assert not len(holm([]))
     one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
     found = judge_claim({"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)})
     assert found.p_least == pytest.approx(10 * signed_rank(one.values))  # of ten places
@@ -265,19 +253,14 @@ def test_holm_goes_down_step_by_step():
         (Comparison("", 0.3 * STEADY), EQUAL),
         (Comparison("", 20 * STEADY - 0.02), TIED),
         (Comparison("", np.full(10, np.nan)), MISSING),
-        (Comparison("", np.empty(0)), MISSING),
         (Comparison("", STEADY[:5] - 0.1), TIED),  # too few for an interval
         (shifted(0.03, AT_MOST), WON),
-        (shifted(0.045, AT_MOST), TIED),
         (shifted(0.07, AT_MOST), LOST),
         (shifted(0.3, WITHIN), WON),
         (shifted(0.5, WITHIN), LOST),
-        (shifted(-0.5, WITHIN), LOST),
         (shifted(-0.4, WITHIN), TIED),
         (Comparison("", np.array([-0.02]), *LOWER, False), WON),
-        (Comparison("", np.array([0.02]), *LOWER, False), LOST),
         (Comparison("", np.array([-0.005]), *LOWER, False), TIED),
-        (Comparison("", np.array([np.nan, 0.02]), *AT_MOST, False), WON),
     ],
 )
 def test_outcome_of_a_comparison(comparison, outcome):
@@ -294,60 +277,49 @@ def test_place_needs_all_comparisons_and_is_lost_by_one():
     assert lost.outcome == LOST
     assert lost.p_value == pytest.approx(3 * judge(worse).p_value)
     assert judge_place([large, Comparison("", 0.3 * STEADY)]).outcome == EQUAL
-    assert judge_place([large, Comparison("", 20 * STEADY)]).outcome == TIED
     assert judge_place([large, Comparison("", np.empty(0))]).outcome == MISSING
 
 
-def single(value):
-    return [Comparison("", np.array([value]), *LOWER, False)]
-
-
 def places(*shifts):
-    return {str(i): [shifted(shift)] for i, shift in enumerate(shifts)}
+    return {f"seeds {i}": [shifted(shift)] for i, shift in enumerate(shifts)}
+
+
+def singles(*values):
+    """Places of one seed, which have no test of their own."""
+    return {str(i): [Comparison("", np.array([value]), *LOWER, False)] for i, value in enumerate(values)}
+
+
+GAP = {"gap": [Comparison("", np.empty(0))]}
 
 
 @pytest.mark.parametrize(
-    ("shifts", "verdict"),
+    ("verdict", "found", "chance"),
     [
-        ([-0.1] * 7, HOLDS),
-        ([0.1] * 7, FAILS),
-        ([-0.1] * 4 + [0.0] * 3, HOLDS),
-        ([-0.1] * 2 + [0.0] * 5, IN_PART),
-        ([-0.1] * 3 + [0.1] * 3, IN_PART),
-        ([-0.1] * 9 + [0.1], HOLDS),  # the sign test is for it
-        ([-0.1] * 5 + [0.1], IN_PART),
-        ([-0.1] + [0.1] * 9, FAILS),
-        ([0.1] + [0.0] * 6, FAILS),
-        ([-0.1], HOLDS),
-        ([-0.1, -0.1, 0.0, 0.0], IN_PART),  # more than half is needed
-        ([-0.1, -0.1, -0.1, 0.0], HOLDS),
+        (HOLDS, places(*[-0.1] * 7), 0.5),
+        (FAILS, places(*[0.1] * 7), 0.5),
+        (HOLDS, places(*[-0.1] * 4, *[0.0] * 3), 0.5),
+        (IN_PART, places(*[-0.1] * 2, *[0.0] * 5), 0.5),
+        (IN_PART, places(*[-0.1] * 3, *[0.1] * 3), 0.5),
+        (HOLDS, places(*[-0.1] * 9, 0.1), 0.5),  # the sign test is for it
+        (IN_PART, places(*[-0.1] * 5, 0.1), 0.5),
+        (FAILS, places(0.1, *[0.0] * 6), 0.5),
+        (IN_PART, places(-0.1, -0.1, 0.0, 0.0), 0.5),  # more than half is needed
+        (HOLDS, places(-0.1, -0.1, -0.1, 0.0), 0.5),
+        (UNDECIDED, singles(-1, -1, -1), 0.5),
+        (HOLDS, singles(*[-1] * 6), 0.5),
+        (FAILS, singles(*[1] * 6), 0.5),
+        (UNDECIDED, singles(*[-1] * 7, 1, 1, 1), 0.5),
+        (HOLDS, singles(*[-1] * 7, 1, 1, 1), 1 / 3),
+        (UNDECIDED, singles(*[1] * 6), 0.2),  # (4/5)^6 is likely
+        (IN_PART, singles(0) | places(-0.1), 0.5),  # half of the places are not most
+        (HOLDS, places(*[-0.1] * 9) | GAP, 0.5),
+        (UNDECIDED, places(*[-0.1] * 4) | GAP, 0.5),
+        (UNDECIDED, GAP, 0.5),
     ],
 )
-def test_verdict_by_counts(shifts, verdict):
-    assert judge_claim(places(*shifts)).verdict == verdict
-
-
-def test_places_without_a_test_are_judged_by_the_sign_test_alone():
-    def singles(*values):
-        return {str(i): single(x) for i, x in enumerate(values)}
-
-    assert judge_claim(singles(-1, -1, -1)).verdict == UNDECIDED
-    assert judge_claim(singles(*[-1] * 6)).verdict == HOLDS
-    assert judge_claim(singles(*[1] * 6)).verdict == FAILS
-    assert judge_claim(singles(*[-1] * 7, 1, 1, 1)).verdict == UNDECIDED
-    assert judge_claim(singles(*[-1] * 7, 1, 1, 1), chance=1 / 3).verdict == HOLDS
-    assert judge_claim(singles(*[1] * 6), chance=0.2).verdict == UNDECIDED  # (4/5)^6 is likely
-    assert judge_claim(singles(-1, -1, -1)).n_tested == 0
-    assert judge_claim(singles(0) | {"won": [shifted(-0.1)]}).verdict == IN_PART  # half of the places are not most
-
-
-def test_missing_places_leave_a_verdict_only_if_they_cannot_change_it():
-    few = places(*[-0.1] * 9) | {"gap": GAP}
-    found = judge_claim(few)
-    assert (found.verdict, found.n_missing) == (HOLDS, 1)
-    assert judge_claim(places(*[-0.1] * 4) | {"gap": GAP}).verdict == UNDECIDED
-    assert judge_claim({"gap": GAP}).verdict == UNDECIDED
-    assert judge_claim({}).verdict == UNDECIDED
+def test_verdict_by_counts_signs_and_gaps(verdict, found, chance):
+    judged = judge_claim(found, chance)
+    assert (judged.verdict, judged.n_missing) == (verdict, "gap" in found)
 
 
 @pytest.mark.parametrize("region", [LOWER, AT_MOST, WITHIN], ids=["lower", "at_most", "within"])
@@ -362,3 +334,140 @@ def test_noise_is_undecided(region):
         }
         undecided += judge_claim(drawn, 1 / 3).verdict == UNDECIDED
     assert undecided >= 95
+
+
+# --- stores by construction in which every claim of the paper is true, or false
+
+TITLES = [task.title for task in PAPER_TASKS.values()]
+SEEDS, NOISE, SETTING = 10, 0.01, ["trained"]
+ENTROPY, RELEVANCE, LIKELIHOOD = CRITERIA
+#: place among the three criteria, 0 is the best, as the paper has it
+RANKS = {
+    "table_2": {LIKELIHOOD: 0, RELEVANCE: 1, ENTROPY: 2},
+    "table_3": {RELEVANCE: 0, LIKELIHOOD: 1, ENTROPY: 2},
+    "table_4": {RELEVANCE: 0, LIKELIHOOD: 1, ENTROPY: 2},
+}
+UNCERTAINTY = {LIKELIHOOD: 0, RELEVANCE: 1, ENTROPY: 2}
+
+
+def world(sign=1.0):
+    """All stores that the claims read; sign 1: all claims are true, -1: all are false."""
+    rng = np.random.default_rng(0)
+    stores = {name: table(name, sign, rng) for name in RANKS}
+    stores |= {"figure_reduction": reduction(sign, rng), "figure_rastrigin": points(sign, rng)}
+    stores |= {
+        "figure_van_der_pol": sweep(sign, rng, np.arange(1, 31) * 5e-4, 0.005),
+        "figure_building": sweep(sign, rng, np.arange(2, 11) * 0.025, 0.15),
+    }
+    return stores | {"grid": grid(sign, rng)}
+
+
+def noisy(rng, *shape):
+    return NOISE * rng.normal(size=shape)
+
+
+def without_repeated_records(store):
+    records = [task.title for task in PAPER_TASKS.values() if not task.is_random]
+    return store.where(~store["dataset"].isin(records) | (store["seed"] == 0))
+
+
+def table(name, sign, rng):
+    """Cells of a table at the published thresholds; records have their first seed only."""
+    coords = {"dataset": TITLES, "setting": SETTING, "criterion": list(CRITERIA), "variant": list(VARIANTS)}
+    coords |= {"threshold_choice": list(CHOICES), "seed": range(SEEDS)}
+    shape = [len(values) for values in coords.values()]
+    names = ("smse", "nlpd", "coverage_95", "accepted_percent", "n_offered", "n_inserted", "n_revised")
+    store = xr.Dataset({key: (tuple(coords), np.full(shape, np.nan)) for key in names}, coords=coords)
+    common = noisy(rng, len(TITLES), 1, SEEDS) * 30  # the same data for all criteria
+    for criterion in CRITERIA:
+        for variant in VARIANTS:
+            cell = {"criterion": criterion, "variant": variant, "threshold_choice": "published"}
+            for key, values in _cell(name, criterion, variant != "none", sign, common, rng).items():
+                store[key].loc[cell] = values
+    return without_repeated_records(store)
+
+
+def _cell(name, criterion, accepting, sign, common, rng):
+    own = noisy(rng, *common.shape)
+    rank, doubt = RANKS[name][criterion], UNCERTAINTY[criterion]
+    is_likelihood = criterion == LIKELIHOOD
+    inserted = 400.0 * np.exp(0.3 * sign * accepting) * np.exp(own)
+    kept = (0.6 if is_likelihood else 0.8) if sign > 0 else (0.95 if is_likelihood else 0.85)
+    if name != "table_2" and is_likelihood:
+        kept = 0.3
+    revised = inserted * (kept if accepting else 1.0)
+    if sign < 0:
+        revised = (420.0 if accepting else 400.0) * np.exp(own)
+    return {
+        "smse": 0.1 * np.exp(common + own + 0.3 * sign * rank + (0.0 if sign > 0 else 0.4 * accepting)),
+        "nlpd": common + own + 0.3 * sign * doubt,
+        "coverage_95": 0.95 - 0.1 - 0.05 * sign * doubt + 0.1 * own,
+        "accepted_percent": 100.0 * (kept if accepting else 1.0) * np.exp(own),
+        "n_offered": np.full_like(inserted, 1000.0),
+        "n_inserted": inserted,
+        "n_revised": revised,
+    }
+
+
+def reduction(sign, rng):
+    """The gap of the six-hump camel is the smallest, or the largest."""
+    titles, sizes = TITLES[:4], np.arange(100, 0, -1)
+    gaps = np.array([0.6, 0.6, 0.6, 0.2] if sign > 0 else [0.2, 0.2, 0.2, 0.6])
+    rank = {LIKELIHOOD: 0.0, RELEVANCE: 0.2, ENTROPY: 1.0}
+    smse = np.stack(
+        [0.1 * np.exp(sign * rank[c] * gaps[:, None, None, None] + noisy(rng, 4, 1, 100, SEEDS)) for c in CRITERIA],
+        axis=2,
+    )
+    coords = {"dataset": titles, "setting": SETTING, "criterion": list(CRITERIA), "n_points": sizes}
+    return xr.Dataset({"smse": ((*coords, "seed"), smse)}, coords=coords | {"seed": range(SEEDS)})
+
+
+def points(sign, rng):
+    """Statistics of the points on Rastrigin."""
+    uniform, variants = 0.0975, ["none", "leave_one_out"]
+    effects = {
+        "nearest_distance_ratio": {ENTROPY: 0.3, RELEVANCE: -0.3, LIKELIHOOD: -0.3},
+        "boundary_share": {ENTROPY: 0.6, RELEVANCE: -0.3, LIKELIHOOD: 0.6},
+        "mean_abs_error": {ENTROPY: 0.0, RELEVANCE: -0.3, LIKELIHOOD: -0.2},
+    }
+    middle = {"nearest_distance_ratio": 1.0, "boundary_share": uniform, "mean_abs_error": 0.1}
+    coords = {"setting": SETTING, "criterion": list(CRITERIA), "variant": variants}
+    variables = {}
+    for key, effect in effects.items():
+        values = np.array([effect[c] for c in CRITERIA])[None, :, None, None]
+        drawn = noisy(rng, 1, 3, 2, SEEDS)
+        variables[key] = ((*coords, "seed"), middle[key] * np.exp(sign * values + drawn))
+    return xr.Dataset(variables, coords=coords | {"seed": range(SEEDS)})
+
+
+def sweep(sign, rng, thresholds, knee):
+    """Below the knee the SMSE of the entropies rises (or falls), and acceptance flattens the revised points."""
+    thresholds = np.round(thresholds, 4)
+    depth = np.log(knee / np.minimum(thresholds, knee))  # 0 above the knee
+    coords = {
+        "setting": SETTING,
+        "criterion": list(CRITERIA),
+        "variant": ["none", "leave_one_out", "in_sample"],
+        "threshold": thresholds,
+    }
+    slope = np.array([0.3, 0.1, 0.2]) if sign > 0 else np.array([-0.3, -0.2, -0.3])
+    steep = np.array([2.0, 0.5, 0.5]) if sign > 0 else np.array([0.5, 2.0, 2.0])
+    shape = [len(values) for values in coords.values()]
+    smse = 0.1 * np.exp(slope[:, None, None] * depth + noisy(rng, *shape[:1], 3, 3, len(depth)))
+    smse = smse[..., None] * np.exp(noisy(rng, *shape, SEEDS))
+    revised = 50.0 * np.exp(steep[:, None] * depth)[..., None] * np.exp(noisy(rng, *shape, SEEDS))
+    dims = (*coords, "seed")
+    return xr.Dataset({"smse": (dims, smse), "n_revised": (dims, revised)}, coords=coords | {"seed": range(SEEDS)})
+
+
+def grid(sign, rng):
+    """Criteria in pairs that agree to rounding, or not."""
+    criteria = [ENTROPY, "predictive_entropy", RELEVANCE, LIKELIHOOD, "log_predictive_density"]
+    coords = {"dataset": TITLES, "acceptance": ["none", *criteria], "reduction": criteria, "seed": range(SEEDS)}
+    pair = np.array([0, 0, 1, 2, 2])
+    drawn = np.array([noisy(rng, len(TITLES), 6, SEEDS) for _ in range(3)])[pair]
+    smse = 0.1 * np.exp(drawn.transpose(1, 2, 0, 3))
+    if sign < 0:
+        smse *= np.exp(np.array([0.0, 0.3, 0.0, 0.0, 0.3]))[:, None]
+    store = xr.Dataset({"smse": (tuple(coords), smse)}, coords=coords)
+    return without_repeated_records(store)

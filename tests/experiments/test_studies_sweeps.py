@@ -1,7 +1,6 @@
 """Pairs of criteria, error thresholds, which points stay: on stores with known medians, against plain algebra."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 from reproducing import cells_of, make_plan, outcome, prepare
@@ -9,7 +8,7 @@ from reproducing import cells_of, make_plan, outcome, prepare
 from experiments.reproduction import STUDIES
 from experiments.studies import paper
 from experiments.studies.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
-from experiments.studies.study import Unit, mark_least, part_of, write_part
+from experiments.studies.study import Unit, part_of, write_part
 from experiments.studies.sweeps import (
     ACCEPTANCES,
     CRITERIA,
@@ -45,9 +44,8 @@ def store(tmp_path):
     return GRID.combine(plan)
 
 
-def test_rows_of_the_grid_are_medians(store):
+def test_rows_and_tables_of_the_grid_are_medians_and_means(store):
     rows = GRID.rows(store)
-    assert ",".join(rows) == "dataset,setting,reduction,acceptance,reference,smse,n_revised,accepted_percent,n_seeds"
     assert len(rows) == 3 * 6 * 5
     found = rows.set_index(["dataset", "reduction", "acceptance"])
     row = found.loc["Rastrigin", "mean_relevance", "predictive_entropy"]
@@ -57,20 +55,14 @@ def test_rows_of_the_grid_are_medians(store):
     gap = found.loc["Building", "prior_entropy", "none"]
     assert gap["n_seeds"] == 0
     assert np.isnan(gap["smse"])
-
-
-def test_tables_of_the_grid_tell_means_and_medians(store):
     store["smse"].loc[{"dataset": "Tanks", "acceptance": "none", "reduction": "mean_relevance"}] *= 4.0
     tables = GRID.tables(store)
     means = cells_of(tables["means"])
-    assert means[0][:3] == ["reduction", "none", "Prior entropy"]
     assert means[2] == ["Prior entropy", "5.000", "4.000", "4.000", "8.000", "6.000", "6.000"]
     assert means[4][1] == f"{np.sqrt(5.0 * 20.0):.2f}"  # geometric, over datasets
     likelihood = ["2.000", "**1.000**", "**1.000**", "3.000", "1.500", "1.500"]
     assert means[5] == ["Marginal log likelihood", *likelihood]
-    _, rastrigin, tanks = tables["medians"].split("## ")
-    assert tanks.count("**") == 2 * 4
-    assert ["Mean relevance", "10.0", "6.00", "6.00", "4.00", "8.00", "8.00"] in cells_of(rastrigin)
+    assert ["Mean relevance", "10.0", "6.00", "6.00", "4.00", "8.00", "8.00"] in cells_of(tables["medians"])
 
 
 def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
@@ -87,11 +79,6 @@ def test_the_real_grid_is_full_and_its_equivalent_criteria_agree(tmp_path):
     run = Run("trained", "mean_relevance", "log_predictive_density", "leave_one_out")
     cell = real.sel(dataset="Rastrigin", reduction="mean_relevance", acceptance="log_predictive_density", seed=0)
     assert float(cell["smse"]) == offer(run, Unit("", "rastrigin"), plan)["smse"]
-
-
-def test_only_what_is_equal_to_rounding_shares_the_mark():
-    rows = pd.DataFrame({"dataset": list("aaab"), "smse": [1.0, 1.0 + 1e-9, 1.001, 5.0]})
-    assert mark_least(rows, list("wxyz"), ["dataset"]) == ["**w**", "**x**", "y", "**z**"]
 
 
 # --- thresholds -----------------------------------------------------------------------------------
@@ -148,33 +135,21 @@ def made_up(tmp_path_factory):
 
 
 def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
-    assert made_up["smse"].dims == ("setting", "criterion", "variant", "threshold", "seed")
-    assert {*QUANTITIES} - {"accepted_percent"} < set(made_up.data_vars)
     np.testing.assert_allclose(made_up["threshold"], 0.025 * np.arange(2, 11))
     assert (made_up["threshold"].attrs["units"], made_up["mean_variance"].attrs["units"]) == ("K", "K^2")
     cell = made_up.isel(setting=0, variant=1, threshold=2).sel(criterion="marginal_log_likelihood")
     np.testing.assert_allclose(cell["smse"], np.array([1, 2, 3]) * 2 * 0.1)
     assert float(made_up["baseline_smse_published"]) == 0.3397
-    assert np.isnan(made_up["baseline_smse"])
     rows = BUILDING.rows(made_up)
     assert len(rows) == 3 * 4 * (9 + 4)
-    quartiles = (
-        f"{name}{ending}"
-        for name in ("smse", "mean_variance", "n_revised")
-        for ending in ("", "_lower_quartile", "_upper_quartile")
-    )
-    assert list(rows) == ["setting", "criterion", "variant", "threshold", *quartiles, "n_inserted", "n_seeds"]
-    row = rows.set_index(["setting", "criterion", "variant", "threshold"]).loc[
-        "adaptive", "mean_relevance", "none", 0.1
-    ]
+    rows = rows.set_index(["setting", "criterion", "variant", "threshold"])
+    row = rows.loc["adaptive", "mean_relevance", "none", 0.1]
     expected = {"smse": 0.2, "smse_lower_quartile": 0.15, "smse_upper_quartile": 0.25, "n_revised": 1000, "n_seeds": 3}
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     tables = BUILDING.tables(made_up)
     assert ["0.1", "0.6 / 1000", "**0.2 / 1000**", "0.4 / 1000"] in cells_of(tables["sections"])
-    assert "## adaptive, leave_one_out" in tables["sections"]
     assert "not computed yet" in tables["baseline"]
     figures = BUILDING.figures(made_up.assign(baseline_smse=0.3))
-    assert list(figures) == ["figure_building", "figure_building_adaptive"]
     smse = np.reshape(figures["figure_building"]().axes, (3, 3))[0, 1]
     np.testing.assert_allclose(smse.lines[1].get_ydata(), 2 * made_up["threshold"])
     assert [line.get_ydata()[0] for line in smse.lines[3:]] == [0.3397, 0.3]
@@ -186,7 +161,7 @@ def test_the_baseline_is_read_where_it_was_computed(tmp_path):
     store = xr.Dataset({"smse": smse}, {"dataset": ["Van der Pol"], "model": ["full_gp", "vfe"]})
     files.write(store, tmp_path / "baselines.nc", kind="study", attributes={"fingerprint": plan.fingerprint})
     assert float(VAN_DER_POL.combine(plan)["baseline_smse"]) == 2e-4
-    assert np.isnan(VAN_DER_POL.combine(make_plan(tmp_path, "van_der_pol", seeds=2))["baseline_smse"])
+    assert np.isnan(VAN_DER_POL.combine(make_plan(tmp_path, "van_der_pol", seeds=2))["baseline_smse"])  # of others
 
 
 # --- which points stay ------------------------------------------------------------------------------
@@ -271,32 +246,19 @@ def test_table_and_figures_of_the_reduction_mark_the_lowest(reduction):
     assert len(rows) == 3 * 2 * 3 * 12
     text = REDUCTION.tables(reduction)["sections"]
     assert ["Rastrigin", "Mean relevance", "**10.0**", "0.500 [0.500, 0.500]"] in cells_of(text)
-    assert ["Rosenbrock", "Marginal log likelihood", "16.0", "0.800 [0.800, 0.800]"] in cells_of(text)
-    figures = REDUCTION.figures(reduction)
-    assert list(figures) == ["figure_reduction", "figure_reduction_published"]
-    axes = figures["figure_reduction_published"]().axes
-    assert [len(ax.lines) for ax in axes] == [3, 3, 3]
+    axes = REDUCTION.figures(reduction)["figure_reduction_published"]().axes
     np.testing.assert_allclose(axes[0].lines[1].get_ydata()[0], 12 * 0.5 * 2 * 10)
-    assert (axes[0].get_yscale(), axes[0].get_xlim()) == ("log", (12, 1))
-
-
-@pytest.mark.parametrize(
-    ("points", "share"),
-    [
-        ([[0.0, 0.0], [0.94, 0.0], [-0.94, 0.0], [0.0, 4.79], [0.0, -2.79]], 0.0),
-        ([[0.96, 0.0], [-0.96, 0.0], [0.0, 4.81], [0.0, -2.81]], 1.0),
-        ([[1.0, 5.0], [0.0, 1.0], [0.5, 1.0], [-0.5, 2.0]], 0.25),
-    ],
-    ids=["inside", "outside", "corner"],
-)
-def test_the_boundary_is_a_strip_of_a_twentieth_of_the_half_width(points, share):
-    assert share_at_boundary(np.array(points), *BOX) == share
 
 
 def test_patterns_of_uniform_points_and_of_clusters():
     rng = np.random.default_rng(0)
+    inside, outside = [[0.94, 0.0], [-0.94, 0.0], [0.0, 4.79], [0.0, -2.79]], [[0.96, 0.0], [0.0, -2.81], [1.0, 5.0]]
+    assert [share_at_boundary(np.array(points), *BOX) for points in (inside, outside, inside + outside[:1])] == [
+        0,
+        1,
+        0.2,
+    ]
     assert share_at_boundary(rng.uniform(*BOX, (200_000, 2)), *BOX) == pytest.approx(UNIFORM_SHARE, abs=2e-3)
-    assert pytest.approx(1 - 0.95**2) == UNIFORM_SHARE
     for n in (30, 100):
         found = [compare_distances(rng.uniform(*BOX, (n, 2)), *BOX) for _ in range(300)]
         assert np.mean(found) == pytest.approx(1.0, abs=0.015)
@@ -309,28 +271,22 @@ def test_patterns_of_uniform_points_and_of_clusters():
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    plan = make_plan(tmp_path_factory.mktemp("rastrigin"), "rastrigin")
-    return prepare(plan, "figure_rastrigin", "figure_reduction")
-
-
-@pytest.fixture(scope="module")
-def maps(plan):
-    return MAPS.combine(plan)
+def maps(tmp_path_factory):
+    plan = prepare(make_plan(tmp_path_factory.mktemp("rastrigin"), "rastrigin"), "figure_rastrigin")
+    return plan, MAPS.combine(plan)
 
 
 @pytest.mark.parametrize(("setting", "criterion"), [("trained", "prior_entropy"), ("published", "mean_relevance")])
-def test_maps_and_points_are_those_of_the_stream(plan, maps, setting, criterion):
+def test_maps_and_points_are_those_of_the_stream(maps, setting, criterion):
     """The same stream offered by hand, in the units of the domain."""
-    seed, chosen, n = 1, CRITERIA[criterion], plan.n_initial
+    (plan, maps), seed, chosen = maps, 1, CRITERIA[criterion]
+    n = plan.n_initial
     training, test = draw_rows("rastrigin", seed)
     x, y = training.inputs[: n + plan.most_rows], training.targets[: n + plan.most_rows]
     mean, std = x.mean(axis=0), x.std(axis=0)
     start = hyperparameters_of("rastrigin", seed, setting, plan)
-    accept = ExceedsMinimum(chosen, reference="leave_one_out")
-    gp = OnlineGP(
-        start.kernel, noise_variance=start.noise_variance, budget=plan.budget, acceptance=accept, reduction=chosen
-    )
+    rules = {"acceptance": ExceedsMinimum(chosen, reference="leave_one_out"), "reduction": chosen}
+    gp = OnlineGP(start.kernel, noise_variance=start.noise_variance, budget=plan.budget, **rules)
     gp.fit((x[:n] - mean) / std, y[:n] - y.mean())
     for row, target in zip(x[n:], y[n:] - y.mean(), strict=True):
         gp.update((row - mean) / std, float(target))
@@ -342,16 +298,9 @@ def test_maps_and_points_are_those_of_the_stream(plan, maps, setting, criterion)
         np.testing.assert_allclose(found, expected[::97], rtol=1e-5, atol=1e-7)
     points = gp.inputs * std + mean
     np.testing.assert_allclose(np.sort(cell["point"].values, axis=0), np.sort(points, axis=0), atol=1e-9)
-    row = MAPS.rows(maps).set_index(["setting", "criterion", "variant"]).loc[(setting, criterion, "leave_one_out")]
-    both = maps.sel(setting=setting, criterion=criterion, variant="leave_one_out")
-    assert row["mean_abs_error"] == pytest.approx(float(both["mean_abs_error"].median()))
     drawn = MAPS.figures(maps)["figure_rastrigin_published_acceptance"]().axes[1]
     cell_0 = maps.sel(setting="published", variant="leave_one_out", criterion="mean_relevance", seed=0)
     np.testing.assert_array_equal(drawn.images[0].get_array(), cell_0["absolute_error"].values.T)
     assert float(cell["mean_abs_error"]) == pytest.approx(error.mean(), rel=1e-5)
     assert float(cell["mean_std"]) == pytest.approx(np.sqrt(variance).mean(), rel=1e-5)
     assert float(cell["boundary_share"]) == share_at_boundary(points, (-1, -1), (1, 1))
-    grid = test.targets.reshape(41, 41)
-    assert grid[5, 30] == FUNCTIONS["rastrigin"](
-        [-1 + 5 * 0.05, -1 + 30 * 0.05]
-    )  # the first input along the first axis

@@ -1,11 +1,16 @@
-"""Which sweeps may run in a folder, which job is which, what is refused before the first job, what is found again."""
+"""Folders of sweeps: which job is which, what is refused, found again, damaged, full, and what a person sees."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import runpy
 import shutil
+import struct
+import subprocess
+import termios
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +19,7 @@ from generating import BOUC_WEN
 from generating import SHORT as SHORT_BENCHMARK
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
-from sweep_command import QUICK, manifest, outcome, results, sweep
+from sweep_command import QUICK, argv, done, environment, half_written, manifest, outcome, results, started, sweep
 from sweep_jobs import job
 from validating import QUICK as QUICK_VALIDATION
 from validating import csv_file, saved
@@ -24,6 +29,7 @@ from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
+from experiments.sweeps.sweep import say
 
 
 def told(said):
@@ -44,29 +50,31 @@ def stamps(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*") if path.is_file()}
 
 
+N = 9
+JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Folder of a sweep of two jobs."""
-    folder = tmp_path_factory.mktemp("sweeps") / "finished"
-    assert sweep(folder, *QUICK, "seed=1,2").code == 0
+def undisturbed(tmp_path_factory):
+    """Folder of a sweep to which nothing has happened."""
+    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
+    assert sweep(folder, *JOBS).code == 0
     return folder
 
 
 @pytest.fixture
-def again(finished, tmp_path):
+def again(undisturbed, tmp_path):
     """A copy of it."""
-    return Path(shutil.copytree(finished, tmp_path / "sweep"))
+    return Path(shutil.copytree(undisturbed, tmp_path / "sweep"))
 
 
 def test_what_does_not_exist_stops_a_sweep_before_its_first_job(tmp_path):
     for overrides, words in (
-        (["+seeed=1,2"], ["'seeed'", "did you mean 'seed'?"]),
-        (["seed=range(3,3)"], ["seed=range(3,3)", "nothing"]),
-        (["seed=1,2", "hydra.sweep.subdir=${seed}"], ["hydra.sweep.subdir", "no effect"]),
+        (["+seeed=1,2"], "'seeed'.*did you mean 'seed'?"),
+        (["seed=range(3,3)"], r"seed=range\(3,3\).*nothing"),
+        (["seed=1,2", "hydra.sweep.subdir=${seed}"], "hydra.sweep.subdir.*no effect"),
     ):
-        line = told(sweep(tmp_path / "sweep", *QUICK, *overrides))
-        assert line.startswith("Error: ")
-        assert all(word in line for word in words)
+        assert re.match(f"Error: .*{words}", told(sweep(tmp_path / "sweep", *QUICK, *overrides)))
         assert list(tmp_path.iterdir()) == []
 
 
@@ -75,11 +83,9 @@ def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again,
     for content, words in (
         (own | {"project": "another"}, "not the manifest of a sweep of sysid"),
         (own | {"schema_version": 99}, "schema_version 99.*update"),
-        (own | {"version": "0.0.9"}, "other code.*0.0.9.*hydra.sweep.dir"),
         (own | {"command": "validate"}, "sysid-validate, not of sysid-identify"),
         *(([1, 2], "damaged"), (json.dumps(own)[:200], "damaged")),
         ({name: one for name, one in own.items() if name != "jobs"}, "damaged.*jobs"),
-        (own | {"jobs": [{**own["jobs"][0], "more": 1}]}, "damaged.*more"),
         (own | {"jobs": [own["jobs"][0]] * 2}, "damaged.*twice"),
         (own | {"code": "0" * 64}, "other code.*hydra.sweep.dir"),
     ):
@@ -87,7 +93,7 @@ def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again,
         with pytest.raises(ValueError, match=re.escape(str(again)) + ".*" + words):
             Manifest.open(again, "identify")
     before = stamps(again)
-    assert "holds a sweep of other code" in told(sweep(again, *QUICK, "seed=1,2"))
+    assert "holds a sweep of other code" in told(sweep(again, *JOBS))
     assert stamps(again) == before
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
@@ -100,7 +106,7 @@ def test_the_manifest_says_which_job_is_which_and_the_same_command_runs_nothing(
     content = manifest(again)
     assert (content["schema"], content["project"], content["command"]) == ("sweep", "sysid", "identify")
     assert content["swept"] == ["seed"]
-    assert [(job["number"], job["values"]["seed"]) for job in content["jobs"]] == [(0, 1), (1, 2)]
+    assert [(job["number"], job["values"]["seed"]) for job in content["jobs"]] == [(k, k) for k in range(N)]
     assert all(job["identity"] == outcome(again, job["number"])["identity"] for job in content["jobs"])
     before = stamps(again / "0") | stamps(again / "1")
     order = ("seed=2,1", *reversed(QUICK), "cache=null", "hydra.verbose=false", "figures=false")
@@ -108,13 +114,12 @@ def test_the_manifest_says_which_job_is_which_and_the_same_command_runs_nothing(
     assert said.code == 0
     assert said.out.count("1 finished already, 0 to run") == 2  # two batches
     assert stamps(again / "0") | stamps(again / "1") == before
-    assert sorted(path.name for path in again.glob("[0-9]*")) == ["0", "1"]
 
 
 def test_more_values_run_only_what_is_new_and_the_same_job_twice_is_one(again):
-    assert numbers(sweep(again, *QUICK, "seed=0,1,1,2", "training.variance=1.0")) == (3, 0, 3)
-    assert numbers(sweep(again, *QUICK, "seed=0,1,2")) == (3, 2, 1)
-    assert outcome(again, 5)["overrides"][-1] == "seed=0"
+    assert numbers(sweep(again, *QUICK, "seed=10,1,1,2", "training.variance=1.0")) == (3, 0, 3)
+    assert numbers(sweep(again, *QUICK, "seed=10,1,2")) == (3, 2, 1)
+    assert outcome(again, 12)["overrides"][-1] == "seed=10"
     assert manifest(again)["swept"] == ["seed"]
 
 
@@ -141,7 +146,6 @@ def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
     again.write(["seed"])
     content = manifest(tmp_path)
     assert [job["identity"] for job in content["jobs"]] == ["x", "y after a change of its file", "z", "new"]
-    assert content["swept"] == ["path", "seed"]
     assert content["jobs"][0]["values"] == {"path": "x", "seed": 1, "budget": 100}  # the same job in other words
 
 
@@ -153,10 +157,8 @@ def test_another_sweep_with_common_jobs_computes_nothing_twice_and_takes_nothing
     assert numbers(sweep(first, *QUICK, "seed=1,2,3")) == (3, 0, 3)
     shutil.rmtree(first / "2")
     assert numbers(sweep(second, *QUICK, "seed=0,3,2,1")) == (4, 3, 1)
-    assert [outcome(second, number)["number"] for number in range(4)] == [0, 1, 2, 3]
     assert outcome(second, 1)["overrides"][-1] == "seed=3"
     assert results(second)["3"] == results(first)["0"]
-    assert numbers(sweep(tmp_path / "third", *QUICK, "seed=1", "cache=null")) == (1, 0, 1)
     for name in ("numbered", "again"):  # what a job may call by its number is its own
         assert numbers(sweep(tmp_path / name, *QUICK, "seed=1,2", "weather_input='a${hydra:job.num}'")) == (2, 0, 2)
     kept = tmp_path / "multirun" / "cache" / "results"
@@ -240,9 +242,9 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
 
 def test_a_second_sweep_in_the_same_folder_ends(again):
     with store.hold(again):
-        line = told(sweep(again, *QUICK, "seed=1,2,3"))
+        line = told(sweep(again, *JOBS))
         assert f"another sweep runs in {again} (process {os.getpid()} on " in line
-    assert numbers(sweep(again, *QUICK, "seed=1,2")) == (2, 2, 0)
+    assert numbers(sweep(again, *QUICK, "seed=1,2", "cache=null")) == (2, 2, 0)
 
 
 def test_a_folder_never_has_two_owners(tmp_path, monkeypatch):
@@ -273,3 +275,172 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
     assert "hydra.launcher._target_=hydra_plugins.sysid_sweep.plugins.JoblibLauncher" in line
     config.hydra.runtime.choices["hydra/launcher"] = "basic"
     check_launcher(BasicLauncher(), config)
+
+
+def modified(folder):
+    """When the files of each job were written."""
+    jobs = (folder / str(number) for number in range(N))
+    return [{path.name: path.stat().st_mtime_ns for path in job.iterdir()} for job in jobs]
+
+
+# --- jobs that fail
+
+
+def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path):
+    folder = tmp_path / "sweep"
+    csv_file(tmp_path / "here.csv", n=60)
+    records = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.initialisation_window=2")
+    lags = ("narx=lags", "narx.outputs={y:2}", "narx.inputs={u:[1]}", "budget=8", "training=fixed")
+    jobs = (*records, *lags, "data.estimation=missing.csv,here.csv", "identified=1", "validate=false")
+    said = sweep(folder, *jobs)
+    assert said.code == 1
+    assert "2 jobs: 1 done, 1 failed, in " in said.out
+    (failure,) = [line for line in said.err.splitlines() if line.startswith("  #0 ")]
+    assert "DataError: no file missing.csv (seen from " in failure
+    assert "Traceback" not in said.out + said.err
+    failed = outcome(folder, 0)
+    assert failed["traceback"].startswith("Traceback (most recent call last)")
+    assert "failed #0" in (folder / "sweep.log").read_text()
+    before = outcome(folder, 1)
+    csv_file(tmp_path / "missing.csv", n=60, seed=2)
+    said = sweep(folder, *jobs)
+    assert "Sweep of 2 jobs, 1 finished already, 1 to run: " in said.out
+    assert done(folder) == {0, 1}
+    assert outcome(folder, 1) == before
+    csv_file(tmp_path / "here.csv", n=60, seed=3)
+    assert "1 finished already, 1 to run (1 anew, damaged or out of date)" in sweep(folder, *jobs).out
+    assert outcome(folder, 1)["identity"] != before["identity"]
+    assert sorted(path.name for path in folder.glob("[0-9]*")) == ["0", "1"], "a changed file took a second folder"
+
+
+# --- results that are damaged
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def changed(**values):
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+HARM = (
+    ("job.nc", truncate, "job.nc is damaged"),
+    ("job.nc", Path.unlink, "job.nc is missing"),
+    ("job.nc", lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]), "job.nc is damaged"),
+    ("outcome.json", truncate, "outcome.json is damaged"),
+    ("outcome.json", changed(schema_version=99), "outcome.json is damaged"),
+    ("outcome.json", changed(identity="0" * 32), "its result is that of other settings or files"),
+    ("outcome.json", changed(status="failed"), None),
+    (".", lambda path: shutil.rmtree(path), None),
+)
+
+
+def test_damaged_results_are_run_anew_and_told(again, undisturbed):
+    before, n = modified(again), len(HARM)
+    for number, (name, harm, _) in enumerate(HARM):
+        harm(again / str(number) / name)
+    said = sweep(again, *JOBS)
+    assert said.code == 0, said
+    anew = f"{n} to run ({n - 2} anew, damaged or out of date): "
+    assert f"Sweep of {N} jobs, {N - n} finished already, {anew}" in said.out
+    log = (again / "sweep.log").read_text()
+    for number, (_, _, told) in enumerate(HARM):
+        assert f"anew #{number}: {told}\n" in log if told else f"anew #{number}:" not in log
+    after = modified(again)
+    for number in range(N):
+        same = {name for name in before[number] if before[number][name] == after[number].get(name)}
+        assert ("job.nc" in same) == ("outcome.json" in same) == (number >= n), number
+    assert results(again) == results(undisturbed)
+
+
+# --- disks and folders
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
+    size = sum(path.stat().st_size for path in undisturbed.rglob("*") if path.is_file())
+    command = " ".join(f'"{word}"' for word in argv("place/sweep", *JOBS))
+    script = f"""
+    mkdir place
+    mount -t tmpfs -o size={int(1.1 * size) + 4096 * 5 * N} none place || exit 77
+    head -c {size // 2} /dev/zero > place/filler
+    {command} > out1 2> err1; echo $? > code1
+    cp -a place/sweep after1
+    """
+    options = {"cwd": tmp_path, "env": environment(), "capture_output": True, "text": True, "timeout": 300}
+    for prefix in (["unshare", "-m"], ["unshare", "-Urm"]):
+        shutil.rmtree(tmp_path / "place", ignore_errors=True)
+        if (process := subprocess.run([*prefix, "bash", "-c", script], **options)).returncode == 0:
+            break
+    else:
+        pytest.skip(f"this system lets nobody mount a small file system (unshare): {process.stderr}")
+    said = {path.name: path.read_text() for path in tmp_path.glob("*1") if path.is_file()}
+    n_done = len(done(tmp_path / "after1"))
+    assert said["code1"] == "1\n", said
+    assert 0 < n_done < N, "the disk was too small, or too large"
+    assert f"{N} jobs: {n_done} done, {N - n_done} failed, in " in said["out1"]
+    assert "Traceback" not in said["out1"] + said["err1"]
+    assert "No space left" in said["err1"]
+    assert half_written(tmp_path / "after1") == []
+    for path in (tmp_path / "after1").rglob("*.json"):
+        json.loads(path.read_text())
+    before = {number: outcome(tmp_path / "after1", number) for number in done(tmp_path / "after1")}
+    resumed = sweep(tmp_path / "after1", *JOBS)
+    assert (resumed.code, f"{n_done} finished already, {N - n_done} to run" in resumed.out) == (0, True), resumed
+    assert before == {number: outcome(tmp_path / "after1", number) for number in before}
+    assert results(tmp_path / "after1") == results(undisturbed)
+
+
+def test_what_cannot_be_removed_is_not_taken_for_the_result(again, monkeypatch):
+    truncate(again / "3" / "job.nc")
+    unlink = Path.unlink
+
+    def refuse(path, **options):
+        if path.parent == again / "3":
+            raise PermissionError("read-only")
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    said = sweep(again, *JOBS)
+    assert said.code == 1
+    assert f"{N - 1} done ({N - 1} before), 1 failed" in said.out
+    assert "#3" in said.err
+
+
+# --- what a person sees
+
+
+def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # lines, columns
+    streams = {"stdout": theirs, "stderr": theirs}
+    process = started(tmp_path / "sweep", *QUICK, "seed=0,1,2", "budget=8,1,0,-1,-2,-3,-4,-5", **streams)
+    os.close(theirs)
+    text = b""
+    with open(ours, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # the other end is closed
+        while part := screen.read(65536):
+            text += part
+    assert process.wait(timeout=60) == 1
+    text = text.decode()
+    lines = text.replace("\r\n", "\n").split("\n")
+    assert lines[0].startswith("Sweep of 24 jobs, 24 to run: ")
+    shown = [frame for frame in lines[1].split("\r") if frame.strip()]
+    assert all(frame.startswith("sweep:") for frame in shown), shown
+    assert "24/24" in shown[-1]
+    assert "21 failed" in shown[-1]
+    assert any(re.search(r"[1-9]/24 \[\d\d:\d\d<\d\d:\d\d", frame) for frame in shown), "no remaining time"
+    assert lines[2].startswith("24 jobs: 3 done, 21 failed, in ")
+    assert "\x1b[A" not in text
+    assert lines[3].startswith("  #3 budget=1 seed=0: ValueError: "), "only what differs between the jobs is said"
+    assert all("at least 2" in line and len(line) < 200 for line in lines[3:23])
+    assert lines[23] == "  and 1 more, see sweep.log"
+    assert len(lines) < 29
+
+
+def test_a_reader_that_stops_does_not_stop_the_sweep():
+    reader, writer = os.pipe()
+    os.close(reader)  # as of | head
+    with open(writer, "w") as stream:
+        for _ in range(2):
+            say("nobody reads this", stream)

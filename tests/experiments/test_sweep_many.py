@@ -1,4 +1,4 @@
-"""A command of a user's own is swept as ours; of thousands of jobs none is lost, and the driver does not grow."""
+"""A command of a user's own is swept as ours; of hundreds of jobs none is lost, and the driver does not grow."""
 
 import json
 import subprocess
@@ -8,9 +8,9 @@ import pytest
 from sweep_command import environment, manifest
 
 pytestmark = pytest.mark.slow
-N = 600
+N = 300
 COMMAND = """
-import resource
+import atexit, resource
 import hydra
 from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
@@ -25,13 +25,13 @@ def main(config):
 
 
 if __name__ == "__main__":
+    atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
     main()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 CONFIGURATION = """
 defaults: [_self_, override hydra/launcher: in_process, override hydra/sweeper: grid]
 number: 0
-refused: [149, 299, 449, 599]
+refused: [149, 299]
 hydra: {searchpath: [pkg://conf], sweep: {dir: sweep, subdir: "${hydra.job.num}"}}
 """
 
@@ -53,16 +53,18 @@ def test_a_command_of_a_users_own_is_swept_like_ours_and_found_by_workers(run):
     process = run("number=0,149,2", "hydra/launcher=joblib", "hydra.launcher.workers=1")
     assert process.returncode == 1, process
     assert "3 jobs: 2 done, 1 failed" in process.stdout
-    assert "#1 number=149: ValueError: number 149 is not for me" in process.stderr
     assert "Traceback" not in process.stderr
 
 
 def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
     """Beside the plan of a job, some kilobytes, nothing of it is kept."""
+    few = run("number=range(0,50)", "hydra.sweep.dir=few")
     process = run(f"number=range(0,{N})")
     assert process.returncode == 1, process.stderr[-2000:]
-    assert f"{N} jobs: {N - 4} done, 4 failed" in process.stdout
-    assert process.stderr.count("is not for me") == 4
+    assert f"{N} jobs: {N - 2} done, 2 failed" in process.stdout
+    assert process.stderr.count("is not for me") == 2
+    fewer, used = (int(one.stdout.split()[-1]) * 1024 for one in (few, process))  # byte
+    assert used - fewer < (N - 50) * 40_000, (fewer, used)
     assert len(manifest(tmp_path / "sweep")["jobs"]) == N
     for number in range(N):
         folder = tmp_path / "sweep" / str(number)
@@ -71,10 +73,4 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
         assert status == ("failed" if number % 150 == 149 else "done")
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
     process = run(f"number=range(0,{N})")
-    assert f"{N - 5} finished already, 5 to run (1 anew, damaged or out of date)" in process.stdout
-    used = {}
-    for n in (100, 600):
-        process = run(f"number=range(0,{n})", "refused=[]", f"hydra.sweep.dir=sweep{n}")
-        assert process.returncode == 0, process.stderr
-        used[n] = int(process.stdout.split()[-1]) * 1024  # byte
-    assert used[600] - used[100] < 500 * 40_000, used
+    assert f"{N - 3} finished already, 3 to run (1 anew, damaged or out of date)" in process.stdout

@@ -24,9 +24,8 @@ LONG = ("system=van_der_pol", "duration=400000samples", "budget=20", "seed=0,1",
 
 
 def queue():
-    return subprocess.run(["squeue", "-h", "--array", "-o", "%i %T"], capture_output=True, text=True).stdout.split(
-        "\n"
-    )[:-1]
+    squeue = ["squeue", "-h", "--array", "-o", "%i %T"]
+    return subprocess.run(squeue, capture_output=True, text=True).stdout.splitlines()
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,14 @@ def test_names_that_would_collide_in_a_dataset_are_refused(name):
         type("Clash", (Plain,), {"outputs": (Signal(name, "1", ""),)})
 
 
+def test_an_output_of_another_unit_than_the_state_needs_its_equation():
+    volts = (Signal("sensor", "V", ""),)
+    with pytest.raises(ValueError, match=r"the outputs are in \['V'\].*define output\(\)"):
+        type("Unsaid", (Plain,), {"outputs": volts})
+    said = type("Said", (Plain,), {"outputs": volts, "output": lambda self, state: 5.0 * state[..., :1]})
+    assert simulate(said(), [2.0, 2.0]).output[1, 0] == 10.0
+
+
 @pytest.mark.parametrize("wrap", [lambda drift: drift, classmethod])
 def test_a_drift_that_is_no_static_method_is_refused(wrap):
     with pytest.raises(TypeError, match=r"Bound\.drift: expected a static method"):
