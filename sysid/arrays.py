@@ -13,6 +13,8 @@ LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measur
 
 
 def _floats(values: ArrayLike, name: str) -> np.ndarray:
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name}: some entries are masked; fill them, or leave their samples out")
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
@@ -63,8 +65,13 @@ def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tu
 
     What fits already is passed on: a closed loop asks for one row at a time, where each call counts.
     """
-    x, y = np.asarray(inputs), np.asarray(targets)
-    is_plain = x.dtype == y.dtype == np.float64 and x.flags.c_contiguous and y.flags.c_contiguous
+    x, y = np.asanyarray(inputs), np.asanyarray(targets)
+    is_plain = (
+        type(x) is type(y) is np.ndarray
+        and x.dtype == y.dtype == np.float64
+        and x.flags.c_contiguous
+        and y.flags.c_contiguous
+    )
     if is_plain and x.ndim == 2 and x.shape == (*y.shape, n_columns):
         return x, y
     x = matrix(inputs, n_columns, name)

@@ -500,7 +500,7 @@ def from_file(path: Path) -> xr.Dataset:
 def header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and others explain."""
     try:
-        with _report_damage(path), netCDF4.Dataset(path) as file:
+        with _report_damage(path), netCDF4.Dataset(path if Path(path).is_file() else "") as file:
             return _read_attributes(file)
     except StoreError:
         return {}

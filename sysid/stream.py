@@ -269,7 +269,7 @@ class Identification:
         simulates needs to know where a record begins.
         """
         is_collected = self.model is None
-        record = self.observe_many(np.asarray(regressor)[None], [target], follows=[follows])
+        record = self.observe_many(np.asanyarray(regressor)[None], [target], follows=[follows])
         return None if is_collected else UpdateReport(*record[0].item())
 
     def observe_many(
@@ -394,15 +394,22 @@ class Identification:
         found = cls(model.narx, Settings(mean=model.mean, **own))
         found._adopt(model)
         if pending.get("seen") == gp.n_seen:
-            found._mended.last = np.array(pending["last"])
-            found._mended.errors = {(name, time): error for name, time, error in pending["errors"]}
-            if (suspect := pending["suspect"]) is not None:
-                regressor, target = np.array(suspect["regressor"]), np.array(suspect["target"])
-                before = None if suspect["before"] is None else np.array(suspect["before"])
-                record = NOT_PREDICTED.copy()
-                record["outlier"] = suspect["outlier"]
-                found._suspect = Suspect(regressor, target, before, record)
+            try:
+                found._recall(pending, model.narx.n_features)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"what the model says to be pending does not fit it: {error}; save it anew") from error
         return found
+
+    def _recall(self, pending: dict[str, Any], n: int) -> None:
+        """Inverse of `_note`."""
+        self._mended.last = vector(pending["last"], n, "last")
+        self._mended.errors = {(str(name), int(time)): float(error) for name, time, error in pending["errors"]}
+        if (suspect := pending["suspect"]) is not None:
+            before = None if suspect["before"] is None else vector(suspect["before"], n, "before")
+            record = NOT_PREDICTED.copy()
+            record["outlier"] = suspect["outlier"]
+            regressor, target = matrix(suspect["regressor"], n, "regressor"), vector(suspect["target"], 1, "target")
+            self._suspect = Suspect(regressor, target, before, record)
 
     def _adopt(self, model: Model) -> None:
         """Learn by a model from now on."""

@@ -120,6 +120,7 @@ OWN_ATTRIBUTES = (
 
 RULES: dict[str, type] = {"insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
 NO_LIMITS = (-inf, inf)
+MOST_POINTS = 20_000  # budget of a model in a file: about 10 GB
 
 
 class Prediction(NamedTuple):
@@ -187,7 +188,7 @@ class Model:
 
     def update(self, regressor: ArrayLike, target: float) -> UpdateReport:
         """Predict one sample, then learn from it; the reported mean is that of the target."""
-        return UpdateReport(*self.update_many(np.asarray(regressor)[None], [target])[0].item())
+        return UpdateReport(*self.update_many(np.asanyarray(regressor)[None], [target])[0].item())
 
     def update_many(
         self, regressors: ArrayLike, targets: ArrayLike, *, until_outlier: bool = False, withhold: bool = False
@@ -274,7 +275,7 @@ class Model:
             gp = OnlineGP(
                 read("kernel", Kernel),
                 noise_variance=float(attributes["noise_variance"]),
-                budget=int(attributes["budget"]),
+                budget=_check_budget(int(attributes["budget"])),
                 learning=learning,
                 scale=attributes.get("scale", "True") == "True",
                 forgetting=float(attributes.get("forgetting", 0.0)) or None,
@@ -292,8 +293,8 @@ class Model:
             origin = Origin() if is_first else Origin(**json.loads(attributes["origin"]))
             limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
             bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes.get("bands", "[]")))
-            pending = json.loads(attributes.get("pending", "{}"))  # earlier files do not have it
-        except (KeyError, TypeError) as error:
+            pending = dict(json.loads(attributes.get("pending", "{}")))  # earlier files do not have it
+        except (KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         gp.restore(arrays, own_counts)
         return cls(narx, scaling, mean, gp, origin, limits, bands, pending)
@@ -342,6 +343,13 @@ class Model:
         except (ValueError, ArithmeticError) as error:
             raise store.StoreError(f"{path} is not a complete model ({error}); save it anew") from error
         return model
+
+
+def _check_budget(budget: int) -> int:
+    """Refuse a budget whose arrays no file justifies, before they are made."""
+    if budget > MOST_POINTS:
+        raise ValueError(f"its budget of {budget} points is beyond the {MOST_POINTS} that a file may ask for")
+    return budget
 
 
 def digest(dataset: xr.Dataset) -> str:

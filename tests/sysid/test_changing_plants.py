@@ -1,5 +1,7 @@
 """Plants that change and sensors that fail: forgetting, the gate, and what becomes of its outliers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -455,3 +457,11 @@ def test_nothing_is_pending_once_the_last_sample_was_learned():
     assert found.model.pending["suspect"] is None
     assert found.model.gp.n_points >= n_points
     assert not np.array_equal(found.model.gp.state()["whitened"], state)
+
+
+def test_what_a_file_says_to_be_pending_is_checked():
+    found, _ = learned(coupled(300, seed=1)[0], "y")
+    good = found.model.pending
+    for wrong in ({"last": [1.0]}, {"errors": [3]}, {"errors": [["y", "x", 1.0]]}, {"suspect": {"regressor": 1}}):
+        with pytest.raises(ValueError, match="pending does not fit"):
+            sysid.Identification.resume(replace(found.model, pending=good | wrong))

@@ -469,7 +469,8 @@ def test_files_that_hold_no_such_model_are_refused(tmp_path):
 
 
 WRONG = {
-    "budget": ["many", float("inf")],
+    "budget": ["many", float("inf"), 10**6, 10**15],
+    "pending": ["[1]", "[" * 10**5 + "]" * 10**5],
     "noise_variance": [-1.0, 0.5, "small"],
     "kernel": ["no json", '{"class": "os.path.join"}', sysid.describe(SquaredExponential(1.0, [1.0]))],
     "insertion": [sysid.describe(sysid.MeanRelevance())],

@@ -344,3 +344,12 @@ def test_columns_are_found_by_name_and_what_is_missing_is_named():
     assert identification.model.gp.n_points == 10  # what was learned before stays
     with pytest.raises(ValueError, match="budget"):
         Settings(training=FIXED, budget=1)
+
+
+def test_masked_entries_are_no_data():
+    y, u = record(60)
+    found = run(NARX, Settings(training=QUICK, budget=15, **RULES), y, u)[2]
+    masked = np.ma.masked_invalid([0.1, np.nan, 0.2])
+    for learn_one in (found.observe, found.model.update):
+        with pytest.raises(ValueError, match="masked"):
+            learn_one(masked, 0.3)
