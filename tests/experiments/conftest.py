@@ -12,9 +12,15 @@ collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 
 @pytest.fixture(autouse=True)
 def loggers():
-    """Commands that other tests ran in this process have configured logging, which disables the loggers there were."""
+    """Commands that tests run in this process configure logging: they disable loggers, and open files."""
     for logger in map(logging.getLogger, list(logging.root.manager.loggerDict)):
         logger.disabled = False
+    before = {*logging.root.handlers}
+    yield
+    for handler in {*logging.root.handlers} - before:
+        if isinstance(handler, logging.FileHandler):
+            handler.close()
+            logging.root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """A record of one's own: never worse than a straight line by default; what is said, split and refused."""
 
+import json
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -185,7 +186,8 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
         summary = summary_of(folder)
         to_best.append(summary["rmse"] / summary["linear"]["best"]["rmse"])
         to_same.append(summary["rmse"] / summary["linear"]["same_lags"]["rmse"])
-        covered.append([one[name] for one in (summary, summary["free_run"]) for name in ("coverage_50", "coverage_95")])
+        content = json.loads((folder / "validation.json").read_text(encoding="utf-8"))
+        covered.append([content[kind][f"coverage_{p}"] for kind in ("one_step", "free_run") for p in (50, 95)])
     of_50, of_95 = np.reshape(np.median(covered, axis=0), (2, 2)).T
     assert np.all((of_50 >= 0.35) & (of_50 <= 0.65)), covered
     assert np.all((of_95 >= 0.88) & (of_95 <= 0.99)), covered
