@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from sysid.arrays import Array, check_counts
 from sysid.simulation.dynamics import Dynamics, Moments, run
 
-MOST_STEPS = 2_000_000  # of all draws; beyond, fewer are drawn
+MOST_STEPS = 1_000_000  # of all draws; beyond, fewer are drawn
 
 
 class Propagation(ABC):
