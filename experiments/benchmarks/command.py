@@ -100,7 +100,7 @@ def startup(plan: Plan) -> Iterator[Row]:
 
 
 def free_run(plan: Plan) -> Iterator[Row]:
-    """Models of published records, and of a simulated plant: error of the free run on the test, linear models beside.
+    """Models of published records: error of the free run on the test, coverage, linear models beside.
 
     Each is identified from its estimation record with nothing but these overrides, then validated with two windows and
     five horizons. Records that are not there are left out.

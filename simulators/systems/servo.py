@@ -31,7 +31,7 @@ class Servo(System):
     Notes
     -----
     H. Olsson et al., Friction models and friction compensation, European Journal of Control 4 (1998), 176-195. The
-    position has no rest of its own: excite it in a position loop (``controller=position_pd``).
+    position has no rest of its own: excite it in a position loop (``controller=position_loop``).
     """
 
     states: ClassVar = (

@@ -73,14 +73,8 @@ class WienerHammerstein(System):
     @staticmethod
     def drift(time: float, state: Array, input: Array, noise: Array, parameters: Array, derivative: Array) -> None:
         """Write the rates of both filters; equations in the class."""
-        pole, W, zeta, V, eta, h = (
-            parameters[0],
-            parameters[1],
-            parameters[2],
-            parameters[3],
-            parameters[4],
-            parameters[5],
-        )
+        pole, W, zeta = parameters[0], parameters[1], parameters[2]
+        V, eta, h = parameters[3], parameters[4], parameters[5]
         x, a, a_rate, b, b_rate = state[0], state[1], state[2], state[3], state[4]
         derivative[0] = pole * (input[0] + noise[0] - x)
         derivative[1] = a_rate

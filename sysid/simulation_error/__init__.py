@@ -37,4 +37,7 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    variance is chosen such that the 95 % band covers 95 % of the held-out samples.
 7. *Initial model* (`Candidate.initial_model`). The points get pseudo targets for which the online GP, with the
    calibrated noise and kernel variance, has exactly the function of the candidate as its posterior mean.
+8. *Bands by horizon* (`calibration.measure_bands`). The fits of the cross-validation predict and simulate what they
+   have not seen; by the quantiles of these errors over the spread of the initial model its bands are widened or
+   narrowed, one step and many steps ahead. Every model of records gets them so (`sysid.Identification.calibrate`).
 """

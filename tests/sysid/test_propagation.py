@@ -33,7 +33,7 @@ from sysid import (
 )
 from sysid.gp.kernels import Stationary
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
-from sysid.simulation.propagation.pathwise import Draws, draw
+from sysid.simulation.propagation.pathwise import Draws, _sum_waves, draw
 from sysid.simulation.propagation.propagation import of_draws
 from sysid.simulation_error.calibration import measure_bands
 from sysid.simulation_error.segments import Segment
@@ -373,6 +373,16 @@ def test_counts_and_coverages_that_make_no_sense_are_refused(rule):
             rule(**wrong)
     with pytest.raises(ValueError, match="use fewer trajectories, a shorter horizon, or Pathwise"):
         run_of(tame(SE), 9000, SequentialConditioning())
+
+
+def test_sums_of_cosines_are_those_of_numpy():
+    """Far from zero, too, where the angle has to be reduced."""
+    rng = np.random.default_rng(0)
+    points, frequency = 30 * rng.normal(size=(7, 3, 4)), 10 * rng.normal(size=(3, 4, 50))
+    phase, amplitude = rng.uniform(0, 2 * np.pi, (3, 50)), rng.normal(size=(3, 50))
+    angle = np.einsum("nsp,spf->nsf", points, frequency) + phase
+    expected = (amplitude * np.cos(angle)).sum(axis=2)
+    np.testing.assert_allclose(_sum_waves(points, frequency, phase, amplitude), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("rule", [Pathwise(8, 20), Pathwise(8, 20, process_noise=True), Taylor()], ids=repr)

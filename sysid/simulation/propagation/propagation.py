@@ -214,7 +214,7 @@ class AboutPath(Propagation):
     def propagate(self, dynamics: Dynamics, past: Array, exogenous: Array, generator: np.random.Generator) -> Moments:
         path, n_steps = MeanOnly().propagate(dynamics, past, exogenous, generator), exogenous.shape[1]
         variance = path.variance
-        if n_steps > 1:
+        if n_steps > 1 and not isinstance(self.spread, MeanOnly):
             found = self.spread.propagate(dynamics, past, exogenous, generator)
             variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
         return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if self.spread.is_calibrated else 1))
