@@ -84,7 +84,7 @@ class DaskCluster(Engine):
         Raises
         ------
         ImportError
-            If Dask is not installed.
+            If Dask, or what makes the keys of a cluster that is started here, is not installed.
         ValueError
             If the cluster class refuses its settings.
         EngineStopped
@@ -121,15 +121,25 @@ class DaskCluster(Engine):
             yield client
 
     def _start(self, workers: int, folder: str) -> Any:
-        """A cluster of processes that only this machine can reach."""
+        """A cluster of processes of this machine, that speaks with nobody but who has the keys of this sweep.
+
+        Who reaches the port of a scheduler can run code as its owner: the loopback belongs to all users of a machine.
+        The keys are in memory, and handed to each worker as it is started.
+        """
         import dask
         from distributed import LocalCluster
+        from distributed.security import Security
 
+        try:
+            security = Security.temporary()
+        except ImportError:
+            raise ImportError("hydra/launcher=dask needs cryptography: pip install 'sysid[dask]'") from None
         with no_interrupt_for_children(), dask.config.set(SETTINGS | {"temporary-directory": folder}):
             return LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 host="127.0.0.1",
+                security=security,
                 dashboard_address=LOOPBACK,
                 worker_dashboard_address=LOOPBACK,
                 scheduler_kwargs={"dashboard": False},
