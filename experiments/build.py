@@ -35,6 +35,8 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
     ValueError
         As `build`.
     """
+    if not isinstance(config[group], DictConfig):
+        raise ValueError(f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}")
     return {str(name): build_one(entry, f"{group}.{name}") for name, entry in config[group].items()}
 
 

@@ -63,6 +63,7 @@ def run(config: DictConfig, folder: Path) -> float:
     whole("seed", config.seed, 0)
     flag("figures", config.figures)
     flag("validate", config.validate)
+    flag("scale", config.scale)
     is_lean(config)  # refuses what it does not know
     cache, named = cache_of(config), config.narx.get("target", "")
     seconds: dict[str, float] = {}

@@ -172,4 +172,4 @@ def _checked(attributes: dict[str, Any], path: str | Path) -> dict[str, Any]:
     text = str(attributes.get("summary"))
     if attributes.get("summary_sha256") != _digest(text):
         raise store.StoreError(f"{path} has a summary that is damaged or was edited: run its job again")
-    return dict(json.loads(text))
+    return dict(store.parse_json(text, path))

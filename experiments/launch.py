@@ -53,6 +53,7 @@ def entry(name: str, module: str) -> Main:
     def run() -> Any:
         sys.path.append(os.getcwd())
         try:
+            check_options(sys.argv[1:])
             return main()
         except SystemExit as stop:
             is_of_hydra = type(stop) is SystemExit and stop.code == 1 and not HydraConfig.initialized()
@@ -81,6 +82,25 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
             return explain(ValueError(""), overrides, config, loader)
     except Exception:  # Hydra has said what it knows
         return ""
+
+
+def check_options(arguments: Sequence[str]) -> None:
+    """Refuse numbers and the like in the place of an option of a group, of which Hydra makes a traceback.
+
+    Raises
+    ------
+    Refused
+        After the line that says it.
+    """
+    with suppress(HydraException):  # Hydra tells
+        for one in OverridesParser.create().parse_overrides([text for text in arguments if text[:1] != "-"]):
+            group, values = one.key_or_group.partition("@")[0], getattr(one._value, "list", one._value)
+            names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+            given = values if isinstance(values, list) else [values]
+            wrong = [value for value in given if value is None or isinstance(value, bool | int | float | list)]
+            if wrong and names and not one.is_delete():
+                print(f"Error: {one.input_line}: {group} must be one of {', '.join(names)}", file=sys.stderr)
+                raise Refused(1)
 
 
 class Refused(SystemExit):

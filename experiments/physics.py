@@ -235,7 +235,7 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
     try:
         content = json.loads(text)
         description = {"_target_": f"{__name__}.Physics", **{name: content[name] for name in KEPT}}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"physics of the model: expected the text that identification wrote ({error})") from None
     check_trusted(description, trusted)
     return FittedPhysics(build_one(description, "physics"))

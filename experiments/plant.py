@@ -27,6 +27,7 @@ from simulators import (
     simulate,
     substep_error,
 )
+from sysid.narx.record import check_name
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
 
@@ -43,13 +44,15 @@ class Plant:
     interpolation: Interpolation
 
     def __post_init__(self) -> None:
-        """Check that every input has one source.
+        """Check that every signal has a name for files, and every input one source.
 
         Raises
         ------
         ValueError
-            An input with two sources, or a source for an input that does not exist.
+            Such a name, an input with two sources, or a source for an input that does not exist.
         """
+        for name in (*self.inputs, *self.outputs):
+            check_name(name)
         title, advice = type(self.system).__name__, "take another option (controller=, weather=, excitation=none)"
         taken: dict[str, str] = {}
         for source, names in (

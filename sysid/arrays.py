@@ -86,7 +86,7 @@ def check_whole(value: Any, least: int, name: str) -> None:
     ValueError
         Naming the setting.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 

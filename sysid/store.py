@@ -8,13 +8,19 @@ Every file carries its schema in global attributes: ``schema`` (the kind), ``sch
 A file holds one data set (`write`, `read`) or several in named groups (`write_groups`, `read_groups`).
 
 A file appears under its final name complete or not at all: the bytes are made in memory, written
-to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed.
+to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed. It ends with a seal, a
+digest of all bytes before it, where HDF5 does not look: damage is found before the library, which may crash of it,
+opens the file. Earlier files have no seal. It is no signature: who edits a file can seal it.
+
+A file may come from a stranger. Before anything is read, what its variables claim is compared with its size, and with
+`MOST_BYTES`, which the environment variable SYSID_MOST_BYTES replaces.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import secrets
@@ -58,6 +64,13 @@ GIT_TIMEOUT = 2.0  # s
 
 CHUNK_VALUES = 2**17  # largest number of values in one chunk (1 MiB of float64)
 COMPRESSED_BYTES = 4096  # arrays from this size on are compressed [byte]
+MOST_BYTES = int(os.environ.get("SYSID_MOST_BYTES", 8 * 2**30))  # that the content of one file may take in memory
+MOST_RATIO = 1100  # bytes in memory per byte of a file: zlib packs 1030 zeros into one, and nothing more than that
+SMALL = 2**24  # bytes that any file may claim
+SEAL = b"\nsha256 "  # before the digest at the end of a file
+SEALED = len(SEAL) + 64  # bytes of both
+BLOCK = 2**20  # bytes that are read at a time for a digest
+HDF5, HEAD = b"\x89HDF\r\n\x1a\n", 52  # how a file begins; bytes up to the last of those below
 FILE_LENGTH = {0: 40, 1: 44, 2: 28, 3: 28}  # version of HDF5's superblock -> where it states the length of the file
 
 
@@ -73,8 +86,8 @@ def write(
 ) -> Path:
     """Write a data set to a NetCDF 4 file that appears complete or not at all, and return its path.
 
-    Numbers are stored with a checksum (fletcher32); arrays of 4 kB and more are also compressed
-    (zlib 1 with shuffle: readable everywhere). Checksums cover neither text nor single numbers (0-d).
+    Arrays of numbers are stored with a checksum (fletcher32); those of 4 kB and more are also compressed
+    (zlib 1 with shuffle: readable everywhere). The file ends with a digest of all its bytes (`seal`).
 
     Parameters
     ----------
@@ -96,7 +109,7 @@ def write(
         Missing or read-only folder, full disk. A file under the final name is untouched, nothing is left.
     """
     chosen = _gather_attributes(dataset.attrs, kind, attributes or {}, provenance())
-    return write_bytes(to_bytes(dataset.drop_attrs(deep=False).assign_attrs(chosen)), path)
+    return write_bytes(seal(to_bytes(dataset.drop_attrs(deep=False).assign_attrs(chosen))), path)
 
 
 def write_groups(
@@ -133,7 +146,7 @@ def write_groups(
         content = hashlib.sha256(digests.encode()).hexdigest()
         origin = {"package_versions": package_versions(), "content_sha256": content}
     chosen = _gather_attributes({}, kind, attributes or {}, origin | {"group_names": json.dumps(list(groups))})
-    return write_bytes(to_bytes(xr.Dataset(attrs=chosen), own), path)
+    return write_bytes(seal(to_bytes(xr.Dataset(attrs=chosen), own)), path)
 
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
@@ -213,8 +226,44 @@ def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None
 
 def _cut_padding(content: memoryview) -> bytes:
     """The file as long as it states; in memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end."""
-    place = FILE_LENGTH.get(content[8])
-    return bytes(content if place is None else content[: int.from_bytes(content[place : place + 8], "little")])
+    return bytes(content[: _stated_length(bytes(content[:HEAD]), len(content))])
+
+
+def _stated_length(head: bytes, otherwise: int) -> int:
+    """Length of a file by its first bytes; of another format `otherwise`."""
+    place = FILE_LENGTH.get(head[8]) if head.startswith(HDF5) and len(head) == HEAD else None
+    return otherwise if place is None else int.from_bytes(head[place : place + 8], "little")
+
+
+def seal(content: bytes) -> bytes:
+    """Content of a file with a digest of all its bytes at its end, behind what HDF5 reads."""
+    return content + SEAL + hashlib.sha256(content).hexdigest().encode()
+
+
+def is_sealed(path: str | os.PathLike[str]) -> bool:
+    """Whether a file ends with a seal.
+
+    Raises
+    ------
+    OSError, ValueError
+        The file cannot be read, or was cut or changed.
+    """
+    with open(path, "rb") as file:
+        head, size = file.read(HEAD), os.fstat(file.fileno()).st_size
+        end = size - SEALED
+        file.seek(max(end, 0))
+        if not (found := file.read()).startswith(SEAL):
+            if _stated_length(head, size) != size:
+                raise ValueError("it is not as long as it states")
+            return False
+        file.seek(0)
+        content, left = hashlib.sha256(), end
+        while block := file.read(min(BLOCK, left)):
+            content.update(block)
+            left -= len(block)
+    if found != SEAL + content.hexdigest().encode():
+        raise ValueError("its bytes are not those that were written")
+    return True
 
 
 def digest(dataset: xr.Dataset, attributes: Iterable[str] = ()) -> str:
@@ -497,11 +546,27 @@ def from_file(path: Path) -> xr.Dataset:
         return _load(file)
 
 
+def parse_json(text: object, path: str | os.PathLike[str]) -> Any:
+    """Content of an attribute of a file.
+
+    Raises
+    ------
+    StoreError
+        No JSON text, or one that is nested too deep.
+    """
+    with _report_damage(path):
+        return json.loads(str(text))
+
+
 def header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Attributes of a NetCDF 4 file of any kind; empty where it cannot be read, which `read` and others explain."""
     try:
-        with _report_damage(path), netCDF4.Dataset(path if Path(path).is_file() else "") as file:
-            return _read_attributes(file)
+        with _report_damage(path):
+            if not Path(path).is_file():
+                return {}
+            is_sealed(path)
+            with netCDF4.Dataset(path) as file:
+                return _read_attributes(file)
     except StoreError:
         return {}
 
@@ -513,6 +578,7 @@ def _open(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[netCDF4.Dat
     if not Path(path).is_file():
         raise StoreError(f"no file {path}: check the path, or write it with sysid.store.write")
     with _report_damage(path):
+        is_sealed(path)
         file = netCDF4.Dataset(path)
     with file:
         attributes = _read_attributes(file)
@@ -530,7 +596,7 @@ def _report_damage(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except StoreError:
         raise
-    except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, AttributeError, LookupError, TypeError, MemoryError) as error:
         raise StoreError(
             f"cannot read {path} as NetCDF 4 ({error}): the file is truncated, damaged or of another "
             "format; restore it from a copy or write it anew"
@@ -544,11 +610,33 @@ def _read_attributes(file: netCDF4.Dataset, group: str = "") -> dict[str, Any]:
 
 
 def _load(file: netCDF4.Dataset, group: str = "") -> xr.Dataset:
-    with _report_damage(file.filepath()):
-        place = xr.backends.NetCDF4DataStore(file[group] if group else file)
-        found = xr.open_dataset(place, decode_times=False, mask_and_scale=False).load().drop_encoding()
+    path = file.filepath()
+    with _report_damage(path):
+        place = file[group] if group else file
+        _check_claim(sum(math.prod(v.shape) * _bytes_of_one(v) for v in place.variables.values()), path)
+        read = [np.asarray(v[...], dtype=object) for v in place.variables.values() if v.dtype is str]
+        _check_claim(sum(4 * texts.size * max(map(len, texts.flat), default=0) for texts in read), path)  # as an array
+        data = xr.backends.NetCDF4DataStore(place)
+        found = xr.open_dataset(data, decode_times=False, mask_and_scale=False).load().drop_encoding()
         texts = {name: v for name, v in found.variables.items() if v.dtype.kind == "O"}
         return found.assign({name: (v.dims, v.values.astype(str), v.attrs) for name, v in texts.items()})
+
+
+def _bytes_of_one(variable: netCDF4.Variable) -> int:
+    """Bytes of one value in memory; of a text, whose length only its reading tells, those of an empty one."""
+    return 64 if variable.dtype is str else int(np.dtype(variable.dtype).itemsize)
+
+
+def _check_claim(claimed: int, path: str) -> None:
+    """Refuse content that would take more memory than a file of this size can hold, or than is allowed."""
+    size = os.path.getsize(path)
+    if claimed > max(SMALL, MOST_RATIO * size):
+        raise StoreError(f"{path} claims {claimed} bytes, more than its {size} bytes can hold: it is damaged or forged")
+    if claimed > MOST_BYTES:
+        raise StoreError(
+            f"{path} takes {claimed} bytes of memory, at most {MOST_BYTES} are allowed: if you trust it, set the "
+            f"environment variable SYSID_MOST_BYTES={claimed}"
+        )
 
 
 def _check_kind(kind: str) -> None:
@@ -577,5 +665,5 @@ def _read_group_names(attributes: Mapping[str, Any], path: str | os.PathLike[str
     if "group_names" not in attributes:
         raise StoreError(f"{path} holds one data set and no groups: read it with sysid.store.read")
     with _report_damage(path):
-        names = [str(name) for name in json.loads(attributes["group_names"])]
+        names = [str(name) for name in parse_json(attributes["group_names"], path)]
     return [name for name in names if not under or f"{name}/".startswith(f"{under}/")]

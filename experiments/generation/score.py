@@ -93,9 +93,10 @@ def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
     """Predictions (n, number of outputs), checked."""
     if not path.is_file():
         raise Refused(f"no file {path}")
-    values = read_npy(path, names) if path.suffix.lower() == ".npy" else read_columns(path, names)
+    values = read_npy(path, names, n) if path.suffix.lower() == ".npy" else read_columns(path, names)
     if len(values) != n:
-        raise Refused(f"{path} has {len(values)} samples, the test record has {n}: predict every sample of it")
+        found = len(values) if len(values) < n else f"more than {n}"
+        raise Refused(f"{path} has {found} samples, the test record has {n}: predict every sample of it")
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         k, i = bad[0]
@@ -104,11 +105,12 @@ def read_predictions(path: Path, names: list[str], n: int) -> np.ndarray:
     return values
 
 
-def read_npy(path: Path, names: list[str]) -> np.ndarray:
-    """Array of a NumPy file as (n, number of outputs)."""
+def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
+    """Array of a NumPy file as (n, number of outputs); of more than n samples one more."""
     try:
-        values = np.load(path, allow_pickle=False).astype(float)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: the header may claim any size
+        values = values[: n + 1].astype(float)
+    except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise Refused(f"cannot read {path} as an array of numbers: {error}") from error
     if values.ndim == 1 and len(names) == 1:
         return values[:, np.newaxis]

@@ -28,7 +28,6 @@ from sysid.model.model_file import start_from_dataset, start_to_dataset
 
 PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
 SHOWN = 12  # digits of a key in the log
-SEAL = b"\nsha256 "  # before the digest at the end of a file
 #: what making content into a file and back may raise
 UNUSABLE = (OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
@@ -89,8 +88,7 @@ class Cache:
     def _read(self, kind: Kind, key: str, path: Path) -> Any:
         """Content of a file of which not a byte has changed; None if there is none."""
         try:
-            body, seal, digest = path.read_bytes().rpartition(SEAL)
-            if not seal or digest != hashlib.sha256(body).hexdigest().encode():
+            if not store.is_sealed(path):
                 raise ValueError("it does not end with the digest of its content")
             dataset = store.from_file(path)
             if dataset.attrs.get("key") != key:
@@ -114,7 +112,7 @@ class Cache:
             path.parent.mkdir(parents=True, exist_ok=True)
             attributes = dataset.attrs | {"title": kind.title, "source": "sysid", "key": key, **store.provenance()}
             body = store.to_bytes(dataset.drop_attrs(deep=False).assign_attrs(attributes))
-            store.write_bytes(body + SEAL + hashlib.sha256(body).hexdigest().encode(), path)
+            store.write_bytes(store.seal(body), path)
             log.info("Cache: %s computed and kept (%s)", kind.name, key[:SHOWN])
         except OSError as reason:
             self._cannot_write(reason)

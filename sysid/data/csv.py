@@ -126,6 +126,8 @@ def _read_table(path: Path, columns: Sequence[str], form: CsvFiles) -> dict[str,
 
 
 def _read_rows(path: Path, form: CsvFiles) -> list[list[str]]:
+    if path.exists() and not path.is_file():
+        raise DataError(f"cannot read {path}: it is no plain file; name a CSV file")
     try:
         lines = path.read_bytes().decode("utf-8-sig").splitlines()
         return list(csv.reader(lines, delimiter=form.delimiter, strict=True))

@@ -7,6 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.narx.record import TIME_TOLERANCE, Record, read_records
+from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
 
 ROLES = ("estimation", "validation", "test")
 OWN_ATTRIBUTES = ("recordings", "inputs", "outputs")  # of every stored group
@@ -63,6 +64,8 @@ class Recordings:
         for field in ("inputs", "outputs", *ROLES):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = self.inputs + self.outputs
+        for name in names:
+            check_name(name)
         if not self.outputs or len(set(names)) < len(names):
             raise ValueError(
                 f"Recordings({self.name!r}): expected at least one output and every signal once, got inputs "
@@ -89,7 +92,7 @@ class Recordings:
     @property
     def is_static(self) -> bool:
         """Whether the rows are independent of each other."""
-        return all(record.attrs.get("static", 0) == 1 for record in self.records)
+        return all(np.array_equal(record.attrs.get("static", 0), 1) for record in self.records)
 
     @property
     def units(self) -> dict[str, str]:
@@ -162,7 +165,23 @@ class Recordings:
             own = {name: value for name, value in record.attrs.items() if name not in OWN_ATTRIBUTES}
             numbers = {name: value.item() for name, value in own.items() if isinstance(value, np.generic)}  # of a file
             by_role[ROLES[role]].append(record.drop_attrs(deep=False).assign_attrs(own | numbers))
-        return cls(name, json.loads(inputs), json.loads(outputs), **{k: tuple(v) for k, v in by_role.items()})
+        return cls(name, read_names(inputs), read_names(outputs), **{k: tuple(v) for k, v in by_role.items()})
+
+
+def read_names(text: object) -> tuple[str, ...]:
+    """Names of signals as a file states them: a JSON list.
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
+    names = None
+    with suppress(ValueError, RecursionError):
+        names = json.loads(str(text))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"expected a JSON list of names of signals, got {str(text)[:100]!r}")
+    return tuple(names)
 
 
 def make_record(

@@ -1,6 +1,5 @@
 """Records from NetCDF files of the toolbox."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from sysid import store
-from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part
+from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part, read_names
 from sysid.narx.record import read_records
 
 NUMBER = "trajectory"  # dimension over the trajectories of an ensemble
@@ -110,7 +109,7 @@ class StoredRecordings(DataSource):
                     f"{path} does not say which of its signals {sorted(map(str, dataset.data_vars))} are {role}: "
                     f"set data.{role}=[...]"
                 )
-            names[role] = json.loads(dataset.attrs[role]) if given is None else given
+            names[role] = read_names(dataset.attrs[role]) if given is None else given
         return Recordings(Path(path).stem, **names, **records)  # type: ignore[arg-type]  # lists become tuples
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numba import njit
 
+from sysid.arrays import LARGEST
 from sysid.gp.dictionary import ACCEPT_ALL, IN_SAMPLE, LEAVE_ONE_OUT
 from sysid.gp.formula import DECISION, SCORE, address
 
@@ -29,7 +30,7 @@ def at_least(least: float, value: Any, setting: str) -> float | None:
     """A number of at least so much, or None, which may be the word none; the error names the setting."""
     if value is None or value == "none":
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < LARGEST:
         raise ValueError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
     return float(value)
 

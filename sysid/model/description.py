@@ -152,4 +152,4 @@ def _import_own(name: str, trusted: Sequence[str]) -> Any:
             importlib.import_module(module)
         except (ImportError, ValueError) as error:
             raise OwnClassError(f"cannot import {name!r} ({error}); put its module on the Python path") from error
-    return getattr(sys.modules[module], attribute, None)
+    return vars(sys.modules[module]).get(attribute)  # a module that loads its parts when they are asked for loads none

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
+from numbers import Real
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -50,6 +51,11 @@ class Origin:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "units", tuple(sorted(dict(self.units).items())))
+        numbers = {name: getattr(self, name) for name in ("output_mean", "output_variance", "n_samples")}
+        if not all(isinstance(value, str) for value in dict(self.units).values()):
+            raise TypeError(f"Origin: units must be text, got {self.units}")
+        if not all(value is None or isinstance(value, Real) for value in numbers.values()):
+            raise TypeError(f"Origin: expected numbers, got {numbers}")
         if self.sampling_time is not None and not 0 < self.sampling_time < inf:
             raise ValueError(f"Origin: sampling_time must be positive and finite [s], got {self.sampling_time}")
         if self.output_range is not None:
@@ -120,7 +126,7 @@ OWN_ATTRIBUTES = (
 
 RULES: dict[str, type] = {"insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
 NO_LIMITS = (-inf, inf)
-MOST_POINTS = 20_000  # budget of a model in a file: about 10 GB
+BYTES_OF_PAIR = 27  # that a model takes for each pair of the points of its budget
 
 
 class Prediction(NamedTuple):
@@ -346,9 +352,14 @@ class Model:
 
 
 def _check_budget(budget: int) -> int:
-    """Refuse a budget whose arrays no file justifies, before they are made."""
-    if budget > MOST_POINTS:
-        raise ValueError(f"its budget of {budget} points is beyond the {MOST_POINTS} that a file may ask for")
+    """Refuse a budget whose arrays take too much of the memory, before they are made: no file has to hold them."""
+    most = int((store.MOST_BYTES / 8 / BYTES_OF_PAIR) ** 0.5)
+    if budget > most:
+        least = 8 * BYTES_OF_PAIR * (budget + 1) ** 2
+        raise ValueError(
+            f"its budget of {budget} points is beyond the {most} that a file may ask for; if you trust it, set the "
+            f"environment variable SYSID_MOST_BYTES={least}"
+        )
     return budget
 
 

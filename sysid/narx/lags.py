@@ -25,9 +25,11 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, check_whole
-from sysid.narx.record import Record, read_records, read_signals
+from sysid.narx.record import Record, check_name, read_records, read_signals
 
 Lags: TypeAlias = int | Sequence[int]
+MOST_LAG = 100_000  # samples: a window of so many is held for every signal
+SHOWN = 200  # characters of settings in an error
 SignalLags: TypeAlias = Mapping[str, Lags] | tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -316,8 +318,7 @@ def _read_lags(option: str, signals: SignalLags | None, lowest: int, fewest: int
         raise TypeError(f"Narx({option}={signals!r}) must map names to lags, e.g. {{'y': 3}}")
     found = []
     for name, lags in dict(signals).items():
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"Narx({option}) has the name {name!r}: expected text such as 'mass_flow'")
+        check_name(name)
         found.append((name, _sort_lags(f"Narx({option}={{{name!r}: {lags!r}}})", lags, lowest, fewest)))
     return tuple(found)
 
@@ -327,6 +328,8 @@ def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ..
     given = list(lags) if isinstance(lags, Sequence) else [lags]
     if isinstance(lags, str) or any(isinstance(lag, bool) or not isinstance(lag, Integral) for lag in given):
         raise TypeError(f"{where}: expected an integer or a list of integers")
+    if (largest := max(given, default=0)) > MOST_LAG:
+        raise ValueError(f"{where[:SHOWN]}: the lag {largest} is beyond {MOST_LAG}; sample more slowly")
     given = sorted(map(int, given if isinstance(lags, Sequence) else range(1, int(lags) + 1)))
     if len(given) < (fewest if isinstance(lags, Sequence) else 1):
         raise ValueError(f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}")

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sysid.arrays import Array, vector
 
 TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
+LONGEST_NAME = 100  # characters
+UNSAFE = set("/\\{}$")  # of paths, groups of files, templates and formulas in labels
 ADVICE = "build one from arrays or columns with sysid.make_record(signals, name=..., sampling_time=...)"
 TIME_UNITS = ("s", "1")  # seconds; number of the sample
 
@@ -54,6 +56,30 @@ class Record:
         return (
             f"signal {name!r} of record {self.number} is {self.signals[name][first]} at {when}, "
             f"the first of {len(samples)} samples with values that are not finite"
+        )
+
+
+def check_name(name: object) -> None:
+    """Refuse a name of a signal that could not stand in files, file names and labels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        With what is allowed.
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"the name of a signal must be text such as 'mass_flow', got {name!r}")
+    if (
+        len(name) > LONGEST_NAME
+        or not name.isprintable()
+        or UNSAFE & {*name}
+        or name[0] in ".-"
+        or name != name.strip()
+    ):
+        raise ValueError(
+            f"a signal cannot be named {name[:LONGEST_NAME]!r}: a name has up to {LONGEST_NAME} printable characters, "
+            f"none of {' '.join(sorted(UNSAFE))}, and begins with no point, hyphen or blank; rename it, and keep its "
+            "unit in the attribute units"
         )
 
 
@@ -108,12 +134,12 @@ def _datasets(records: Any) -> list[xr.Dataset]:
 
 
 def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
-    if "time" not in dataset.dims or "time" not in dataset.coords:
+    if "time" not in dataset.coords or dataset["time"].dims != ("time",):
         raise ValueError(
             f"record {number} needs a dimension 'time' with a coordinate [s], it has dimensions "
             f"{list(dataset.sizes)} and coordinates {list(dataset.coords)}"
         )
-    if (unit := dataset["time"].attrs.get("units", "s")) not in TIME_UNITS:
+    if (unit := str(dataset["time"].attrs.get("units", "s"))) not in TIME_UNITS:
         raise ValueError(
             f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts samples: convert it "
             "to seconds"
@@ -129,6 +155,9 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
     signals = read_signals(dict(dataset.variables), names, number)
     kept = {name: dataset[name].attrs for name in names}
     attributes = {name: {key: kept[name][key] for key in ("units", "long_name") if key in kept[name]} for name in names}
+    for name, found in attributes.items():
+        if other := [value for value in found.values() if not isinstance(value, str)]:
+            raise TypeError(f"units and long_name of signal {name!r} of record {number} must be text, got {other[0]!r}")
     return Record(signals, number, time, attributes, unit)
 
 

@@ -1,9 +1,105 @@
 """What strangers may do: nothing, whether they reach a port, send a file, or name a group on the command line."""
 
+import importlib
+import time
+
+import pytest
+from hydra.errors import HydraException
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from running import ROOT, configured
 from sweep_jobs import driven
 
+from experiments.launch import Refused, Stopped, check_keys, check_options, is_mistake
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
+
+# --- the command line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        *(["system=3"], ["system=null"], ["weather=null"], ["data=[nan]"], ["reduction=[]", "system=1.5"]),
+        *(["excitation@excitations.mass_flow=true"], ["-m", "system=building,3"]),
+    ],
+)
+def test_a_group_takes_names_of_its_options(overrides, capsys):
+    """Hydra alone ends in a traceback."""
+    group = overrides[-1].partition("=")[0].partition("@")[0]
+    with pytest.raises(Refused) as refused:
+        check_options(overrides)
+    assert refused.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Error: {overrides[-1]}: {group} must be one of")
+    assert f"{next((ROOT / 'conf' / group).glob('*.yaml')).stem}" in line
+
+
+def test_what_hydra_takes_for_a_group_is_not_refused():
+    check_options(["system=building", "system=[building]", "-m", "system=building,servo", "system={dt: 3}", "~weather"])
+    check_options(["budget=3", "+mine=3", "system='building'", "hydra/launcher=dask", "not an override=="])
+
+
+#: what makes a run short, and refuses nothing
+QUICK = {
+    "identify": ["duration=80samples", "figures=false", "validate=false", "training.n_initial=20", "narx=building"],
+    "generate": ["estimation=60samples", "test=60samples", "figures=false", "baseline={}"],
+    "validate": ["duration=60samples", "figures=false", "model=model.nc"],
+    "benchmark": ["quick=true", "benchmarks=[]"],
+    "reproduce": ["study=[]", "figures=false"],
+    "collect": [],
+    "export": ["model=model.nc"],
+}
+RUN = {
+    "identify": "experiments.identification",
+    "generate": "experiments.generation.run",
+    "validate": "experiments.validation.run",
+    "benchmark": "experiments.benchmarks.command",
+    "reproduce": "experiments.reproduction",
+    "collect": "experiments.collection.run",
+    "export": "experiments.export",
+}
+VALUES = ["3", "0", "-1", "1.5", "1e300", "nan", "inf", "null", "true", "text", "''", "[]", "[nan]", "[1,2]", "[x]"]
+VALUES += ["{}", "{a:1}", "[[1]]", "'../../x'", "[/tmp/x]"]
+
+
+def keys_of(command):
+    """All keys of a command, those of its groups, and values inside of the chosen options."""
+    config = configured(command=command)
+    inside = [f"{group}.{name}" for group in config if isinstance(config[group], DictConfig) for name in config[group]]
+    return [*map(str, config), *(key for key in inside if not key.endswith("_"))]
+
+
+KEYS = {command: keys_of(command) for command in RUN}
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(command=st.sampled_from(["identify"] * 3 + ["generate", "validate", *RUN]), data=st.data())
+def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_factory, monkeypatch):
+    """Beside valid options, of which every one is taken now and then."""
+    drawn = {
+        key: data.draw(st.sampled_from(VALUES))
+        for key in data.draw(st.sets(st.sampled_from(KEYS[command]), min_size=1, max_size=2))
+    }
+    overrides = QUICK[command] + [f"{key}={value}" for key, value in drawn.items()]
+    folder = tmp_path_factory.mktemp("run")
+    monkeypatch.chdir(folder)
+    started = time.monotonic()
+    try:
+        check_options(overrides)
+        config = configured(*overrides, command=command)
+        check_keys(config, command)
+        importlib.import_module(RUN[command]).run(config, folder)
+    except (Refused, HydraException, OmegaConfBaseException, Stopped):
+        pass
+    except Exception as error:
+        if not is_mistake(error):
+            raise AssertionError(overrides) from error
+    assert time.monotonic() - started < 30, overrides
+
 
 # --- the cluster that a sweep starts
 

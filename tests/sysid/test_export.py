@@ -132,7 +132,7 @@ def test_the_file_states_lags_units_and_every_number_bit_for_bit(tmp_path):
         assert words in file["__doc__"]
     y, u = np.random.default_rng(2).normal(size=(2, 10))
     np.testing.assert_array_equal(file["regressors"](u, y), found.narx.regressors({"y": y, "u": u}).regressor)
-    odd = 'y"""\\{x} °'
+    odd = 'y"""\'#x °'
     assert exported(model(outputs={odd: 1}), tmp_path)["OUTPUTS"] == (odd,)
 
 
