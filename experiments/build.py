@@ -1,6 +1,8 @@
 """The one place where configuration becomes objects."""
 
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -51,6 +53,7 @@ def build_one(description: Any, option: str) -> Any:
     for target in targets_of(description).values():
         if (name := _name_now(target)) not in (None, target):
             raise ValueError(f"{option}: _target_ must be {name}, the public name of that class, got {target}")
+    _check_scalars(description, option)
     try:
         return instantiate(description, _convert_="all")
     except InstantiationException as error:
@@ -60,6 +63,23 @@ def build_one(description: Any, option: str) -> Any:
         if is_bug_of_ours(cause) and not isinstance(cause, OSError):
             raise cause from None
         raise ValueError(f"{option}: {cause}") from error
+
+
+def _check_scalars(description: Any, option: str) -> None:
+    """Refuse lists and maps where a class takes a number, a text or a flag, and other values where it takes a text."""
+    if not isinstance(description, Mapping):
+        return
+    module, _, name = str(description.get("_target_", "")).rpartition(".")
+    kind = getattr(sys.modules.get(module), name, None)
+    types = {one.name: one.type for one in fields(kind)} if is_dataclass(kind) else {}
+    for key, value in description.items():
+        declared = types.get(str(key), "")
+        wanted = declared.__name__ if isinstance(declared, type) else str(declared).removesuffix(" | None")
+        if wanted == "str" and not isinstance(value, str) and value is not None:
+            raise ValueError(f"{option}.{key} must be a text, got {value!r}")
+        if wanted in ("float", "int", "bool") and isinstance(value, str | Mapping | list | ListConfig):
+            raise ValueError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {value!r}")
+        _check_scalars(value, f"{option}.{key}")
 
 
 def trusted_names(config: DictConfig) -> list[str]:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 #: settings of a training that act on the first samples of a stream alone, and on records alone
 OF_STREAMS = {"training.restarts", "training.length_scale_prior_median", "training.length_scale_prior_std"}
 OF_RECORDS = {f"training.record_{name}" for name in ("samples", "length_prior_median", "length_prior_std")}
+LEAST_STREAM = 1000  # samples in which a drift can be told from chance
+DRIFT, WORST_LATE = 3.0, 0.02  # SMSE at the end of a stream: over that at its start, and at least
 #: by the kind of repair: what to say of so many
 REPAIRS = {
     "near_duplicates": "{} points that entered equal a stored one",
@@ -138,6 +140,8 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
+    if identification.settings.forgetting is None and (told := _tell_drift(result)):
+        found.append(told)
     if summary["n_validation"]:
         can_follow = identification.adaptation is None and not training.replaces and not _has_no_feedback(result)
         past = {"smse_no_change": math.nan} if _has_no_feedback(result) else {}
@@ -149,6 +153,27 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     if missing := repairs["missing_samples"]:
         found.append(f"{missing} samples were not finite; {repairs['skipped_rows']} rows were left out")
     return found + [text.format(repairs[name]) for name, text in REPAIRS.items() if repairs.get(name)]
+
+
+def _tell_drift(result: Result) -> str:
+    """What to say of predictions that get worse and worse while the model learns; empty if they do not.
+
+    Every criterion but the entropies keeps points that surprise: those of a plant that was, too. With an acceptance,
+    the entropies keep them all the more.
+    """
+    if result.identified is None or (n := int(result.is_online.sum())) < LEAST_STREAM:
+        return ""
+    target, mean = result.identified["target"].values[result.is_online], result.record["mean"][result.is_online]
+    parts = slice(n // 10), slice(-(n // 4), None)
+    early, late = (standardised_mean_squared_error(target[part], mean[part]) for part in parts)
+    if not late > max(DRIFT * early, WORST_LATE):
+        return ""
+    return (
+        f"the predictions get worse while the model learns: SMSE {early:.3g} in the first tenth of the stream, "
+        f"{late:.3g} in its last quarter. If the plant drifts, points of long ago keep their places: let them go with "
+        "forgetting=<samples> that the plant stays the same for; without, reduction=prior_entropy acceptance=none "
+        "suffers least"
+    )
 
 
 def without_effect(unused: Collection[str]) -> list[str]:

@@ -246,6 +246,8 @@ class PI(Controller):
         super().__post_init__()
         check_not_negative(self, "proportional_gain", "integral_gain")
         check_ascending(self, "minimum", "maximum")
+        if not isinstance(self.schedule, SetPoint):
+            raise refuse(self, "schedule", "a SetPoint such as ComfortSchedule()")
 
     @property
     def outputs_read(self) -> tuple[str, ...]:

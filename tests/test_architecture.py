@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (60, 9680),
     "simulators": (30, 2600),
-    "experiments": (75, 9390),
+    "experiments": (75, 9410),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (41, 7140),
+    "tests/experiments": (41, 7190),
     "tests/sysid": (26, 7120),
     "tests/simulators": (16, 1940),
 }

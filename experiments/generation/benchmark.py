@@ -37,6 +37,8 @@ def plan_records(config: DictConfig, dt: float) -> list[Plan]:
         A seed, a length or a number of realisations that is not possible, with the name of its key.
     """
     seed, plans = whole("seed", config.seed, 0), []
+    if not isinstance(config.realisations, DictConfig):
+        raise ValueError(f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}")
     for role in ROLES:
         n_samples = count_samples(role, config[role], dt)
         n_records = whole(f"realisations.{role}", config.realisations[role], 1)

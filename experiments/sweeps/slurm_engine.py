@@ -64,6 +64,11 @@ class SlurmQueue(Engine):
         for name in ("workers", "jobs_per_task", "cpus_per_task", "array_size"):
             if name != "workers" or self.workers is not None:
                 whole(f"hydra.launcher.{name}", getattr(self, name), 1)
+        if self.cluster != "local" and "%" in str(self.folder.absolute()):
+            raise ValueError(
+                f"Slurm takes % in the folder of a sweep for a pattern, as in its %j, and writes elsewhere: set "
+                f"hydra.sweep.dir to another one than {self.folder}"
+            )
         seconds(1 if self.poll is None else self.poll, "hydra.launcher.poll", "5s")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
             raise ValueError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")

@@ -97,7 +97,9 @@ class OnlineGP:
     scale : bool, default True
         Whether the variances follow the errors, if every sample is learned.
     forgetting : float, optional
-        Memory T >= 2 in samples, for a plant that changes; None: nothing is forgotten. If every sample is learned, the
+        Memory T >= 2 in samples, for a plant that changes; None: nothing is forgotten. Without it a plant that drifts
+        for long is predicted worse and worse: all criteria but the entropies keep what surprises, which is what the
+        plant was, and with an acceptance the entropies keep it too. If every sample is learned, the
         posterior goes back to the prior: each sample adds the noise variance over T^2 to the variance at the points, so
         that the mean of T samples is about the best there is (KRLS-T). If only stored samples are, the criterion weighs
         its score by ``exp(-age/T)``.

@@ -2,7 +2,9 @@
 
 import importlib
 import time
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hydra.errors import HydraException
 from hypothesis import HealthCheck, given, settings
@@ -12,9 +14,12 @@ from omegaconf.errors import OmegaConfBaseException
 from running import ROOT, configured
 from sweep_jobs import driven
 
+import sysid
 from experiments.launch import Refused, Stopped, check_keys, check_options, is_mistake
+from experiments.summary import _tell_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
+from experiments.sweeps.slurm_engine import SlurmQueue
 
 # --- the command line
 
@@ -101,7 +106,13 @@ def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_facto
     assert time.monotonic() - started < 30, overrides
 
 
-# --- the cluster that a sweep starts
+# --- clusters
+
+
+def test_a_folder_that_slurm_would_rename_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"Slurm takes % .* hydra\.sweep\.dir .*a%jb"):
+        SlurmQueue(tmp_path / "a%jb")
+    SlurmQueue(tmp_path / "a%jb", cluster="local")
 
 
 STRANGER = """
@@ -136,3 +147,40 @@ def test_a_cluster_that_is_started_takes_no_work_from_who_has_not_its_keys(tmp_p
         assert client.submit(sum, [1, 2]).result(timeout=60) == 3
     assert len(told) == len(addresses) == 6
     assert all(line.startswith("refused") for line in told), told
+
+
+# --- a plant that drifts
+
+
+def test_a_stream_that_is_predicted_worse_and_worse_is_told_once():
+    """Not of a plant that stays, not of a few samples."""
+
+    def told(growth, n=4000):
+        rng = np.random.default_rng(0)
+        target = rng.normal(size=n)
+        error = rng.normal(size=n) * np.linspace(0.1, 0.1 * growth, n)
+        result = SimpleNamespace(is_online=np.ones(n, dtype=bool), record={"mean": target + error})
+        result.identified = {"target": SimpleNamespace(values=target)}
+        return _tell_drift(result)
+
+    assert "SMSE 0.01" in told(4.0)
+    assert "forgetting=<samples>" in told(4.0)
+    assert not told(1.3)
+    assert not told(4.0, n=500)
+
+
+@pytest.mark.slow
+def test_the_default_of_a_drifting_plant_gets_worse_and_what_is_advised_does_not():
+    """A sine whose phase goes round once in 50 000 samples."""
+    n = 100_000
+    x, noise = np.random.default_rng(0).uniform(-2, 2, (n, 1)), np.random.default_rng(1).normal(size=n)
+    target = np.sin(2 * x[:, 0] + 2 * np.pi * np.arange(n) / 50_000)
+
+    def smse(**settings):
+        gp = sysid.OnlineGP(sysid.SquaredExponential(1.0, [0.8]), noise_variance=0.01, budget=50, **settings)
+        late = gp.update_many(x, target + 0.1 * noise)["mean"][-n // 4 :]
+        return np.mean((late - target[-n // 4 :]) ** 2) / np.var(target)
+
+    default = smse()
+    assert default > 10 * smse(forgetting=300)
+    assert default > 5 * smse(reduction=sysid.PriorEntropy())
