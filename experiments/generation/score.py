@@ -110,7 +110,7 @@ def read_npy(path: Path, names: list[str], n: int) -> np.ndarray:
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)  # mapped: the header may claim any size
         values = values[: n + 1].astype(float)
-    except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise Refused(f"cannot read {path} as an array of numbers: {error}") from error
     if values.ndim == 1 and len(names) == 1:
         return values[:, np.newaxis]

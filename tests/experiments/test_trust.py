@@ -15,6 +15,8 @@ from running import ROOT, configured
 from sweep_jobs import driven
 
 import sysid
+from experiments.generation import score
+from experiments.generation.score import read_predictions
 from experiments.launch import Refused, Stopped, check_keys, check_options, is_mistake
 from experiments.summary import _tell_drift
 from experiments.sweeps import dask_engine
@@ -104,6 +106,23 @@ def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_facto
         if not is_mistake(error):
             raise AssertionError(overrides) from error
     assert time.monotonic() - started < 30, overrides
+
+
+# --- a submission to a benchmark
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000000,)", "(9223372036854775807, 2)", "(-5,)", "()", "(3,)", None])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_an_array_is_not_made_because_a_header_claims_it(shape, tmp_path):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    content = b"" if shape is None else b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    path = tmp_path / "predicted.npy"
+    path.write_bytes(content + bytes(24) * bool(content))
+    if shape == "(3,)":
+        assert read_predictions(path, ["y"], 3).tolist() == [[0.0]] * 3
+    for n in (2, 4):
+        with pytest.raises(score.Refused, match=r"predicted\.npy"):
+            read_predictions(path, ["y"], n)
 
 
 # --- clusters
