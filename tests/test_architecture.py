@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10130),
+    "sysid": (61, 10145),
     "simulators": (30, 2600),
     "experiments": (76, 9600),
     "hydra_plugins": (2, 150),
     "tests/experiments": (40, 7230),
-    "tests/sysid": (25, 7280),
+    "tests/sysid": (25, 7290),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
