@@ -1,0 +1,55 @@
+"""Settings of the documentation site."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+import generate  # noqa: E402
+
+from sysid import __version__  # noqa: E402
+
+project = "sysid"
+copyright = "the sysid developers"
+release = version = __version__
+extensions = [
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.mathjax"),
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["build", "tutorials", "tutorials_run/**/*.ipynb", "generated/parts"]
+templates_path: list[str] = []
+
+html_theme = "furo"
+html_title = f"sysid {version}"
+html_show_sourcelink = False
+
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+
+autosummary_generate = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "show-inheritance": False}
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_param = False  # types are shapes, (n, p): nothing to link to
+default_role = "code"
+
+sphinx_gallery_conf = {
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "tutorials_run",
+    "filename_pattern": r"/\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "min_reported_time": 1e9,
+    "show_memory": False,
+    "show_signature": False,
+    "abort_on_example_error": True,
+    "copyfile_regex": r"",
+}
+suppress_warnings = ["config.cache"]  # functions among the settings of the gallery
+
+generate.write(HERE / "generated")
