@@ -17,7 +17,7 @@ extensions = [
     *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.mathjax"),
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["build", "tutorials", "tutorials_run/**/*.ipynb", "generated/parts"]
+exclude_patterns = ["build", "tutorials", "**/sg_execution_times.rst"]
 templates_path: list[str] = []
 
 html_theme = "furo"

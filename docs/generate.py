@@ -45,6 +45,9 @@ KEY = re.compile(r"^(?P<indent> *)(?P<item>- )?(?P<key>[\w./@]+):(?: +(?P<value>
 def write(folder: Path) -> None:
     """Write all pages into a folder."""
     pages = {"commands.md": _commands(), **_options(), **_api(), "files.md": _files()}
+    for path in folder.rglob("*.*"):
+        if path.relative_to(folder).as_posix() not in pages:
+            path.unlink()
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
