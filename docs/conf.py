@@ -14,7 +14,7 @@ project = "sysid"
 copyright = "the sysid developers"
 release = version = __version__
 extensions = [
-    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx.ext.mathjax"),
+    *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx.ext.mathjax"),
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["build", "tutorials", "**/sg_execution_times.rst"]
@@ -32,9 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "show-inheritance": False}
-napoleon_google_docstring = False
-napoleon_use_rtype = False
-napoleon_use_param = False  # types are shapes, (n, p): nothing to link to
+numpydoc_show_class_members = False
 default_role = "code"
 
 sphinx_gallery_conf = {
@@ -53,3 +51,13 @@ sphinx_gallery_conf = {
 suppress_warnings = ["config.cache"]  # functions among the settings of the gallery
 
 generate.write(HERE / "generated")
+
+
+def skip(app, what, name, found, is_skipped, options):
+    """Methods that scikit-learn adds to its estimators, whose text refers to pages of its own."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip)
