@@ -17,7 +17,7 @@ extensions = [
     *("myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx.ext.mathjax"),
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["build", "tutorials", "**/sg_execution_times.rst"]
+exclude_patterns = ["build", "tutorials", "sg_execution_times.rst", "**/sg_execution_times.rst"]
 templates_path: list[str] = []
 
 html_theme = "furo"
@@ -50,6 +50,11 @@ sphinx_gallery_conf = {
 }
 suppress_warnings = ["config.cache"]  # functions among the settings of the gallery
 
+ARRAY_LIKE = (
+    "_Buffer | _SupportsArray[dtype[Any]] | _NestedSequence[_SupportsArray[dtype[Any]]] | complex | bytes | str | "
+    "_NestedSequence[complex | bytes | str]"
+)
+
 generate.write(HERE / "generated")
 
 
@@ -58,6 +63,12 @@ def skip(app, what, name, found, is_skipped, options):
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
+def shorten(app, what, name, found, options, signature, returned):
+    """What NumPy's `ArrayLike` stands for is longer than all the rest of a signature."""
+    return tuple(text and text.replace(ARRAY_LIKE, "ArrayLike") for text in (signature, returned))
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip)

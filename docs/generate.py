@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import xarray as xr
@@ -142,7 +143,8 @@ def _table(path: Path) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*").replace("$", "\\$").replace("<", "&lt;")
+    text = text.replace("|", "\\|").replace("*", "\\*").replace("$", "\\$").replace("<", "&lt;")
+    return re.sub(r"(?<!\w)_", r"\\_", text)
 
 
 def _keys(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -167,7 +169,7 @@ def _keys(path: Path) -> Iterator[tuple[str, str, str]]:
             hidden = 0
             continue
         above.append((indent, key))
-        if key != "_target_" and (value or found["note"]):
+        if key[0] != "_" and (value or found["note"]):
             yield ".".join(name for _, name in above), value, found["note"] or ""
 
 
@@ -195,9 +197,39 @@ def _area(package: str, title: str, names: list[str]) -> str:
     lines = [title, "=" * len(title), "", f".. currentmodule:: {package}", ""]
     lines += [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
     for name in names:
-        kind = "autoclass" if inspect.isclass(getattr(module, name)) else "autofunction"
-        lines += [f".. {kind}:: {name}", ""]
+        found = getattr(module, name)
+        if not inspect.isclass(found):
+            lines += [f".. autofunction:: {name}", ""]
+            continue
+        lines.append(f".. autoclass:: {name}")
+        fields = [field for field in _fields(found) if field[0][0] != "_"]
+        if any(note for *_, note in fields):
+            rows = [("field", "default", "meaning"), *((f"``{key}``", *rest) for key, *rest in fields)]
+            lines += [f"   :exclude-members: {', '.join(key for key, *_ in fields)}", ""]
+            lines += ["   .. list-table::", "      :header-rows: 1", ""]
+            lines += [f"      {' ' if i else '*'} - {cell}" for row in rows for i, cell in enumerate(row)]
+        lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
+    """Name, default and comment of the fields of a dataclass or a named tuple, as they stand in its source."""
+    if not (is_dataclass(kind) or hasattr(kind, "_fields")):
+        return
+    source = re.sub(r"field\(\n\s+(.*?)\n\s+\)", r"field(\1)", inspect.getsource(kind))
+    source = re.sub(r"(?<!\w)\(\n\s+(.*?)(  # .*)?\n\s+\)", r"\1\2", source)
+    factory = r"field\(default_factory=(?:lambda: (.*?)|(\w+))(?:, repr=False)?\)(?=$|  #)"
+    source = re.sub(factory, lambda m: m[1] or f"{m[2]}()", source, flags=re.MULTILINE)
+    above = ""
+    for line in source.splitlines():
+        if re.match(r"    (@|def )", line):
+            return
+        above = f"{above} {line.strip()[2:].strip()}".strip() if line.startswith("    #:") else above
+        found = re.match(r"    (\w+): (?!ClassVar)[^=#]*?(?: = (.*?))?(?:  # (.*))?$", line)
+        if found and found[1] in kind.__annotations__:
+            note = re.sub(r"([\\*|])", r"\\\1", found[3] or above).replace("`", "``")
+            yield found[1], f"``{found[2]}``" if found[2] else "", re.sub(r"_(?!\w)", r"\\_", note)
+            above = ""
 
 
 #: runs whose files are described: command and overrides
