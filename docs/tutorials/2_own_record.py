@@ -93,12 +93,12 @@ print(f"{model.gp.n_points} points, noise {np.sqrt(model.gp.noise_variance):.3f}
 # Predict the other record one step ahead. If the residuals are correlated with themselves, lags or noise are wrong; if
 # they are correlated with the pump, the model has missed a part of its effect.
 
-from sysid import Pathwise, forecast, residual_tests, validate
+from sysid import AboutPath, Pathwise, forecast, residual_tests, validate
 
 
 def judge(model, horizon):
     """Prediction of the other record `horizon` samples ahead, or in free run, and its scores."""
-    predicted = forecast(model, test, horizon=horizon, window=10, propagation=Pathwise())
+    predicted = forecast(model, test, horizon=horizon, window=10, propagation=AboutPath(Pathwise()))
     (one,) = predicted.records
     scores = validate(one.measured[:, 0], one.mean[:, 0], one.variance[:, 0], model.gp.noise_variance)
     print(
@@ -122,7 +122,8 @@ print("\n".join(report.verdict()))
 # ----------------------------
 #
 # Now ten steps ahead, and in free run: the model sees the pump and the first samples, and after these only its own
-# predictions. A model that is excellent one step ahead may be poor here, because small errors add up.
+# predictions. A model that is excellent one step ahead may be poor here, because small errors add up. The path is
+# the mean fed back; ``AboutPath(Pathwise())`` puts the calibrated band of functions drawn from the model about it.
 
 judge(model, 10)
 poor = judge(model, None)
