@@ -19,7 +19,7 @@ COMMANDS = ("identify", "validate", "generate", "collect", "export", "reproduce"
 #: areas of the public names: title, and the modules that it takes them from
 AREAS = {
     "sysid": {
-        "Identify": ("sysid.stream", "sysid.lag_choice"),
+        "Identify": ("sysid.identified", "sysid.stream", "sysid.lag_choice"),
         "Models and files": ("sysid.model", "sysid.export", "sysid.store"),
         "Lags": ("sysid.narx",),
         "Online Gaussian process": ("sysid.gp.online", "sysid.gp.rules", "sysid.gp.dictionary", "sysid.gp.selection"),

@@ -80,10 +80,9 @@ print(choice)
 # A record is known as a whole: scales, trend and hyper-parameters come from samples spread over it, then every sample
 # is learned in its order, and the bands are made as wide as the errors on held-out parts.
 
-from sysid import Settings, identify
+from sysid import identify
 
-found = identify(record, choice.narx, Settings(budget=100))
-model = found.model
+model = identify(record, choice.narx, identified=1).model  # there is another record to judge by
 print(f"{model.gp.n_points} points, noise {np.sqrt(model.gp.noise_variance):.3f} V")
 
 # %%
@@ -135,10 +134,11 @@ poor = judge(model, None)
 # ``FreeRun`` chooses the model by the error of its simulation on held-out parts of the record. It has several ways to
 # do so and by default tries them all, which takes minutes; here it is given one of them, with few steps.
 
-from sysid import FreeRun, OutputErrorRefinement
+from sysid import FreeRun, OutputErrorRefinement, Settings
 
 routes = (OutputErrorRefinement(stages=2, search_points=100),)
-model = identify(record, choice.narx, Settings(budget=100, training=FreeRun(routes=routes, folds=3))).model
+settings = Settings(training=FreeRun(routes=routes, folds=3))
+model = identify(record, choice.narx, settings, identified=1).model
 good = judge(model, None)
 
 # %%
@@ -177,3 +177,9 @@ print(sorted(path.name for path in folder.iterdir()))
 #
 # It chooses the lags, compares the model with linear ones, validates it on the other record and draws all this. With
 # ``training=free_run`` it trains for the free run, all ways, and chooses the lags for it too.
+#
+# In Python one call does the same, from tables too; ``purpose="simulation"`` trains for the free run:
+
+learn, check = (pd.read_csv(folder / name, sep=";", decimal=",") for name in ("experiment.csv", "check.csv"))
+found = identify(learn, inputs=["pump"], outputs=["level"], time="time", test=check)
+print(found.compare().round(3))

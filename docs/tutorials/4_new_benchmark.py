@@ -114,7 +114,7 @@ recordings = StoredRecordings(path=str(benchmark / "benchmark.nc")).load()
 (estimation,), (test,) = recordings.estimation, recordings.test
 narx = Narx({"measured_angle": 2}, {"torque": 2}, predict="change")
 training = FreeRun(routes=(OutputErrorRefinement(stages=2, search_points=100),), folds=2)
-model = identify(estimation, narx, Settings(budget=100, training=training)).model
+model = identify(estimation, narx, Settings(training=training), identified=1).model
 
 given = int(test.attrs["initialisation_window"])
 y, u = test["measured_angle"].values[:, None], test["torque"].values[:, None]

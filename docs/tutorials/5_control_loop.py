@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from simulators import FilteredNoise, MeasurementNoise, Signal, System, simulate
-from sysid import Narx, Settings, export_python, identify
+from sysid import Narx, export_python, identify
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ rng = np.random.default_rng(0)
 force = FilteredNoise(std=8.0, band=(0.0, 1.0)).signal(3000, plant.dt, rng)
 trajectory = simulate(plant, force, measurement=MeasurementNoise(std=1e-4))
 narx = Narx({"displacement": 2}, {"force": 2}, predict="change")
-model = identify(trajectory.to_dataset(), narx, Settings(budget=100)).model
+model = identify(trajectory.to_dataset(), narx, identified=1).model
 print(narx.feature_names)
 
 # %%
