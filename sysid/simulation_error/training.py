@@ -48,6 +48,7 @@ PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lag
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
 
 log = logging.getLogger(__name__)
+Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
 Fitted: TypeAlias = tuple[FitResult, float] | Refusal  # without a fold, and the mean square of its simulation
 
 
@@ -281,15 +282,27 @@ class FreeRun(Training):
         }
         hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
         initial = initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
-        apart = []
+        model, apart = _model_of(narx, initial, limits), []
         for one, fold in zip(best.fits, folds, strict=True):
             begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
             apart.append((_model_of(narx, begun, limits), fold.parts))
-        return initial._replace(bands=measure_bands(_model_of(narx, initial, limits), apart, seed))
+        held_out = measure_bands(model, apart, seed)
+        learned = measure_bands(model, [(model, parts) for _, parts in apart], seed)
+        return initial._replace(bands=_between(held_out, learned))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""
         return folds_of(segments, min(self.folds, max(2, PLENTY // n_samples(segments))))
+
+
+def _between(held_out: Bands, learned: Bands) -> Bands:
+    """Geometric mean of the factors of held-out samples and of those that the model learned, by horizon.
+
+    The fits of the cross-validation chose everything, the metric and the points too, from fewer samples: their errors
+    are larger than those of the model, which are larger than its errors of what it learned. (Efron, Estimating the
+    error rate of a prediction rule, 1983, weighs the two for the same reason.)
+    """
+    return tuple((horizon, float(np.sqrt(c * d))) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
 
 
 def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:

@@ -878,6 +878,22 @@ def test_threads_change_no_bit_of_the_result(monkeypatch):
     shared.workers.cache_clear()
 
 
+def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_samples(monkeypatch):
+    asked = []
+
+    def measure(model, pairs, seed):
+        asked.append((model, pairs))
+        return ((1, 1.0), (10, 8.0)) if len(asked) == 1 else ((1, 4.0), (10, 2.0))
+
+    monkeypatch.setattr(training_module, "measure_bands", measure)
+    assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 2.0), (10, 4.0))
+    (model, held_out), (same, learned) = asked
+    assert model is same
+    assert all(judge is model for judge, _ in learned)
+    assert not any(judge is model for judge, _ in held_out)
+    assert [parts for _, parts in held_out] == [parts for _, parts in learned]
+
+
 def test_lags_are_compared_on_the_samples_that_all_of_them_have():
     """The input acts with a delay of five samples; the held-out error of few lags is far larger."""
     u, y = np.random.default_rng(0).standard_normal(150), np.zeros(150)
