@@ -198,13 +198,18 @@ class FittedPhysics:
         return np.column_stack([np.asarray(system.output(states)), states[:, hidden]])
 
     def follow(self, samples: Iterator[Measurement], inputs: Sequence[str]) -> Iterator[Measured]:
-        """Simulate beside samples that come one by one, their inputs in this order, held from each to the next."""
+        """Simulate beside samples or blocks of them, their inputs in this order, held from each sample to the next."""
         system, advance = self.physics.system, stepper(self.physics.system)
         columns = [list(inputs).index(name) for name in names_of(system.inputs)]
-        state, silent = system.initial_state(), np.zeros(len(system.noises))
-        for k, sample in enumerate(samples):
-            yield Measured(sample.output, np.append(sample.input, self.values(state[None])[0]))
-            advance(k * system.dt, state, sample.input[None, columns], silent)
+        state, silent, k = system.initial_state(), np.zeros(len(system.noises)), 0
+        for sample in samples:
+            rows, states = np.atleast_2d(sample.input), []
+            for row in rows:
+                states.append(state.copy())
+                advance(k * system.dt, state, row[None, columns], silent)
+                k += 1
+            joined = np.hstack([rows, self.values(np.array(states))])
+            yield Measured(sample.output, joined.reshape(*sample.input.shape[:-1], -1))
 
     def describe(self) -> str:
         """Text for the file of a model; `read_physics` is the inverse."""

@@ -37,6 +37,8 @@ import netCDF4
 import numpy as np
 import xarray as xr
 
+from sysid import __version__
+
 SCHEMA_VERSION = 3  # 2: a model states its mean function and origin; 3: its gate, forgetting, ages of points
 OLDEST_VERSION = 1  # that can be read
 CONVENTIONS = "CF-1.11"
@@ -58,7 +60,7 @@ TITLES = {
 OWN_ATTRIBUTES = {"schema", "schema_version", "Conventions", "group_names", "content_sha256"}
 OWN_ATTRIBUTES |= {"creation_time", "package_versions", "source_commit"}
 
-PACKAGES = ("sysid", "numpy", "scipy", "xarray", "netCDF4", "numba")
+PACKAGES = ("numpy", "scipy", "xarray", "netCDF4", "numba")
 SOURCES = ("sysid/*.py", "simulators/*.py", "experiments/*.py", "hydra_plugins/*.py")  # patterns of git
 GIT_TIMEOUT = 2.0  # s
 
@@ -305,7 +307,8 @@ def provenance() -> dict[str, str]:
 @cache
 def package_versions() -> str:
     """Return the versions of Python and of the packages that decide the numbers, as a JSON object."""
-    return json.dumps({"python": platform.python_version()} | {name: _find_version(name) for name in PACKAGES})
+    own = {"python": platform.python_version(), "sysid": __version__}
+    return json.dumps(own | {name: _find_version(name) for name in PACKAGES})
 
 
 @cache

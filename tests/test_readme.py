@@ -1,6 +1,7 @@
-"""What the README says is what happens: its commands, its Python, its examples of extension.
+"""What README and documentation say is what happens: commands, Python, examples of extension.
 
-Every command is composed; the first of each of most commands runs, and all run as `slow`.
+Every command is composed; the first of each of most commands runs, and all run as `slow`. The tutorials run when the
+site is built.
 """
 
 import contextlib
@@ -21,10 +22,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+MADE = {"build", "generated", "tutorials_run"}  # folders of docs/ that are written when the site is built
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = {path: path.read_text() for path in FILES if not MADE & set(path.relative_to(ROOT).parts)}
+CODE = {path: re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL) for path, text in PAGES.items()}
+BLOCKS = [block for blocks in CODE.values() for block in blocks]
 LINES = [line for kind, text in BLOCKS if kind == "bash" for line in text.strip().splitlines()]
-COMMANDS = [line for line in LINES if line.startswith(".venv/bin/sysid-")]
+COMMANDS = list(dict.fromkeys(line for line in LINES if line.startswith(".venv/bin/sysid-")))
 PUBLISHED = ("cascaded_tanks", "bouc_wen", "silverbox", "boston", "concrete")
 SHORT = ["duration=289samples", "training.n_initial=60", "budget=20", "figures=false"]
 GENERATED = ["estimation=300", "validation=80", "test=150", "initialisation_window=10", "training.n_initial=20"]
@@ -120,7 +124,7 @@ def fewer(overrides):
 
 
 def write_records(folder):
-    """The user's own files that commands of the README name: a year, records of u, y and v."""
+    """The user's own files that commands name: a year, records of u, y and v."""
     hours = np.arange(24 * 6)
     rows = [f"{hour + 1},{5 + 4 * np.sin(2 * np.pi * hour / 24):.3f}" for hour in hours]
     (folder / "year.csv").write_text("\n".join(["hour,temp_air_C", *rows]) + "\n")
@@ -128,6 +132,7 @@ def write_records(folder):
         u = np.random.default_rng(seed).normal(size=400)
         y, v = (np.convolve(np.tanh(u), pole ** np.arange(10))[:400] for pole in (0.8, 0.5))
         np.savetxt(folder / f"{name}.csv", np.column_stack([u, y, v]), delimiter=",", header="u,y,v", comments="")
+        np.savez(folder / "record.npz", u=u, y=y)
 
 
 #: by what a validation or an export names: the identification of the model that it reads
@@ -205,13 +210,19 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
 
 
 def test_python_examples_run(tmp_path, capsys, monkeypatch):
-    """All Python blocks that are not files, in one namespace and an empty folder."""
+    """All Python blocks that are not files, those of a page in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    code = [text for kind, text in BLOCKS if kind == "python" and not text.startswith("# mine/")]
-    assert len(code) == 6
-    namespace = {}
-    for text in code:
-        exec(compile(text, "README.md", "exec"), namespace)
+    spaces = []
+    for path, blocks in CODE.items():
+        code = [text for kind, text in blocks if kind == "python" and not text.startswith("# mine/")]
+        if code:
+            spaces.append({})
+            capsys.readouterr()
+        for text in code:
+            exec(compile(text, path.name, "exec"), spaces[-1])
+    first_look, namespace = spaces  # README.md, docs/how_to/python.md
+    assert first_look["found"].model.gp.n_points == 100
+    assert {path.name for path in tmp_path.iterdir()} == {"van_der_pol.nc", "van_der_pol.py", "own"}
     first, live, simulated = capsys.readouterr().out.splitlines()
     points, inserted, first_variance = first.split()
     assert float(re.fullmatch(r"fit ([\d.]+) %, R2 0\.\d+", simulated)[1]) > 90
@@ -230,7 +241,23 @@ def test_python_examples_run(tmp_path, capsys, monkeypatch):
     assert {path.name for path in (tmp_path / "own").iterdir()} == files
 
 
-def test_nothing_is_left_to_fill_in_and_links_and_pictures_exist():
-    assert not re.search(r"@\w+@|TODO|FIXME", README)
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
-        assert (ROOT / target).is_file(), target
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_nothing_is_left_to_fill_in_and_links_and_pictures_exist(path):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", PAGES[path], flags=re.DOTALL)
+    assert not re.search(r"@\w+@|TODO|FIXME", PAGES[path])
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        to = (path.parent / target).resolve() if target else path
+        if not MADE & set(to.relative_to(ROOT).parts):
+            assert to.is_file(), target
+            headings = re.findall(r"^#+ (.*)", to.read_text(), flags=re.MULTILINE) if anchor else []
+            assert not anchor or anchor in [re.sub(r"[^a-z0-9_ -]", "", h.lower()).replace(" ", "-") for h in headings]
+
+
+def test_every_page_is_reached_and_the_readme_is_short():
+    """From the table of contents of its folder; a reader of README finds the guides and the explanations."""
+    for folder in ("how_to", "explanation"):
+        pages = {path.stem for path in PAGES if path.parent.name == folder} - {"index"}
+        index = PAGES[ROOT / "docs" / folder / "index.md"]
+        assert pages == set(re.search(r"```\{toctree\}\n:maxdepth: 1\n(.*?)```", index, re.DOTALL)[1].split())
+        assert all(f"docs/{folder}/{page}.md" in PAGES[ROOT / "README.md"] for page in pages)
+    assert len(PAGES[ROOT / "README.md"].splitlines()) <= 200

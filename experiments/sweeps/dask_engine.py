@@ -93,7 +93,7 @@ class DaskCluster(Engine):
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise ImportError("hydra/launcher=dask needs Dask: pip install 'sysid[dask]'") from None
+            raise ImportError('hydra/launcher=dask needs Dask: pip install -e ".[dask]"') from None
         with _quiet(), self._connected(len(jobs)) as client:
             yield from self._outcomes(client, jobs)
 

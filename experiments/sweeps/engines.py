@@ -91,7 +91,7 @@ class JoblibPool(Engine):
         try:
             from joblib.externals import loky
         except ImportError:
-            raise ImportError("hydra/launcher=joblib needs joblib: pip install 'sysid[joblib]'") from None
+            raise ImportError('hydra/launcher=joblib needs joblib: pip install -e ".[joblib]"') from None
         workers = min(self.workers or count_cores(), len(jobs))
         quiet = "ignore:resource_tracker"  # an interrupted start has removed what loky's tracker wants to remove
         os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))

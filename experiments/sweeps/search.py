@@ -30,9 +30,9 @@ from experiments.job_file import FILE, NUMBERS, TIMES, read_summary
 from experiments.options import meant, whole
 from experiments.plots.frames import to_csv
 from experiments.sweeps.identity import code_digest
-from experiments.sweeps.store import PROJECT, SEARCH, TRIALS, Outcome
+from experiments.sweeps.store import SEARCH, TRIALS, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
-from sysid import store
+from sysid import __version__, store
 
 TIME = "times"  # group of a summary whose numbers are measured times
 DIRECTIONS = ("minimize", "maximize")
@@ -395,7 +395,7 @@ class Search:
             for trial in self.best
         ]
         content = {
-            "version": version(PROJECT),
+            "version": __version__,
             "code": code_digest(),
             "optuna": version("optuna"),
             "sampler": type(self._study.sampler).__name__,
@@ -475,7 +475,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ImportError("hydra/sweeper=optuna needs optuna: pip install 'sysid[optuna]'") from None
+        raise ImportError('hydra/sweeper=optuna needs optuna: pip install -e ".[optuna]"') from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna

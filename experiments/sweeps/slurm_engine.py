@@ -438,7 +438,7 @@ def _submitit() -> Any:
     try:
         import submitit
     except ImportError:
-        raise ImportError("hydra/launcher=slurm needs submitit: pip install 'sysid[slurm]'") from None
+        raise ImportError('hydra/launcher=slurm needs submitit: pip install -e ".[slurm]"') from None
     return submitit
 
 

@@ -15,14 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from experiments.sweeps.identity import code_digest
-from sysid import store
+from sysid import __version__, store
 
 OUTCOME, MANIFEST = "outcome.json", "sweep.json"
 SEARCH, TRIALS = "search.json", "search.csv"  # of a sweep that searches
@@ -244,7 +243,7 @@ class Manifest:
     command: str
     swept: list[str] = field(default_factory=list)  # keys, in the order of the command
     entries: dict[str, Entry] = field(default_factory=dict)  # by identity
-    version: str = field(default_factory=lambda: version(PROJECT))
+    version: str = field(default_factory=lambda: __version__)
     code: str = field(default_factory=code_digest)
 
     def __post_init__(self) -> None:

@@ -172,7 +172,7 @@ class NonlinearBenchmark(DataSource):
     ``BoucWen``, ``WienerHammerstein_Process_Noise``, ``Industrial_robot``, for which no split is official
     (records without one all become test records). Signals are ``u`` and ``y``, or ``u1``, ``u2``, ...
 
-    The package (``pip install 'sysid[records]'``) fetches the files itself, from the addresses of their authors,
+    The package (``pip install -e ".[records]"``) fetches the files itself, from the addresses of their authors,
     without checksums and, in 1.0.1, without verifying certificates: the records carry the SHA-256 of their numbers
     (attribute ``sha256``), which `sha256` pins. Files enter the cache only after they were read completely. Local
     copies lie as the package leaves them, in ``<folder>/<set>/`` or ``<folder>/nonlinear_benchmarks/<set>/``.

@@ -498,7 +498,7 @@ class ConcreteData(StaticTable):
 
     The rows are independent (attribute ``static``); 25 of them are repeated in the original. The default split is
     by file order, 927 rows for estimation and 103 for the test. The downloaded original is an Excel 97 file and
-    needs the package xlrd (``pip install 'sysid[records]'``).
+    needs the package xlrd (``pip install -e ".[records]"``).
 
     Licence not stated with the file; UCI shows CC BY 4.0 as far as known. Cite Yeh, *Modeling of strength of
     high-performance concrete using artificial neural networks*, 1998.

@@ -308,5 +308,5 @@ def optional_package(name: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise DataError(
             f"{purpose} needs the package {name}, which cannot be imported ({error}): install it with "
-            "pip install 'sysid[records]'"
+            'pip install -e ".[records]"'
         ) from error

@@ -7,7 +7,7 @@ except ImportError as error:
     if (error.name or "").partition(".")[0] != "sklearn":
         raise
     raise ImportError(
-        f"sysid.estimators needs scikit-learn 1.6 or newer ({error}): pip install 'sysid[sklearn]'"
+        f'sysid.estimators needs scikit-learn 1.6 or newer ({error}): pip install -e ".[sklearn]"'
     ) from error
 
 

@@ -9,13 +9,12 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sysid import store
+from sysid import __version__, store
 from sysid.export import standalone
 from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
 from sysid.model.description import name_of
@@ -147,7 +146,7 @@ def _head(models: Sequence[Model], name: str, window: int | None, usage: str) ->
         f"Sampling time: {'not known' if time is None else f'{time!r} s'}.",
     ]
     return HEAD.format(
-        version=version("sysid"),
+        version=__version__,
         name=name,
         first=narx.max_lag,
         second=narx.max_lag + 1,

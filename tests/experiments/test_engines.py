@@ -170,7 +170,7 @@ def test_settings_are_those_of_the_configuration_and_checked(name, tmp_path, mon
     library = {"joblib": "joblib.externals", "dask": "distributed", "slurm": "submitit"}[name]
     monkeypatch.setitem(sys.modules, library, None)
     local = {"cluster": "local"} if name == "slurm" else {}
-    with pytest.raises(ImportError, match=rf"hydra/launcher={name} needs .*: pip install 'sysid\[{name}\]'"):
+    with pytest.raises(ImportError, match=rf'hydra/launcher={name} needs .*: pip install -e "\.\[{name}\]"'):
         next(make(tmp_path, **local).run([job(tmp_path, 0, "number")]))
     assert not list(tmp_path.iterdir())
 

@@ -17,7 +17,7 @@ from experiments.sweeps.engines import InProcess
 from experiments.sweeps.search import Settings, objective, space_of
 
 if not find_spec("optuna"):  # an import costs every worker seconds
-    pytest.skip("needs sysid[optuna]", allow_module_level=True)
+    pytest.skip("needs the extra optuna", allow_module_level=True)
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
 #: from the second trial on, trials depend on the results of those before
@@ -225,7 +225,7 @@ def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd):
         ([THRESHOLD, "hydra.sweeper.sampler=pathlib.PurePath"], "no sampler of Optuna"),
         ([THRESHOLD, "hydra/launcher=basic"], "in_process, joblib, dask or slurm"),
         (["budget=1,2", "hydra.sweeper.average_over=[seed,noise.seed]"], "'noise.seed' is not swept"),
-        ([THRESHOLD], "pip install 'sysid[optuna]'"),
+        ([THRESHOLD], 'pip install -e ".[optuna]"'),
     ):
         if "pip" in told:
             monkeypatch.setitem(sys.modules, "optuna", None)

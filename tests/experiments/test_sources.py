@@ -16,7 +16,7 @@ from experiments import export, sources
 from experiments.function_data import FunctionData
 from experiments.identification import source_of
 from experiments.launch import Stopped
-from experiments.physics import START, FittedPhysics, Physics, ResidualNarx, read_physics
+from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics
 from experiments.sources import RecordedSource, trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Sobol, simulate
 from sysid import Narx, Recordings, make_record, store
@@ -349,6 +349,18 @@ def test_physics_runs_beside_a_closed_loop(tmp_path):
     seen = data_of(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
     np.testing.assert_allclose(seen, states[2:-1, 1], rtol=1e-12)
     assert summary_of(folder)["physics"] == {}
+
+
+def test_physics_follows_the_blocks_of_a_sweep_as_it_follows_samples():
+    u, y = np.random.default_rng(0).uniform(0, 5, size=(12, 1)), np.zeros((12, 1))
+    found = []
+    for places in (range(12), (slice(0, 5), slice(5, 12))):
+        samples = [Measured(y[k], u[k]) for k in places]
+        followed = FittedPhysics(TANKS).follow(samples, ["pump_voltage"])
+        found.append(np.vstack([sample.input for sample in followed]))
+    one, blocks = found
+    np.testing.assert_array_equal(one, blocks)
+    np.testing.assert_allclose(one[:, 1:], simulate(TANKS.system, u, noise=False).state[:, ::-1], rtol=1e-12)
 
 
 def test_what_cannot_be_is_refused(tmp_path):

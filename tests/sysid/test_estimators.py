@@ -174,7 +174,7 @@ def test_a_missing_or_old_scikit_learn_is_told(is_old, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn" and not is_old]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"1\.6 or newer .*pip install 'sysid\[sklearn\]'"):
+    with pytest.raises(ImportError, match=r'1\.6 or newer .*pip install -e "\.\[sklearn\]"'):
         import sysid.estimators  # noqa: F401
 
 
