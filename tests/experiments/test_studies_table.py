@@ -166,6 +166,13 @@ def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n
         assert offer(lower, unit, plan)["n_revised"] > n_published
 
 
+def test_what_two_studies_offer_is_computed_once(plan):
+    run = run_of("trained", "mean_relevance", "none")
+    units = Unit("grid", "rastrigin", 0), Unit("table_2", "rastrigin", 0), Unit("grid", "rastrigin", 1)
+    seconds = [offer(run, unit, plan)["seconds"] for unit in units]  # as measured
+    assert seconds[0] == seconds[1] != seconds[2]
+
+
 def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeypatch):
     asked = {}
 
