@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray as xr
-from reproducing import ROOT, configure, make_plan, prepare
+from reproducing import configure, make_plan, prepare
+from running import ROOT
 
 from experiments import reproduction
 from experiments.launch import Stopped

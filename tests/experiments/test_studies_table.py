@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 from reproducing import cells_of, configure, make_plan, prepare
 
-from experiments.benchmarks.dictionary import (
-    CRITERIA,
-    PUBLISHED_SCORES,
-    scored,
-)
+from experiments.benchmarks.dictionary import CRITERIA, PUBLISHED_SCORES, scored
 from experiments.reproduction import STUDIES, compute_unit, to_short_csv, write_study
 from experiments.studies import paper, tables
 from experiments.studies.stream import (
