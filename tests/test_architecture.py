@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (60, 9580),
+    "sysid": (60, 9690),
     "simulators": (30, 2600),
-    "experiments": (75, 9350),
+    "experiments": (76, 9560),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7040),
-    "tests/sysid": (25, 6970),
+    "tests/experiments": (40, 7090),
+    "tests/sysid": (25, 6990),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -293,6 +293,14 @@ def warn(assessment: Assessment) -> Iterator[str]:
         if found.n_filled and case.horizon is None:
             lacking = f"{found.n_filled} predictions take the first value of their record for samples before it"
             yield f"the window of {case.window} samples is shorter than the largest lag: {lacking}"
+    asked, drawn = assessment.propagation.n_draws, dict[str, int]()
+    for case, found in assessment.forecasts.items():
+        fewest = min((one.n_draws for one in found.records if one.n_draws is not None), default=asked)
+        if asked is not None and fewest is not None and fewest < asked:
+            drawn[case.words] = min(fewest, drawn.get(case.words, asked))
+    if drawn:
+        fewer = ", ".join(f"{words} {n}" for words, n in drawn.items())
+        yield f"bands of fewer draws than the {asked} asked for, where these take over a million steps: {fewer}"
     if assessment.joint.origin.sampling_time is None:
         yield "the model does not state its sampling time: that of the data was not compared"
 

@@ -71,7 +71,9 @@ if __name__ == "__main__":
 '''
 
 
-def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Path:
+def export_python(
+    model: Model | JointModel, path: str | os.PathLike[str], *, addition: str = "", usage: str = "", checks: str = ""
+) -> Path:
     """Write a Python file that predicts as the model does, with NumPy alone; returns its path.
 
     The file has ``regressors`` (from signals), ``predict`` (mean and variance one step ahead) and ``simulate`` (the
@@ -84,6 +86,9 @@ def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
         A single model that looks at other outputs can predict, not simulate: its file has no ``simulate``.
     path
         Ends in ``.py``; a file of that name is replaced.
+    addition, usage, checks
+        Python text that makes more of the model, before the file checks itself: it knows `MODEL`, and may replace
+        ``regressors`` and ``simulate``; lines about it for the head of the file; further pairs ``(found, kept)``.
 
     Raises
     ------
@@ -100,7 +105,7 @@ def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
         dynamics = Dynamics(model)
         window = int(dynamics.is_change or dynamics.feedback.size > 0)
     lines = [
-        _head(models, Path(path).stem, window),
+        _head(models, Path(path).stem, window, usage),
         inspect.getsource(standalone).split('"""', 2)[2],
         "",
         *_constants(models),
@@ -109,11 +114,12 @@ def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
         f"MODEL = ExportedModel(PARTS, OUTPUTS, INPUTS, FEATURES, IS_CHANGE, {window or 0})",
         "predict, regressors = MODEL.predict, MODEL.regressors",
         *([] if window is None else ["simulate = MODEL.simulate"]),
+        addition,
         *_evidence(models, window),
         f"TOLERANCE = {TOLERANCE!r}",
         "",
         "",
-        CHECK.format(free="" if window is None else ", (simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)"),
+        CHECK.format(free=("" if window is None else ", (MODEL.simulate(CHECK_U, CHECK_Y_INIT), CHECK_Y)") + checks),
     ]
     text = "\n".join(lines)
     with tempfile.TemporaryDirectory() as folder:
@@ -128,11 +134,12 @@ def export_python(model: Model | JointModel, path: str | os.PathLike[str]) -> Pa
     return store.write_bytes(text.encode(), path)
 
 
-def _head(models: Sequence[Model], name: str, window: int | None) -> str:
+def _head(models: Sequence[Model], name: str, window: int | None, usage: str) -> str:
     """Docstring."""
     model, narx = models[0], models[0].narx
     time = model.origin.sampling_time
     facts = [
+        *([_safe(usage)] if usage else []),
         f"It keeps {', '.join(f'{one.gp.n_points} points of {_safe(one.narx.target)}' for one in models)}.",
         *(_signal(model, signal) for signal in narx.signals),
         f"A regressor has {narx.n_features} features: {', '.join(map(_safe, narx.feature_names))}.",

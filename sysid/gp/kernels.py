@@ -7,12 +7,15 @@ from math import sqrt
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numba import njit
 
 from sysid.arrays import matrix
 from sysid.gp import compiled_kernels
 from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
 from sysid.gp.dictionary import covariance_matrix
 from sysid.gp.formula import COVARIANCE, address
+
+BLOCK = 128  # rows of a gradient that are computed at a time: they stay in the cache
 
 
 class Expected(NamedTuple):
@@ -314,19 +317,36 @@ class Stationary(OnePerFeature):
         slope = self.slope(x, z, self(x, z))
         return np.asarray(slope[:, :, None] * difference)
 
-    def weighted_gradient(self, inputs: np.ndarray, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def weighted_gradient(
+        self, inputs: np.ndarray, points: np.ndarray, weights: np.ndarray, covariance: np.ndarray
+    ) -> np.ndarray:
         """``sum_j weights_j d k(x_i, z_j) / d x_i`` (m, p): the gradient of a function that is a sum of kernels."""
         x, z = matrix(inputs, self.n_features, "inputs"), matrix(points, self.n_features, "points")
-        slope, centre = self.slope(x, z, self(x, z)) * weights, z.mean(axis=0)
-        moments = slope @ (z - centre) - slope.sum(axis=1)[:, None] * (x - centre)
-        return np.asarray(moments / np.square(self.length_scales))
+        found, centre = np.empty(x.shape), z.mean(axis=0)
+        points_and_one = weights[:, None] * np.column_stack([z - centre, np.ones(len(z))])
+        for first in range(0, len(x), BLOCK):
+            rows = slice(first, first + BLOCK)
+            moments = self.slope(x[rows], z, covariance[rows]) @ points_and_one
+            found[rows] = moments[:, :-1] - moments[:, -1:] * (x[rows] - centre)
+        return np.asarray(found / np.square(self.length_scales))
 
     def distances(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Scaled distances r (m, n) between the rows of first (m, p) and second (n, p)."""
-        squared = np.zeros((len(first), len(second)))
-        for d, scale in enumerate(np.asarray(self.length_scales)):
-            squared += ((first[:, None, d] - second[None, :, d]) / scale) ** 2
-        return np.sqrt(squared)
+        out = np.zeros((len(first), len(second)))
+        _add_squares(np.ascontiguousarray(first), np.ascontiguousarray(second.T), np.asarray(self.length_scales), out)
+        return np.sqrt(out, out=out)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_squares(first, second, scales, out):  # type: ignore[no-untyped-def]
+    """Add ``sum_d ((first[i, d] - second[d, j]) / scales[d])^2`` to out[i, j]."""
+    for i in range(len(first)):
+        row = out[i]
+        for d in range(len(scales)):
+            x, inverse, column = first[i, d], 1.0 / scales[d], second[d]
+            for j in range(row.size):
+                difference = (column[j] - x) * inverse
+                row[j] += difference * difference
 
 
 @dataclass(frozen=True)
@@ -368,8 +388,8 @@ class Matern32(Stationary):
     row = staticmethod(compiled_kernels.matern_32)
 
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """``3 variance exp(-sqrt(3) r)``."""
-        return np.asarray(3.0 * self.variance * np.exp(-sqrt(3.0) * self.distances(first, second)))
+        """``3 variance exp(-sqrt(3) r) = 3 k / (1 + sqrt(3) r)``."""
+        return np.asarray(3.0 * covariance / (1.0 + sqrt(3.0) * self.distances(first, second)))
 
 
 @dataclass(frozen=True)
@@ -391,9 +411,10 @@ class Matern52(Stationary):
     row = staticmethod(compiled_kernels.matern_52)
 
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """``5 / 3 variance (1 + a) exp(-a)``, ``a = sqrt(5) r``."""
-        a = sqrt(5.0) * self.distances(first, second)
-        return np.asarray(5.0 / 3.0 * self.variance * (1.0 + a) * np.exp(-a))
+        """``5 / 3 variance (1 + a) exp(-a) = 5 k / (3 + a^2 / (1 + a))``, ``a = sqrt(5) r``."""
+        a = self.distances(first, second)
+        a *= sqrt(5.0)
+        return np.asarray(5.0 * covariance / (3.0 + a * a / (1.0 + a)))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class MeanMap(NamedTuple):
     intercept: np.ndarray  # (m,) target unit
     slopes: np.ndarray  # (m, p) target unit per unit of the feature
     offset: np.ndarray  # (m, p) unit of the feature
-    matrix: np.ndarray  # (m, c, p) A, per unit of the feature
+    matrix: np.ndarray  # (m, p, c) A', per unit of the feature
     feedback: np.ndarray  # (q,) features that are lagged outputs
     row: np.ndarray  # (q,) row of each among the last L samples
     column: np.ndarray  # (q,) output of each
@@ -68,7 +68,7 @@ class MeanMap(NamedTuple):
             intercept=np.array([mean(origin)[0] for mean in means]),
             slopes=np.array([mean.gradient(origin)[0] for mean in means]),
             offset=np.array([scaling.offset for scaling in scalings]),
-            matrix=_pad_and_stack([scaling.linear_part() for scaling in scalings]),
+            matrix=_pad_and_stack([scaling.linear_part().T for scaling in scalings]),
             feedback=feedback,
             row=row,
             column=column,
@@ -85,10 +85,11 @@ def _target(mean_map: Any, output: int, x: np.ndarray, z: np.ndarray, k: np.ndar
     for d in range(x.size):
         total += mean_map.slopes[output, d] * x[d]
     n, n_coordinates = mean_map.n_points[output], mean_map.n_coordinates[output]
-    for c in range(n_coordinates):
-        z[c] = 0.0
-        for d in range(x.size):
-            z[c] += matrix[c, d] * (x[d] - offset[d])
+    z[:n_coordinates] = 0.0
+    for d in range(x.size):
+        deviation, row = x[d] - offset[d], matrix[d]
+        for c in range(n_coordinates):
+            z[c] += row[c] * deviation
     points = mean_map.points[output, :n_coordinates]
     covariances(mean_map.kernels[output], mean_map.parameters[output], points, n, z, k)
     for j in range(n):
@@ -116,7 +117,7 @@ def run(  # type: ignore[no-untyped-def]
     """
     n_steps, n_features = exogenous.shape[1:]
     n_lags = path.shape[1] - n_steps
-    x, z, k = np.empty(n_features), np.empty(mean_map.matrix.shape[1]), np.empty(mean_map.weights.shape[1])
+    x, z, k = np.empty(n_features), np.empty(mean_map.matrix.shape[2]), np.empty(mean_map.weights.shape[1])
     for b in range(len(path)):
         done[b] = n_steps
         for t in range(n_steps):

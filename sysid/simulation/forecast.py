@@ -120,6 +120,7 @@ class RecordForecast:
     n_lost: int  # predictions that are nan
     n_held: int  # at a limit that the data of the model never reached
     diverged: Divergence | None  # the first
+    n_draws: int | None  # per start; None if nothing is drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +250,7 @@ def _forecast_record(
         regressors = dynamics.regressors(last, exogenous[window:])
     else:
         sample = np.arange(max(window, horizon), len(y))
-        seeds = [seed, record.number]
+        seeds, rule = [seed, record.number], rule.sparing(len(sample) * horizon, FEWEST // 2)
         mean, variance, regressors = _predict_ahead(dynamics, rule, y, exogenous, sample, horizon, seeds)
     lost = np.isnan(variance).any(axis=1)
     diverged = None
@@ -271,6 +272,7 @@ def _forecast_record(
         n_lost=int(lost.sum()),
         n_held=dynamics.count_held(mean),
         diverged=diverged,
+        n_draws=rule.n_draws if horizon != 1 else None,
     )
 
 
@@ -281,7 +283,6 @@ def _predict_ahead(
 
     The mean of a sample whose prediction diverges on the way is the value with which it left the bounds.
     """
-    rule = rule.sparing(len(sample) * horizon, FEWEST // 2)
     size = rule.size(dynamics, horizon) + (horizon + 2) * dynamics.n_features
     length = max(1, min(BLOCK // size, -(-len(sample) // BLOCKS)))
     found = []

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
 from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import brentq
 
 from sysid.arrays import Array, Indices
@@ -31,10 +35,12 @@ SMALLEST_FACTOR = 1e-15  # of the largest factor of a kernel's variance [-]
 LEEWAY = 0.5  # of its range in the samples: so far outside of it an output may go in a simulation [-]
 DISTURBED = 0.1  # of inputs and first outputs, by which they are changed
 SAME = 1e-9  # relative sum of terms that cancel but for rounding
+MOST_THREADS = 4  # more only wait for the interpreter
 LONGEST = 5000  # samples of a simulation with disturbed signals
 
 
-class Pivots(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pivots:
     """Points chosen one by one, each the one of largest variance given those before."""
 
     chosen: Indices  # (N,) rows
@@ -43,16 +49,16 @@ class Pivots(NamedTuple):
 
     def to_weights(self, v: Array) -> Array:
         """Weights w of the chosen points with ``k(x, Z) w = g(x)'v``: ``C'w = v``, C lower, ``k(Z, Z) = C C'``."""
-        return np.asarray(solve_triangular(self.factor, v, lower=True, trans=1))
+        return np.asarray(dtrtrs(self.factor, v, lower=1, trans=1)[0])
 
     def features(self, cross: Array) -> Array:
         """Features g (m, N) of rows with the covariances ``cross = k(X, Z)`` (m, N): ``C^-1 cross'``."""
         return np.asarray(solve_triangular(self.factor, cross.T, lower=True).T)
 
-    @property
+    @cached_property
     def factor(self) -> Array:
         """C (N, N), lower."""
-        return self.columns[:, self.chosen].T
+        return np.asfortranarray(self.columns[:, self.chosen].T)
 
 
 def pivots(kernel: Kernel, inputs: Array, most: int, tolerance: float) -> Pivots:
@@ -135,6 +141,15 @@ class Candidate:
         function = (self.mean, self.scaling, self.kernel, self.points, self.weights)
         limits = np.array(self.limits)[:, None]
         return MeanMap.of([function], self.narx, columns, lags.max() - lags, np.zeros_like(lags), limits)
+
+    def with_function(self, mean: LinearMean, weights: Array) -> Self:
+        """The same points with another mean and other weights; cheap, since a search asks for many."""
+        other = replace(self, mean=mean, weights=weights)
+        slopes, intercept = np.array([mean.coefficients]), np.array([mean.intercept])
+        other.__dict__["mean_map"] = self.mean_map._replace(
+            weights=np.array(weights)[None], slopes=slopes, intercept=intercept
+        )
+        return other
 
     @cached_property
     def integrates(self) -> bool:
@@ -295,6 +310,18 @@ class FitResult(NamedTuple):
     candidate: Candidate
     latent_variance: float  # of the function, mean over the samples, target unit^2
     report: dict[str, Any]  # steps of the fit, as plain numbers, texts, lists and dicts
+
+
+def n_threads() -> int:
+    """Cores that this process may use, `MOST_THREADS` at most."""
+    n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(n_cores, MOST_THREADS)
+
+
+@cache
+def workers() -> ThreadPoolExecutor:
+    """Threads that all fits share, for work that waits for nothing and needs no interpreter."""
+    return ThreadPoolExecutor(n_threads(), thread_name_prefix="free_run")
 
 
 class Refusal(ValueError):

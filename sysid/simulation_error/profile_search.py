@@ -16,7 +16,7 @@ from multiprocessing.pool import ThreadPool
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
 from sysid.arrays import Array, Indices, check_counts
@@ -226,7 +226,7 @@ class Ridge:
         phi, low, high = self._censored[kept], self._low[kept], self._high[kept]
         targets = np.where(np.isfinite(low), low, high)
         for _ in range(STEPS if len(targets) else 1):
-            weights = np.asarray(cho_solve(factor, vector + targets @ phi, check_finite=False))
+            weights = dpotrs(factor, vector + targets @ phi, lower=1)[0]
             targets = np.clip(phi @ weights, low, high)
         return weights
 
@@ -236,14 +236,16 @@ class Ridge:
         With ``A = sum_i phi_i phi_i'`` of n rows: ``s2 tr((A + s2 I)^-1 A) / n``.
         """
         matrix = self._matrices[-1]
-        inverse = cho_solve(self._factor(matrix.copy()), np.eye(len(matrix)), check_finite=False)
+        inverse = dpotrs(self._factor(matrix.copy()), np.eye(len(matrix)), lower=1)[0]
         explained = len(matrix) - self.noise_variance * float(np.trace(inverse))
         return self.noise_variance * explained / int(self.cuts[-1])
 
-    def _factor(self, matrix: Array) -> tuple[Array, bool]:
-        matrix[np.diag_indices_from(matrix)] += self.noise_variance
-        factor, lower = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        return factor, lower
+    def _factor(self, matrix: Array) -> Array:
+        matrix.flat[:: len(matrix) + 1] += self.noise_variance
+        factor, failed = dpotrf(matrix.T, lower=1, overwrite_a=1)  # the wrappers of SciPy cost as much as this
+        if failed or not np.isfinite(factor).all():
+            raise np.linalg.LinAlgError(f"the leading minor of order {failed} is not positive definite")
+        return np.asarray(factor)
 
 
 class ProfileProblem:
@@ -308,7 +310,7 @@ class ProfileProblem:
         if settings.differences:
             coordinates, self.scaling = _difference(narx, self.scaling, self.unit)
             self._check_integrates(changes)
-        self.profile = Profile(coordinates)
+        self.profile, self.to_coordinates = Profile(coordinates), self.scaling.linear_part()
         if not self.unit > 0:
             raise Refusal(f"the output {narx.target!r} does not vary")
         self.low = np.where(outputs <= limits[0], -np.inf, changes / self.unit)
@@ -354,21 +356,19 @@ class ProfileProblem:
         cuts = np.unique([*range(0, n, BLOCK), n])
         return chosen, Ridge(features, self.low, self.high, cuts, values.noise**2)
 
-    def candidate(self, values: Values, chosen: Pivots, v: Array) -> Candidate:
+    def empty(self, values: Values, chosen: Pivots) -> Candidate:
+        """Model of these points without weights."""
+        kernel = self.kernel.with_scales((self.unit * values.size) ** 2, values.lengths)
+        points, mean = self.inputs[chosen.chosen], LinearMean(self.baseline.tolist())
+        return Candidate(self.narx, self.scaling, mean, kernel, points, np.zeros(len(points)), self.limits, self.bounds)
+
+    def candidate(self, empty: Candidate, values: Values, chosen: Pivots, v: Array) -> Candidate:
         """Model of weights v of a regression."""
-        size, n = self.unit * values.size, len(chosen.chosen)
-        slopes = self.unit * values.slope * v[n:-1] / values.lengths @ self.scaling.linear_part()
+        n = len(chosen.chosen)
+        slopes = self.unit * values.slope * v[n:-1] / values.lengths @ self.to_coordinates
         intercept = self.unit * values.slope * v[-1] - float(slopes @ self.scaling.offset)
-        return Candidate(
-            self.narx,
-            self.scaling,
-            LinearMean((self.baseline + slopes).tolist(), intercept),
-            self.kernel.with_scales(size**2, values.lengths),
-            self.inputs[chosen.chosen],
-            chosen.to_weights(v[:n]) / size,
-            self.limits,
-            self.bounds,
-        )
+        mean = LinearMean((self.baseline + slopes).tolist(), intercept)
+        return empty.with_function(mean, chosen.to_weights(v[:n]) / (self.unit * values.size))
 
     def error(self, z: Array) -> float:
         """Root mean square of the free-run error over all blocks, in standard deviations of the output.
@@ -377,8 +377,9 @@ class ProfileProblem:
         """
         values, total, diverged = self.profile.values(z), 0.0, 0
         chosen, ridge = self.fit(values)
+        empty = self.empty(values, chosen)
         for first, last, parts in self.blocks:
-            candidate = self.candidate(values, chosen, ridge.weights(first, last))
+            candidate = self.candidate(empty, values, chosen, ridge.weights(first, last))
             for part in parts:
                 error = (candidate.simulate(part) - part.values) / self.spread
                 lost = np.isnan(error)
@@ -491,7 +492,8 @@ class ProfileSearch(Estimator):
             values = problem.profile.values(best.x)
             try:
                 (chosen, ridge), error = problem.final(values, budget), problem.error(best.x)
-                candidate, variance = problem.candidate(values, chosen, ridge.weights()), ridge.mean_variance()
+                empty, variance = problem.empty(values, chosen), ridge.mean_variance()
+                candidate = problem.candidate(empty, values, chosen, ridge.weights())
             except np.linalg.LinAlgError as reason:
                 words = f"double precision does not suffice for the regression on {n} samples: {reason}"
                 raise Refusal(words) from reason

@@ -33,6 +33,7 @@ from sysid.simulation_error.candidate import (
     find_runaway,
     pivots,
     squared_error,
+    workers,
 )
 from sysid.simulation_error.segments import Limits, Segment, feedback_of, n_samples, scale_signals, stack_regressors
 
@@ -209,14 +210,14 @@ def linearise(candidate: Candidate, segment: Segment, path: Array) -> tuple[Arra
     """
     x = simulated_regressors(candidate, segment, path)
     columns, lags = feedback_of(candidate.narx)
-    z, ones = candidate.scaling.transform(x), np.ones((len(x), 1))
+    ones, z = np.ones((len(x), 1)), candidate.scaling.transform(x)
     covariances = candidate.kernel(z, candidate.points)
-    slopes = (candidate.mean.gradient(x) + gradient(candidate, x))[:, columns]
+    slopes = candidate.mean.gradient(x)[:, columns] + gradient(candidate, z, covariances)[:, columns]
     if candidate.narx.predict is Target.change:
         slopes, lags = np.hstack([slopes, ones]), np.append(lags, 1)
-    is_free = (path > candidate.limits[0]) & (path < candidate.limits[1])
-    basis = np.hstack([x, ones, covariances])
-    return np.where(is_free[:, None], basis, 0.0), np.where(is_free[:, None], slopes, 0.0), lags
+    basis, held = np.hstack([x, ones, covariances]), ~((path > candidate.limits[0]) & (path < candidate.limits[1]))
+    basis[held] = slopes[held] = 0.0
+    return basis, slopes, lags
 
 
 def sensitivity(candidate: Candidate, segment: Segment, path: Array) -> Array:
@@ -226,12 +227,14 @@ def sensitivity(candidate: Candidate, segment: Segment, path: Array) -> Array:
     return basis
 
 
-def gradient(candidate: Candidate, regressors: Array) -> Array:
-    """``df/dx`` (n, p) of the function of a candidate without its mean, at regressors (n, p)."""
+def gradient(candidate: Candidate, z: Array, covariances: Array) -> Array:
+    """``df/dx`` (n, p) of the function of a candidate without its mean, at coordinates z (n, q).
+
+    The covariances (n, N) are those of z and the points.
+    """
     if not len(candidate.weights):
-        return np.zeros(regressors.shape)
-    z = candidate.scaling.transform(regressors)
-    slopes = candidate.kernel.weighted_gradient(z, candidate.points, candidate.weights)
+        return np.zeros((len(z), candidate.narx.n_features))
+    slopes = candidate.kernel.weighted_gradient(z, candidate.points, candidate.weights, covariances)
     return np.asarray(slopes @ candidate.scaling.linear_part())
 
 
@@ -335,23 +338,29 @@ class FreeRunProblem:
         if not np.isfinite(x).all():
             return np.inf
         candidate, whitened = self.at(x), x[self.n_linear :]
-        total = self.penalty * float(whitened @ whitened)
-        for window in self.windows:
-            error = (window.values - candidate.simulate(window))[window.transient :]
-            total += float(np.sum(error**2))
+
+        def square(window: Segment) -> float:
+            return float(np.sum((window.values - candidate.simulate(window))[window.transient :] ** 2))
+
+        total = sum(workers().map(square, self.windows), self.penalty * float(whitened @ whitened))
         return total if np.isfinite(total) else np.inf
 
     def normal_equations(self, x: Array) -> tuple[Array, Array]:
         """Curvature (P, P) and descent (P,) at x, where the cost is finite, window by window."""
         candidate, n = self.at(x), self.n_linear
         curvature, descent = np.zeros((len(x), len(x))), np.zeros(len(x))
-        for window in self.windows:
+
+        def products(window: Segment) -> tuple[Array, Array]:
             path = candidate.simulate(window)
             S = sensitivity(candidate, window, path)[window.transient :]
-            if not np.isfinite(S).all():
-                return curvature + np.inf, descent
-            curvature += S.T @ S
-            descent += S.T @ (window.values - path)[window.transient :]
+            with np.errstate(over="ignore", invalid="ignore"):
+                return S.T @ S, S.T @ (window.values - path)[window.transient :]
+
+        for square, product in workers().map(products, self.windows):
+            curvature += square
+            descent += product
+        if not np.isfinite(curvature).all():
+            return curvature + np.inf, descent
         curvature, descent[n:] = self.whiten(curvature), self.unwhitening.T @ descent[n:]
         whitened = np.arange(n, len(x))
         curvature[whitened, whitened] += self.penalty
@@ -791,7 +800,8 @@ class _Stages:
     def change_metric(self, before: _Stage, power: float, penalty: float) -> _Stage | None:
         """Fit weights in the metric of the function before; None if that varies nowhere."""
         x = free_run_regressors(before.candidate, self.kept)
-        slopes = gradient(before.candidate, x)
+        z = before.candidate.scaling.transform(x)
+        slopes = gradient(before.candidate, z, before.candidate.kernel(z, before.candidate.points))
         metric = gradient_metric(x, slopes, spread=self.settings.spread, power=power)
         if metric is None:
             return None

@@ -7,11 +7,14 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.signal import correlate
 
 from sysid.arrays import Array, Indices
 from sysid.gp.training import InitialSamples
 from sysid.model.affine_map import AffineMap
 from sysid.narx.lags import Narx, Target
+
+COPY = 0.95  # correlation of changes from which on a stretch of a record is a copy of another one [-]
 
 Limits: TypeAlias = tuple[float, float]  # between which an output saturates, its unit; infinite for none
 
@@ -128,6 +131,29 @@ def scale_signals(narx: Narx, regressors: Array) -> AffineMap:
 def stack_regressors(segments: Sequence[Segment]) -> Array:
     """Measured regressors (n, p) of all segments."""
     return np.concatenate([segment.regressors for segment in segments])
+
+
+def find_copies(folds: Sequence[Fold]) -> list[int]:
+    """Folds, counted from 0, whose output is found again in the samples around them.
+
+    Compared are the changes d of the output over the first half of the longest part, n samples, with every stretch e
+    of the rest: the largest ``d'e / (|d| |e|)`` is at least `COPY`. A record that repeats itself says nothing about
+    samples that do not.
+    """
+    found = []
+    for number, fold in enumerate(folds):
+        own = np.diff(max((part.values for part in fold.parts), key=len))
+        own = own[: max(1, len(own) // 2)]
+        energy, alike = float(own @ own), 0.0
+        for segment in fold.rest:
+            other = np.diff(segment.values)
+            if len(other) >= len(own) and energy > 0:
+                sums = np.concatenate([[0.0], np.cumsum(other**2)])
+                there = np.maximum(sums[len(own) :] - sums[: -len(own)], COPY**2 * energy)  # nothing moves there
+                alike = max(alike, float(np.max(correlate(other, own, "valid") / np.sqrt(energy * there))))
+        if alike >= COPY:
+            found.append(number)
+    return found
 
 
 def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:

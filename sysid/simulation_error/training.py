@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -26,16 +24,25 @@ from sysid.simulation_error.candidate import (
     Refusal,
     find_runaway,
     limits_of,
+    n_threads,
     range_of,
     squared_error,
 )
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
-from sysid.simulation_error.segments import Fold, Limits, Segment, folds_of, n_samples, segments_of, stack_regressors
+from sysid.simulation_error.segments import (
+    Fold,
+    Limits,
+    Segment,
+    find_copies,
+    folds_of,
+    n_samples,
+    segments_of,
+    stack_regressors,
+)
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
-MOST_THREADS = 4  # more only wait for the interpreter
 AHEAD = 2  # fits for each further thread that are begun before they are asked for
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
@@ -106,10 +113,9 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     Trial
         The best, with all folds.
     """
-    n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    n_threads, told = min(n_cores, MOST_THREADS), set[str]()
+    n_fits, told = n_threads(), set[str]()
     begun: dict[tuple[Trial, int], AsyncResult[Fitted]] = {}
-    with ThreadPool(n_threads) as pool:
+    with ThreadPool(n_fits) as pool:
         while True:
             best = min(trials, key=lambda trial: (bool(trial.refusal), trial.total, -len(trial.fits)))
             fold = len(best.fits)
@@ -121,7 +127,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
                 told.add(words)
             open_ = [(one, i) for one in trials if not one.refusal for i in range(len(one.fits), len(one.folds))]
             open_.sort(key=lambda task: (task != (best, fold), task[0].expect(task[1])))
-            for task in open_[: 1 + AHEAD * (n_threads - 1)]:
+            for task in open_[: 1 + AHEAD * (n_fits - 1)]:
                 if task not in begun:
                     begun[task] = pool.apply_async(task[0].fit, (task[1], budget, seed, limits))
             fitted = begun.pop((best, fold)).get()
@@ -256,6 +262,11 @@ class FreeRun(Training):
             for limit, count, word in zip(limits, counts, ("below", "above"), strict=True)
             if count
         ]
+        if copies := find_copies(folds):
+            notes.append(
+                f"{len(copies)} of {len(folds)} held-out parts are found again in the samples that the model learned: "
+                "the record repeats itself, its held-out error says little about other samples"
+            )
         if runaway or best.total == inf:
             notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
         notes += [f"no better model found than a linear one: {best.estimator.name}"] if best.estimator in LINEAR else []

@@ -1,7 +1,10 @@
 """Sources of samples, simulated and recorded: what is learned from, what judges, what is stored."""
 
 import json
-from dataclasses import replace
+import runpy
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from running import configured, data_of, execute, phases, summary_of
 from scipy.integrate import solve_ivp
 from validating import validate
 
-from experiments import sources
+from experiments import export, sources
 from experiments.function_data import FunctionData
 from experiments.identification import source_of
 from experiments.launch import Stopped
@@ -299,6 +302,38 @@ def test_a_stored_model_knows_its_physics(run, tmp_path):
     unsaid = [one for one in data if not one.startswith("data.initialisation_window")]
     content = validate(tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:])
     assert content["free_run"]["window"] == START
+
+
+@dataclass(frozen=True)
+class Strange(CascadedTanks):
+    """Tanks that cannot be written down as NumPy: by their drift, or by their output."""
+
+    def output(self, state):
+        return state[..., 1:] ** 2
+
+
+def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
+    folder, _ = run
+    path = tmp_path / "tanks.py"
+    export.run(configured(f"model={folder / 'model.nc'}", f"output={path}", command="export"), tmp_path)
+    alone = [sys.executable, "-I", str(path)]
+    assert "as exported" in subprocess.run(alone, capture_output=True, text=True, check=True).stdout
+    file, kept = runpy.run_path(str(path)), data_of(folder, "trajectory")
+    record = kept.isel(time=kept["part"].values == 1)
+    u, y = record["pump_voltage"].values, record["level"].values
+    signals = file["WITH_PHYSICS"].join(u, y[:WINDOW])
+    names = ["pump_voltage", "physics.level", "physics.upper_level"]
+    np.testing.assert_allclose(signals, np.column_stack([record[name] for name in names]), atol=1e-3)
+    error = np.sqrt(np.mean((file["simulate"](u, y[:WINDOW]) - y)[WINDOW:] ** 2))
+    assert error == pytest.approx(summary_of(folder)["rmse"], rel=1e-3)
+    mean, _ = file["predict"](file["regressors"](u, y))
+    np.testing.assert_allclose(mean[START:], file["simulate"](u, y[:START])[START:], rtol=1e-9)
+    for system, reason in (
+        (Strange(), "an output is not affine"),
+        (CascadedTanks(changes=[{"parameter": "pump_gain", "to": 0.05, "start": 0, "end": None}]), "change over time"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            export.physics_text(FittedPhysics(replace(TANKS, system=system)))
 
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):

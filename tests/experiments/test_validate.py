@@ -497,6 +497,16 @@ def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):
         assert expected in said[0] if expected else said == []
 
 
+def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
+    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 500)
+    monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 4)
+    asked = (*case[2], "propagation=pathwise", "propagation.n_samples=40", "horizons=[3]")
+    (words,) = [words for words in validate(tmp_path / "run", *asked)["warnings"] if "fewer draws" in words]
+    assert words.endswith("than the 40 asked for, where these take over a million steps: 3 steps 3, free run 10")
+    few = validate(tmp_path / "few", *asked[:-2], "propagation.n_samples=10")["warnings"]
+    assert not any("fewer draws" in words for words in few)
+
+
 def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
     for name, kept in (("notes.txt", True), ("validate.log", False)):
         (tmp_path / name / ".hydra").mkdir(parents=True)

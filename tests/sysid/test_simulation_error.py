@@ -40,6 +40,7 @@ from sysid import (
 from sysid.model.mean import linear_fit
 from sysid.narx.lags import consecutive
 from sysid.simulation_error import calibration, refinement
+from sysid.simulation_error import candidate as shared
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import (
@@ -54,7 +55,7 @@ from sysid.simulation_error.candidate import (
     squared_error,
 )
 from sysid.simulation_error.profile_search import Profile, ProfileProblem, Ridge, optimise
-from sysid.simulation_error.segments import Segment, folds_of, segments_of, truncate
+from sysid.simulation_error.segments import Segment, find_copies, folds_of, segments_of, truncate
 from sysid.simulation_error.training import Trial, find_best
 
 FREE = (-np.inf, np.inf)
@@ -241,6 +242,18 @@ def test_folds_leave_out_every_sample_once_and_cut_through_segments():
     for n in (1, 22):
         with pytest.raises(ValueError, match=f"from 2 to 21 folds of 21 samples, got {n}"):
             folds_of(segments, n)
+
+
+@pytest.mark.parametrize(("noise", "n_records", "copied"), [(0.0, 1, 5), (0.05, 1, 5), (1.0, 1, 0), (0.0, 4, 5)])
+def test_a_record_that_repeats_itself_is_found(noise, n_records, copied):
+    rng = np.random.default_rng(5)
+    period = rng.normal(size=300).cumsum() + 0.1 * np.arange(300)  # a trend alone is no copy
+    values = np.tile(period, 4) + noise * rng.normal(size=1200)
+    records = [Segment(np.zeros((len(part), 1)), part, np.zeros(1)) for part in np.split(values, n_records)]
+    assert len(find_copies(folds_of(records, 5))) == copied
+    once = rng.normal(size=1200).cumsum() + 0.1 * np.arange(1200)
+    once[240:480] = 0.0  # at rest, a copy of nothing
+    assert find_copies(folds_of([Segment(np.zeros((1200, 1)), once, np.zeros(1))], 5)) == []
 
 
 @pytest.mark.parametrize(("lengths", "window", "transient"), [((1000,), 2048, 400), ((500, 40, 3), 100, 20)])
@@ -851,16 +864,18 @@ def test_the_route_that_simulates_best_is_taken_and_refusals_are_reported(no_lin
 def test_threads_change_no_bit_of_the_result(monkeypatch):
     """Fits that are not asked for are begun beforehand, and dropped."""
     samples, other, pools = samples_of(SIMPLE, system()), replace(PROFILE, evaluations=2), []
-    monkeypatch.setattr(training_module.sys, "platform", "other")
+    monkeypatch.setattr(shared.sys, "platform", "other")
     monkeypatch.setattr(training_module, "ThreadPool", lambda n: pools.append(n) or ThreadPool(n))
     found = []
     for n_cores in (1, 3):
-        monkeypatch.setattr(training_module.os, "cpu_count", lambda n=n_cores: n)
+        monkeypatch.setattr(shared.os, "cpu_count", lambda n=n_cores: n)
+        shared.workers.cache_clear()
         found.append(prepared(FreeRun(routes=[other, PROFILE], folds=4), samples))
     one, three = found
     assert one.report == three.report
     np.testing.assert_array_equal(one.points.targets, three.points.targets)
     assert pools == [1, 3]
+    shared.workers.cache_clear()
 
 
 def test_lags_are_compared_on_the_samples_that_all_of_them_have():

@@ -46,6 +46,11 @@ class Propagation(ABC):
             Of the draws, if there are any.
         """
 
+    @property
+    def n_draws(self) -> int | None:
+        """Trajectories per start; None if nothing is drawn."""
+        return None
+
     def sparing(self, n_steps: int, fewest: int) -> Propagation:
         """The same rule with fewer draws, at least `fewest`, if all of them take more than `MOST_STEPS` steps."""
         return self
@@ -150,6 +155,10 @@ class Trajectories(Propagation):
     process_noise: bool = False  # whether the noise of the model is fed back
     coverage: float | None = 0.95  # of the band that the variance stands for; None: the variance of all draws
 
+    @property
+    def n_draws(self) -> int:
+        return self.n_samples
+
     def sparing(self, n_steps: int, fewest: int) -> Propagation:
         return replace(self, n_samples=min(self.n_samples, max(fewest, MOST_STEPS // n_steps)))
 
@@ -218,6 +227,10 @@ class AboutPath(Propagation):
             found = self.spread.propagate(dynamics, past, exogenous, generator)
             variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
         return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if self.spread.is_calibrated else 1))
+
+    @property
+    def n_draws(self) -> int | None:
+        return self.spread.n_draws
 
     def sparing(self, n_steps: int, fewest: int) -> Propagation:
         return AboutPath(self.spread.sparing(n_steps, fewest))

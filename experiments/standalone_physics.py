@@ -1,0 +1,121 @@
+"""What an exported model computes of its physics, with NumPy alone: the classes are copied into the file.
+
+They stand there behind `sysid.export.standalone`, whose names it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sysid.export.standalone import ExportedModel, columns
+
+
+class ExportedPhysics(NamedTuple):
+    """System of n_x states whose signals ``C x + c`` are inputs of the model."""
+
+    drift: Callable[..., None]  # (time, state, input, noise, parameters, derivative) -> None, writes the derivative
+    parameters: np.ndarray
+    limits: np.ndarray  # (2, n_x) of the states
+    noise: np.ndarray  # (n_w,) zeros
+    dt: float  # s
+    substeps: int  # Runge-Kutta steps per sample
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    signals: Sequence[str]  # outputs first
+    matrix: np.ndarray  # (n_s, n_x) C
+    offset: np.ndarray  # (n_s,) c
+    lowest: np.ndarray  # (n_x,) initial state whose parameters are at their lower bounds
+    directions: np.ndarray  # (n_x, n_p) from there to their upper bounds
+    shares: np.ndarray  # (n_p,) of these that the estimate of the initial state starts from, 0 to 1
+    n_first: int  # first outputs that say the initial state one step ahead
+
+    def simulate(self, u: Any, state: Any = None) -> np.ndarray:
+        """Signals (n, n_s) from inputs (n, n_u), held between samples, and an initial state (n_x,)."""
+        inputs, x = columns(u, self.inputs, "u"), np.array(self.state(self.shares) if state is None else state)
+        states = np.empty((len(inputs), len(x)))
+        for k in range(len(inputs)):
+            states[k] = x
+            x = self.step(k * self.dt, x, inputs[k])
+        return states @ self.matrix.T + self.offset
+
+    def state(self, shares: np.ndarray) -> np.ndarray:
+        """Initial state (n_x,) of parameters at these shares (n_p,) of their ranges."""
+        return np.asarray(self.lowest + self.directions @ shares)
+
+    def step(self, time: float, state: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """State (n_x,) one sample later, by the classical Runge-Kutta method of order four."""
+        h, x = self.dt / self.substeps, np.array(state, dtype=float)
+        for j in range(self.substeps):
+            t = time + j * h
+            slopes: list[np.ndarray] = []
+            for share in (0.0, 0.5, 0.5, 1.0):
+                rate = np.full(len(x), np.nan)
+                there = x + share * h * slopes[-1] if slopes else x
+                self.drift(t + share * h, there, u, self.noise, self.parameters, rate)
+                slopes.append(rate)
+            k1, k2, k3, k4 = slopes
+            x = np.clip(x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), self.limits[0], self.limits[1])
+        return x
+
+    def first_state(self, u: Any, y: Any) -> np.ndarray:
+        """Initial state (n_x,) with which the simulation is nearest to outputs y (n, n_y): Levenberg-Marquardt."""
+        inputs, outputs = columns(u, self.inputs, "u"), columns(y, self.outputs, "y")
+        spread = outputs.std(axis=0)
+        scale = np.where(spread > 0, spread, 1.0)
+
+        def errors(shares: np.ndarray) -> np.ndarray:
+            simulated = self.simulate(inputs[: len(outputs)], self.state(shares))
+            return np.nan_to_num((simulated[:, : len(self.outputs)] - outputs) / scale, nan=1e3).ravel()
+
+        shares, damping, iterations = self.shares, 1e-3, 100 if len(self.shares) and outputs.size else 0
+        e = errors(shares)
+        for _ in range(iterations):
+            steps = np.where(shares < 0.5, 1e-6, -1e-6)
+            jacobian = np.stack([(errors(shares + step) - e) / step.sum() for step in np.diag(steps)], axis=1)
+            curvature, descent = jacobian.T @ jacobian, jacobian.T @ e
+            damped = curvature + damping * np.diag(np.diag(curvature) + 1e-12)
+            trial = np.clip(shares - np.linalg.solve(damped, descent), 0.0, 1.0)
+            found = errors(trial)
+            better = found @ found < e @ e
+            damping = damping / 10.0 if better else damping * 10.0
+            if better:
+                shares, e = trial, found
+            if damping > 1e6:
+                break
+        return self.state(shares)
+
+
+class ModelWithPhysics(NamedTuple):
+    """A model some of whose inputs are signals of the physics."""
+
+    model: ExportedModel
+    physics: ExportedPhysics
+
+    @property
+    def inputs(self) -> list[str]:
+        """Inputs of the plant, without the signals of the physics."""
+        return [name for name in self.model.inputs if name not in self.physics.signals]
+
+    def join(self, u: Any, y_init: Any) -> np.ndarray:
+        """Inputs of the model from those of the plant, and from the first outputs, which say the initial state."""
+        names, physics, model = [*self.inputs], self.physics, self.model
+        names += [name for name in physics.inputs if name not in names]
+        inputs, outputs = columns(u, names, "u"), columns(y_init, model.outputs, "y_init")
+        own = inputs[:, [names.index(name) for name in physics.inputs]]
+        measured = outputs[:, [list(model.outputs).index(name) for name in physics.outputs]]
+        signals = physics.simulate(own, physics.first_state(own[: len(measured)], measured))
+        everything = {name: inputs[:, i] for i, name in enumerate(names)}
+        everything |= {name: signals[:, i] for i, name in enumerate(physics.signals)}
+        return np.stack([everything[name] for name in model.inputs], axis=1)
+
+    def regressors(self, u: Any, y: Any) -> np.ndarray:
+        """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y; the first say the initial state."""
+        outputs = columns(y, self.model.outputs, "y")
+        return self.model.regressors(self.join(u, outputs[: self.physics.n_first]), outputs)
+
+    def simulate(self, u: Any, y_init: Any) -> np.ndarray:
+        """Outputs in free run from inputs u and the first outputs y_init, which say the initial state."""
+        return self.model.simulate(self.join(u, y_init), y_init)
