@@ -58,6 +58,8 @@ from .gp.training import MaximumAPosteriori as MaximumAPosteriori
 from .gp.training import MaximumLikelihood as MaximumLikelihood
 from .gp.training import Start as Start
 from .gp.training import Training as Training
+from .identified import IdentifiedModel as IdentifiedModel
+from .identified import identify as identify
 from .lag_choice import LagChoice as LagChoice
 from .lag_choice import choose_lags as choose_lags
 from .lag_choice import rank_lags as rank_lags
@@ -112,7 +114,6 @@ from .store import StoreError as StoreError
 from .stream import Identification as Identification
 from .stream import Measurement as Measurement
 from .stream import Settings as Settings
-from .stream import identify as identify
 from .stream import learn_from as learn_from
 
 __all__: list[str]

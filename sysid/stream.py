@@ -374,6 +374,55 @@ class Identification:
         )
 
     @classmethod
+    def of_records(
+        cls, records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings, *, start: Start | None = None
+    ) -> Identification:
+        """Learn records as a whole.
+
+        Parameters
+        ----------
+        records
+            One data set per record, see `Narx.dataset`.
+        narx : Narx
+        settings : Settings
+        start : Start, optional
+            What is known beforehand; None: what ``settings.training.know`` says of all records. ``Start()``: nothing,
+            the first samples give the hyper-parameters as they do of a stream.
+
+        Returns
+        -------
+        Identification
+            Its `model` has seen all records and learns on with `observe_many`.
+
+        Raises
+        ------
+        ValueError
+            As `Narx.dataset`; fewer rows than ``settings.training.n_initial``.
+
+        Examples
+        --------
+        >>> time = np.arange(200.0)
+        >>> record = xr.Dataset({"y": ("time", np.sin(0.3 * time)), "u": ("time", np.cos(0.3 * time))}, {"time": time})
+        >>> found = Identification.of_records(record, Narx({"y": 1}, {"u": 1}), Settings(budget=20))
+        >>> found.model.gp.n_points
+        20
+        """
+        rows = narx.dataset(records)
+        x, t = rows["regressor"].values, rows["target"].values
+        if start is None:
+            start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
+        identification = cls(narx, settings, start=start)
+        identification.observe_many(x, t, follows=consecutive(rows))
+        identification.finish()
+        identification.calibrate(rows)
+        if identification.model is None:
+            raise ValueError(
+                f"identify: training.n_initial is {identification.settings.training.n_initial}, the records give "
+                f"{rows.sizes['sample']} rows; give longer records, or lower n_initial"
+            )
+        return identification
+
+    @classmethod
     def resume(cls, model: Model) -> Identification:
         """Go on with a model, of a file say, where its identification stood: bit for bit, but nothing adapts further.
 
@@ -669,59 +718,6 @@ def learn_from(
             follows = None if is_next else np.diff(rows.sample, prepend=last) == 1
             yield Block(rows, identification.observe_many(rows.regressor, rows.target, follows=follows))
             last = rows.sample[-1]
-
-
-def identify(
-    records: xr.Dataset | Sequence[xr.Dataset],
-    narx: Narx,
-    settings: Settings | None = None,
-    *,
-    start: Start | None = None,
-) -> Identification:
-    """Identify a model from records in one call.
-
-    Parameters
-    ----------
-    records
-        One data set per record, see `Narx.dataset`.
-    narx : Narx
-    settings : Settings, optional
-    start : Start, optional
-        What is known beforehand; None: what ``settings.training.know`` says of all records. ``Start()``: nothing, the
-        first samples give the hyper-parameters as they do of a stream.
-
-    Returns
-    -------
-    Identification
-        Its `model` has seen all records and learns on with `observe_many`.
-
-    Raises
-    ------
-    ValueError
-        As `Narx.dataset`; fewer rows than ``settings.training.n_initial``.
-
-    Examples
-    --------
-    >>> time = np.arange(200.0)
-    >>> record = xr.Dataset({"y": ("time", np.sin(0.3 * time)), "u": ("time", np.cos(0.3 * time))}, {"time": time})
-    >>> found = identify(record, Narx({"y": 1}, {"u": 1}), Settings(budget=20))
-    >>> found.model.gp.n_points
-    20
-    """
-    settings, rows = Settings() if settings is None else settings, narx.dataset(records)
-    x, t = rows["regressor"].values, rows["target"].values
-    if start is None:
-        start = settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
-    identification = Identification(narx, settings, start=start)
-    identification.observe_many(x, t, follows=consecutive(rows))
-    identification.finish()
-    identification.calibrate(rows)
-    if identification.model is None:
-        raise ValueError(
-            f"identify: training.n_initial is {identification.settings.training.n_initial}, the records give "
-            f"{rows.sizes['sample']} rows; give longer records, or lower n_initial"
-        )
-    return identification
 
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray | slice:

@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (60, 9740),
+    "sysid": (61, 10080),
     "simulators": (30, 2600),
     "experiments": (76, 9540),
     "hydra_plugins": (2, 150),
     "tests/experiments": (38, 6990),
-    "tests/sysid": (25, 7000),
+    "tests/sysid": (25, 7150),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -108,7 +108,9 @@ class OnlineGp(BaselineSettings):
     selection: sysid.Selection = field(default_factory=sysid.Backward)
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
-        model = sysid.identify(records, narx, Settings(**vars(self), seed=seed), start=sysid.Start()).model
+        model = sysid.Identification.of_records(
+            records, narx, Settings(**vars(self), seed=seed), start=sysid.Start()
+        ).model
         assert model is not None
         return IdentifiedBaseline(narx, model)
 

@@ -21,7 +21,7 @@ from sysid.model.affine_map import Scaling
 from sysid.model.mean import ConstantMean
 from sysid.narx.lags import LagRows, Narx, OnMissing
 from sysid.narx.window import LagWindow
-from sysid.stream import NOT_PREDICTED, Identification, Settings, identify, learn_from
+from sysid.stream import NOT_PREDICTED, Identification, Settings, learn_from
 
 NARX = Narx(outputs={"y": 2}, inputs={"u": 1})
 SKIP = Narx(outputs={"y": 2}, inputs={"u": 1}, on_missing=OnMissing.skip)
@@ -43,6 +43,9 @@ class Sample(NamedTuple):
     time: float
     output: np.ndarray
     input: np.ndarray
+
+
+of_records = Identification.of_records
 
 
 def record(n, seed=0):
@@ -247,13 +250,16 @@ def test_one_call_identifies_records():
     y, u = record(80)
     data = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": 0.5 * np.arange(80)})
     settings = Settings(training=QUICK, budget=15, seed=3, **RULES)
-    alone = identify(data, NARX, settings, start=Start())
+    alone = of_records(data, NARX, settings, start=Start())
     np.testing.assert_equal(bits(alone), bits(run(NARX, settings, y, u)[2]))
     rows = NARX.dataset(data)
     known = QUICK.know(rows["regressor"].values, rows["target"].values, mean=settings.mean, seed=3)
-    np.testing.assert_equal(bits(identify(data, NARX, settings)), bits(identify(data, NARX, settings, start=known)))
+    np.testing.assert_equal(
+        bits(of_records(data, NARX, settings)),
+        bits(of_records(data, NARX, settings, start=known)),
+    )
     with pytest.raises(ValueError, match=r"n_initial is 12.*8 rows"):
-        identify(data.isel(time=slice(8 + LAGS)), NARX, settings)
+        of_records(data.isel(time=slice(8 + LAGS)), NARX, settings)
 
 
 def test_bands_are_measured_on_parts_that_were_not_learned():
@@ -261,7 +267,7 @@ def test_bands_are_measured_on_parts_that_were_not_learned():
     y, u = record(160)
     data = xr.Dataset({"y": ("time", y), "u": ("time", u)}, {"time": 0.5 * np.arange(160)})
     settings = Settings(training=QUICK, budget=15, **RULES)
-    model, (_, x, t) = identify(data, NARX, settings).model, rows_of(y, u)
+    model, (_, x, t) = of_records(data, NARX, settings).model, rows_of(y, u)
     known = Start(model.scaling, model.mean, Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan))
     z, ends = [], np.linspace(0, len(t), 6).astype(int)
     for begin, end in pairwise(ends):
@@ -275,11 +281,11 @@ def test_bands_are_measured_on_parts_that_were_not_learned():
     assert model.bands[0] == (1, pytest.approx(np.sqrt(q50 / 0.67449 * q95 / 1.95996), rel=1e-4))
     assert [horizon for horizon, _ in model.bands] == [1, 3, 10, 30]
     for changes in ({"forgetting": 50.0}, {"budget": 2, "training": replace(QUICK, n_initial=2)}):
-        other = identify(data, NARX, replace(settings, **changes)).model
+        other = of_records(data, NARX, replace(settings, **changes)).model
         assert bool(other.bands) == ("budget" in changes)
-    assert identify(data.isel(time=slice(99)), NARX, settings).model.bands == ()
+    assert of_records(data.isel(time=slice(99)), NARX, settings).model.bands == ()
     driven = Narx({"y": []}, {"u": [1, 2]}, predict="value")  # no lags: every horizon is one step
-    assert [horizon for horizon, _ in identify(data, driven, settings).model.bands] == [1]
+    assert [horizon for horizon, _ in of_records(data, driven, settings).model.bands] == [1]
 
 
 # --- what a caller may do while the initial samples are collected -----------------------------------
