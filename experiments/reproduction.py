@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from itertools import groupby
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from string import Template
@@ -155,9 +156,10 @@ def read_records(plan: Plan) -> tuple[Plan, dict[str, str]]:
 
 
 def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterator[Unit]:
-    """Compute what is not kept yet, wave after wave, each unit in a process of one thread; yield each when it is done.
+    """Compute what is not kept yet, wave after wave, in processes of one thread; yield each unit when it is done.
 
-    Left early, by Ctrl-C say, the processes are ended: the unit that each was at is computed again next time.
+    All units of a task and seed are computed by the same process, for studies have streams in common. Left early, by
+    Ctrl-C say, the processes are ended: the unit that each was at is computed again next time.
 
     Raises
     ------
@@ -170,11 +172,12 @@ def execute(waves: Sequence[Sequence[Unit]], plan: Plan, workers: int) -> Iterat
     try:
         for wave in waves:
             missing = [unit for unit in wave if not plan.is_kept(unit)]
-            missing.sort(key=lambda unit: [*TASKS, ""].index(unit.task), reverse=True)  # the longest first
-            futures = {pool.submit(compute_unit, unit, plan): unit for unit in missing}
+            missing.sort(key=lambda unit: ([*TASKS, ""].index(unit.task), unit.seed), reverse=True)  # the longest first
+            groups = [list(group) for _, group in groupby(missing, key=lambda unit: unit[1:])]
+            futures = {pool.submit(compute_units, group, plan): group for group in groups}
             for future in as_completed(futures):
                 future.result()
-                yield futures[future]
+                yield from futures[future]
     except BaseException:
         for process in active_children():
             process.terminate()
@@ -199,6 +202,12 @@ def compute_unit(unit: Unit, plan: Plan) -> None:
         return
     compute = PREPARATIONS.get(unit.study) or STUDIES[unit.study].compute
     write_part(compute(unit, plan), unit, plan)
+
+
+def compute_units(units: Sequence[Unit], plan: Plan) -> None:
+    """Compute and keep some units."""
+    for unit in units:
+        compute_unit(unit, plan)
 
 
 def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], config: DictConfig) -> None:

@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10145),
+    "sysid": (61, 10190),
     "simulators": (30, 2600),
-    "experiments": (76, 9600),
+    "experiments": (76, 9610),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7230),
-    "tests/sysid": (25, 7290),
+    "tests/experiments": (40, 7160),
+    "tests/sysid": (25, 7310),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -181,7 +181,15 @@ def start(run: Run, unit: Unit, plan: Plan) -> sysid.Identification:
 
 
 def offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
-    """Offer the stream, and score the model on the test rows: the fields of the run, and its `QUANTITIES`."""
+    """Offer the stream, and score the model on the test rows: the fields of the run, and its `QUANTITIES`.
+
+    What another study offered to the same task and seed in this process is not computed again.
+    """
+    return _offer(run, unit._replace(study=""), plan)
+
+
+@lru_cache(maxsize=1000)
+def _offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
     data, identification = data_of(unit.task, unit.seed, plan), start(run, unit, plan)
     begin = time.perf_counter()
     record = identification.observe_many(data.inputs, data.targets)

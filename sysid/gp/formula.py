@@ -7,7 +7,6 @@ itself takes the place of its address and everything runs as plain Python.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from numba import cfunc, config, types
@@ -31,9 +30,8 @@ DECISION = types.boolean(types.float64, types.float64, types.float64, FLOATS)
 COVARIANCE = types.void(FLOATS, types.intp, types.intp, types.intp, FLOATS, FLOATS, FLOATS)
 
 
-@cache
-def _compiled(formula: Callable[..., Any], signature: Any, kept: bool) -> Any:
-    return cfunc(signature, cache=kept, error_model="numpy")(formula)
+#: what is compiled, by formula and identity of the signature: its own hash visits every type in it
+_compiled: dict[tuple[Callable[..., Any], int], Any] = {}
 
 
 def address(formula: Callable[..., Any], signature: Any, *, kept: bool = False) -> Any:
@@ -42,7 +40,7 @@ def address(formula: Callable[..., Any], signature: Any, *, kept: bool = False) 
     Parameters
     ----------
     formula : function of floats, compilable by numba
-    signature : one of `SCORE`, `DECISION`, `COVARIANCE`
+    signature : one of the constants `SCORE`, `DECISION`, `COVARIANCE`
     kept : bool
         Whether the compiled code stays in numba's disk cache. That notices only changes of the formula's own file:
         code that it calls must be there too.
@@ -53,4 +51,7 @@ def address(formula: Callable[..., Any], signature: Any, *, kept: bool = False) 
     """
     if PLAIN:
         return formula
-    return int(_compiled(formula, signature, kept).address)
+    key = formula, id(signature)
+    if key not in _compiled:
+        _compiled[key] = cfunc(signature, cache=kept, error_model="numpy")(formula)
+    return int(_compiled[key].address)

@@ -192,7 +192,7 @@ def read_positive(owner: object, name: str) -> tuple[float, ...]:
     """
     values = getattr(owner, name)
     numbers = tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
-    if not numbers or not all(np.isfinite(value) and value > 0 for value in numbers):
+    if not numbers or not all(0 < value < np.inf for value in numbers):
         shown = values if np.ndim(values) == 0 else numbers
         raise ValueError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown}")
     return numbers

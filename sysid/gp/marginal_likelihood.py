@@ -5,7 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve, lapack
+from scipy.linalg import lapack
 from scipy.optimize import minimize
 
 from sysid.gp.kernels import Kernel
@@ -61,12 +61,15 @@ def log_marginal_likelihood(
 
 
 def _value_and_weights(factor: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """``log p(y)`` and W (n, n) of `log_marginal_likelihood` by the lower factor (n, n) of Ky."""
-    a = cho_solve((factor, True), targets, check_finite=False)
+    """``log p(y)`` and W (n, n) of `log_marginal_likelihood` by the factor (n, n) of Ky, lower with zeros above."""
+    a, _ = lapack.dpotrs(factor, targets, lower=1)
     value = -0.5 * targets @ a - np.log(np.diag(factor)).sum() - 0.5 * len(targets) * np.log(2.0 * np.pi)
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
-    return value, np.outer(a, a) - inverse
+    inverse, _ = lapack.dpotri(factor, lower=1)  # its lower half; the zeros above stay
+    weights = np.outer(a, a)
+    weights -= inverse
+    inverse[np.arange(len(a)), np.arange(len(a))] = 0.0
+    weights -= inverse.T
+    return value, weights
 
 
 class Optimum(NamedTuple):

@@ -1,6 +1,6 @@
 """Sparse Gaussian process regression with trained inducing points: the batch baselines VFE and FITC."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
@@ -16,6 +16,9 @@ from sysid.arrays import check_counts, check_whole, matrix, vector
 from sysid.gp.kernels import SquaredExponential
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumLikelihood
 from sysid.model.affine_map import AffineMap
+
+#: covariances of samples and inducing points that an evaluation keeps between its two passes, 16 byte each
+MOST_KEPT = 2_000_000
 
 
 class Approximation(Enum):
@@ -76,7 +79,7 @@ class InducingPoints:
         D = diag(noise_variance + alpha d),   alpha = 0 (VFE), 1 (FITC)
 
     VFE is a lower bound of the exact log marginal likelihood. Data are visited in blocks, whitened by L:
-    memory O(M^2 + M block_size), time O(n M^2).
+    memory O(M^2 + M block_size), beside what a gradient keeps of few samples (`MOST_KEPT`); time O(n M^2).
 
     Parameters
     ----------
@@ -142,13 +145,20 @@ class InducingPoints:
             If Kuu is not positive definite in double precision.
         """
         x, y = self._samples(inputs, targets)
+        whitening = self._whitening()
+        return self._condition(whitening, self.blocks(whitening, x), y)
+
+    def _whitening(self) -> np.ndarray:
+        """``L^-1`` (M, M), lower."""
         kuu = self.kernel(self.points, self.points)
         kuu[np.diag_indices_from(kuu)] += self.jitter * self.kernel.variance
         factor = _cholesky(kuu, f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}")
-        whitening = lapack.dtrtri(factor, lower=1)[0]
+        return np.asarray(lapack.dtrtri(factor, lower=1)[0])
+
+    def _condition(self, whitening: np.ndarray, blocks: Iterable[_Block], y: np.ndarray) -> Posterior:
         B, projected = np.eye(len(whitening)), np.zeros(len(whitening))
         terms = len(y) * np.log(2.0 * np.pi)
-        for block in self.blocks(whitening, x):
+        for block in blocks:
             scaled = block.whitened / np.sqrt(block.noise)
             B += scaled @ scaled.T  # numpy sees the symmetry
             projected += block.whitened @ (y[block.rows] / block.noise)
@@ -173,9 +183,11 @@ class InducingPoints:
         Parameters and errors are those of `posterior`.
         """
         x, y = self._samples(inputs, targets)
-        p = self.posterior(x, y)
-        is_fitc = self.approximation is Approximation.fitc
-        cross, prior, variance, noise = self._fitc(p, x, y) if is_fitc else self._vfe(p, x, y)
+        whitening = self._whitening()
+        kept = [*self.blocks(whitening, x)] if len(x) * len(self.points) <= MOST_KEPT else None
+        p = self._condition(whitening, kept or self.blocks(whitening, x), y)
+        slopes = self._fitc if self.approximation is Approximation.fitc else self._vfe
+        cross, prior, variance, noise = slopes(p, kept or self.blocks(whitening, x), y)
         along, pull = self._contract(cross)
         derivative = -0.5 * p.whitening.T @ prior @ p.whitening  # dF/dKuu, in which every point stands twice
         weighted = derivative * self.kernel(self.points, self.points)
@@ -184,13 +196,13 @@ class InducingPoints:
         gradient = np.append(along + again, self.noise_variance * noise)
         return SparseLikelihood(p.log_likelihood, gradient, pull + 2.0 * moved)
 
-    def _vfe(self, p: Posterior, x: np.ndarray, y: np.ndarray) -> _Slopes:
+    def _vfe(self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray) -> _Slopes:
         """With ``D = noise_variance I`` all sums over products of V follow from ``V V' = noise_variance (B - I)``."""
         s2, eye, inverse = self.noise_variance, np.eye(len(p.weights)), _inverse(p.precision_factor)
         mixing, weights = p.whitening.T @ (eye - inverse) / s2, p.weights @ p.whitening
         cross = np.zeros((len(eye), 2 * self.kernel.n_features + 1))
         noise = 0.5 * (len(eye) - np.trace(inverse) - len(y)) / s2
-        for block in self.blocks(p.whitening, x):
+        for block in blocks:
             b = (y[block.rows] - p.weights @ block.whitened) / s2
             by_cross = mixing @ block.whitened
             by_cross += np.outer(weights, b)
@@ -200,12 +212,12 @@ class InducingPoints:
         prior = np.outer(p.weights, p.weights) - 2.0 * eye + inverse + p.precision_factor @ p.precision_factor.T
         return cross, prior, -0.5 * len(y) / s2, noise
 
-    def _fitc(self, p: Posterior, x: np.ndarray, y: np.ndarray) -> _Slopes:
+    def _fitc(self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray) -> _Slopes:
         """``h = g`` differs from sample to sample."""
         inverse, noise = _inverse(p.precision_factor), 0.0
         cross = np.zeros((len(inverse), 2 * self.kernel.n_features + 1))
         prior = np.outer(p.weights, p.weights) - np.eye(len(inverse)) + inverse
-        for block in self.blocks(p.whitening, x):
+        for block in blocks:
             v, d = block.whitened, block.noise
             solved = inverse @ v
             b = (y[block.rows] - p.weights @ v) / d

@@ -4,7 +4,6 @@ import importlib.util
 import io
 import json
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from omegaconf import OmegaConf
 
 from sysid.store import read_groups
 
-COMMAND = (sys.executable, "-m", "experiments.generate")
 LENGTHS = {"estimation": 300, "validation": 80, "test": 150}
 WINDOW = 10
 SHORT = (
@@ -42,11 +40,6 @@ def generate(folder, *overrides, trusted=(), **nodes):
         config[name] = node
     run(config, Path(folder).parent, trusted=trusted)
     return Path(folder)
-
-
-def command(folder, *overrides, **options):
-    """Run the command in a process of its own, in a folder that also takes what Hydra writes."""
-    return subprocess.run([*COMMAND, *overrides], cwd=folder, capture_output=True, text=True, timeout=120, **options)
 
 
 def groups(folder, kind):

@@ -1,22 +1,17 @@
 """How the tests run `sysid-reproduce`: quick sizes, unit by unit in this process."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+from running import configured
 
 from experiments.reproduction import compute_unit
 from experiments.studies.stream import QUANTITIES
 from experiments.studies.study import Plan, Unit
 from experiments.studies.tasks import TASKS
 
-ROOT = Path(__file__).parents[2]
-
-
-def configure(*overrides):
-    """Configuration as the command composes it."""
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return compose("reproduce", overrides=list(overrides))
+configure = partial(configured, command="reproduce")
 
 
 def make_plan(folder, *tasks, **changes):

@@ -1,7 +1,6 @@
 """How the tests run an identification: composed as on the command line, in this process or in another."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from hydra import compose, initialize_config_dir
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 DATA = ("trajectory", "narx", "result", "model")
-FIGURES = ("signals", "prediction", "dictionary", "error")
 
 #: a short run that still fills its dictionary and replaces points in it
 DAYS, N_INITIAL, BUDGET = 10, 40, 60
@@ -39,18 +37,6 @@ def execute(folder, *overrides):
     folder.mkdir(parents=True, exist_ok=True)
     run(configured(*overrides), folder)
     return folder
-
-
-def command(folder, *overrides, **options):
-    """Run the command in a process of its own, from a foreign working directory, into a folder."""
-    return subprocess.run(
-        [*COMMAND, f"hydra.run.dir={folder}", *overrides],
-        cwd=Path(folder).parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
 
 
 def said(process):

@@ -15,10 +15,9 @@ from typing import NamedTuple
 from unittest import mock
 
 import psutil
-from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from running import CONF, ROOT, bits
+from running import ROOT, bits, configured
 from sweep_jobs import alive
 
 from experiments.collection.run import run
@@ -132,9 +131,7 @@ def results(folder):
 
 def collected(folder, output):
     """The same of what `sysid-collect` makes of the sweep."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("collect", overrides=[f"folder={folder}", f"output={output}", "figures=false"])
-    run(config, output)
+    run(configured(f"folder={folder}", f"output={output}", "figures=false", command="collect"), output)
     dataset = store.read(output / "sweep.nc", kind="sweep")
     compared = dataset[[name for name in dataset if not dataset[name].attrs.get("measured")]]
     about = {name: str(variable.attrs) for name, variable in compared.variables.items()}

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ from sweep_command import QUICK, sweep
 from sweep_jobs import ROOT, alive, attempts, descendants, driven, folder_of_job, hears_ctrl_c, job, jobs, wait_until
 from tqdm import tqdm
 
-from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import EngineStopped, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
@@ -268,13 +266,3 @@ def test_an_address_where_nobody_answers_is_said_in_one_line(tmp_path, monkeypat
     with pytest.raises(EngineStopped, match=message) as said:
         next(DaskCluster(tmp_path, address="tcp://127.0.0.1:9").run(jobs(tmp_path, ["number"])))
     assert "\n" not in str(said.value)
-
-
-def test_what_dask_tells_of_callbacks_that_ctrl_c_cut_off_is_silenced(monkeypatch):
-    import distributed  # noqa: F401  (it gives some loggers of tornado a level of their own)
-
-    logger = logging.getLogger("tornado.application")
-    monkeypatch.setattr(logger, "level", logging.ERROR)
-    with dask_engine._quiet():
-        assert not logger.isEnabledFor(logging.CRITICAL)
-    assert logger.level == logging.ERROR

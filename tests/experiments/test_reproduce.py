@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import xarray as xr
-from reproducing import ROOT, configure, make_plan, prepare
+from reproducing import configure, make_plan, prepare
+from running import ROOT
 
 from experiments import reproduction
 from experiments.launch import Stopped
@@ -83,6 +85,18 @@ def test_a_run_that_ends_early_says_what_is_kept_and_goes_on(undisturbed, tmp_pa
         run_here(tmp_path, stop=(4, error))
     assert stopped.value.exit_code == code
     check_resumed(tmp_path, undisturbed, list_parts(tmp_path))
+
+
+def test_units_of_a_task_and_seed_are_computed_together_the_longest_first(monkeypatch, tmp_path):
+    computed = []
+    monkeypatch.setattr(reproduction, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    monkeypatch.setattr(reproduction, "compute_unit", lambda unit, plan: computed.append("-".join(map(str, unit))))
+    texts = ("a-rastrigin-0 a-rastrigin-1", "a-rastrigin-1 b--0 a-building-0 b-rastrigin-0 b-rastrigin-1")
+    waves = [[Unit(*text.split("-")[:2], int(text[-1])) for text in wave.split()] for wave in texts]
+    found = list(reproduction.execute(waves, make_plan(tmp_path), 1))
+    assert sorted(found) == sorted(unit for wave in waves for unit in wave)
+    assert computed[:2] == ["a-rastrigin-1", "a-rastrigin-0"]
+    assert computed[2:] == ["b--0", "a-building-0", "a-rastrigin-1", "b-rastrigin-1", "b-rastrigin-0"]
 
 
 @pytest.mark.slow

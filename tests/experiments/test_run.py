@@ -14,30 +14,18 @@ import pytest
 import xarray as xr
 from matplotlib.image import imread
 from omegaconf import OmegaConf
-from running import (
-    BUDGET,
-    DATA,
-    DAYS,
-    FIGURES,
-    N_INITIAL,
-    SHORT,
-    bits,
-    configured,
-    data_of,
-    execute,
-    phases,
-    summary_of,
-)
+from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of
 from scipy.stats import norm
 from validating import csv_file
 
 from experiments import export, identification
-from experiments.job_file import FILE, NUMBERS, VARIABLES, is_lean, read_record, read_summary
+from experiments.job_file import FILE, NUMBERS, VARIABLES, read_record, read_summary
 from experiments.launch import Stopped
 from experiments.summary import _quality_warnings
 from experiments.validation import run as validation
 from sysid import JointModel, MaximumAPosteriori, MaximumLikelihood, Model, OnlineGP, store
 
+FIGURES = ("signals", "prediction", "dictionary", "error")
 PROMISED = {
     *("smse", "smse_initial", "smse_no_change", "smse_stream", "mean_variance", "coverage_95", "nlpd"),
     *("n_seen", "n_inserted", "n_accepted", "n_revised", "n_points", "hyperparameters", "repairs", "times"),
@@ -456,13 +444,6 @@ def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
     export.run(configured(options[0], command="export"), tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "job.py"))["predict"](x)[0], expected.mean)
     assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
-
-
-def test_null_is_decided_by_the_mode(monkeypatch):
-    for given, single, sweep in (("null", False, True), ("lean", True, True), ("full", False, False)):
-        for is_sweep, expected in ((False, single), (True, sweep)):
-            monkeypatch.setattr("experiments.job_file.is_multirun", lambda is_sweep=is_sweep: is_sweep)
-            assert is_lean(OmegaConf.create({"outputs": None if given == "null" else given})) is expected
 
 
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(monkeypatch, record, tmp_path):

@@ -11,32 +11,8 @@ import xarray as xr
 from reproducing import cells_of, make_plan
 
 from experiments.reproduction import STUDIES, to_short_csv
-from experiments.studies import paper
-from experiments.studies.guidelines import (
-    CLAIMS,
-    EQUAL,
-    FAILS,
-    HOLDS,
-    IN_PART,
-    LOST,
-    MISSING,
-    TIED,
-    UNDECIDED,
-    WON,
-    Comparison,
-    examine,
-    find_places,
-    holm,
-    judge,
-    judge_claim,
-    judge_claims,
-    judge_place,
-    median_interval,
-    read_printed,
-    sign_test,
-    signed_rank,
-    sum_up,
-)
+from experiments.studies import guidelines, paper
+from experiments.studies.guidelines import EQUAL, FAILS, HOLDS, IN_PART, LOST, MISSING, TIED, UNDECIDED, WON, Comparison
 from experiments.studies.paper import CRITERIA
 from experiments.studies.stream import VARIANTS
 from experiments.studies.tables import CHOICES
@@ -53,22 +29,22 @@ def true_world():
 
 @pytest.fixture(scope="module")
 def true_store(true_world):
-    return judge_claims(true_world)
+    return guidelines.judge_claims(true_world)
 
 
 def by_name(name):
-    return next(claim for claim in CLAIMS if claim["name"] == name)
+    return next(claim for claim in guidelines.CLAIMS if claim["name"] == name)
 
 
 def of_task(name, stores, setting="trained"):
-    return examine(by_name(name), setting, stores)
+    return guidelines.examine(by_name(name), setting, stores)
 
 
 def test_every_claim_holds_where_it_is_true(true_store):
     found = dict(
         zip(true_store["claim"].values.tolist(), true_store["verdict"].sel(setting="trained").values, strict=True)
     )
-    assert len(found) == len(CLAIMS)
+    assert len(found) == len(guidelines.CLAIMS)
     assert {name: verdict for name, verdict in found.items() if verdict != "holds"} == {}
     assert (true_store["guideline_verdict"].sel(setting="trained") == "holds").all()
 
@@ -76,7 +52,7 @@ def test_every_claim_holds_where_it_is_true(true_store):
 def test_no_claim_holds_where_it_is_reversed_and_gaps_leave_it_undecided(true_world):
     stores = world(-1.0)
     empty = {name: xr.full_like(store, np.nan, dtype=float) for name, store in true_world.items()}
-    for claim in CLAIMS:
+    for claim in guidelines.CLAIMS:
         name, study = claim["name"], claim["study"]
         assert of_task(name, stores).verdict == "does not hold", name
         rest = {other: store for other, store in true_world.items() if other != study}
@@ -109,7 +85,7 @@ def test_own_thresholds_count_where_all_compared_cells_have_one(true_world):
     claim, store = by_name("lowest_smse_table_4"), true_world["table_4"].copy(deep=True)
 
     def values(**changes):
-        found = find_places(claim | changes, "trained", store)
+        found = guidelines.find_places(claim | changes, "trained", store)
         return [comparison.values.copy() for comparison in found["Rosenbrock"]]
 
     place = {"dataset": "Rosenbrock", "variant": "none", "threshold_choice": "own"}
@@ -155,7 +131,7 @@ def test_tasks_that_miss_the_conditions_of_a_claim_are_no_places_of_it(true_worl
 
 
 def test_printed_numbers_are_those_of_the_paper(true_store):
-    cells, table_2 = read_printed()["table_2"].sel(setting="printed"), paper.read_table("table_2")
+    cells, table_2 = guidelines.read_printed()["table_2"].sel(setting="printed"), paper.read_table("table_2")
     at = {"dataset": "Concrete", "criterion": LIKELIHOOD, "threshold_choice": "published", "seed": 0}
     row = table_2.loc["Concrete"]
     assert float(cells["smse"].sel(at | {"variant": "in_sample"})) == row["marginal_log_likelihood_smse_accept"]
@@ -172,7 +148,7 @@ def test_printed_numbers_are_those_of_the_paper(true_store):
 def test_guideline_from_its_parts():
     holds, open_, fails = "holds", "undecided", "does not hold"
     cases = {(holds, open_): holds, (holds, open_, open_): open_, (holds, fails): "holds in part", (fails, ""): fails}
-    assert {parts: sum_up(parts) for parts in cases} | {(): sum_up([])} == cases | {(): ""}
+    assert {parts: guidelines.sum_up(parts) for parts in cases} | {(): guidelines.sum_up([])} == cases | {(): ""}
 
 
 def test_store_is_written_read_and_told(true_world, tmp_path):
@@ -195,7 +171,7 @@ def test_store_is_written_read_and_told(true_world, tmp_path):
     tables = STUDY.tables(combined)
     row = ["lowest_smse_table_2", "guideline 1", "holds", "-", "-", "holds", "10", "0", "0", "0", "0"]
     assert row in [line[:11] for line in cells_of(tables["claims"])]
-    assert all(claim["test"] in tables["tests"] for claim in CLAIMS)
+    assert all(claim["test"] in tables["tests"] for claim in guidelines.CLAIMS)
     (tmp_path / "table_2.nc").write_bytes(b"nothing")
     with pytest.raises(files.StoreError):
         STUDY.combine(plan)
@@ -219,7 +195,7 @@ def test_interval_is_the_narrowest_with_at_least_95_percent(n):
     below = [sum(comb(n, j) for j in range(k)) / 2**n for k in range(n // 2 + 1)]  # P(fewer than k heads)
     allowed = [k for k in range(1, n // 2 + 1) if 2 * below[k] <= 0.05]
     expected = (max(allowed) - 1.0, n - 1.0 * max(allowed)) if allowed else (-np.inf, np.inf)
-    assert median_interval(values) == expected
+    assert guidelines.median_interval(values) == expected
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -229,19 +205,19 @@ def test_signed_rank_is_the_share_of_signs_that_are_as_extreme(seed):
     total = ranks.sum()
     found = abs(2 * ranks[values > 0].sum() - total)
     extreme = [abs(2 * ranks[np.array(s, bool)].sum() - total) >= found for s in product((0, 1), repeat=len(values))]
-    assert signed_rank(values) == pytest.approx(np.mean(extreme))
-    assert signed_rank(np.append(values, 0.0)) == signed_rank(values)
-    assert (sign_test(6, 0), sign_test(0, 0)) == (pytest.approx(2 / 64), 1.0)
-    assert sign_test(7, 0, 1 / 3) == pytest.approx(3.0**-7)
+    assert guidelines.signed_rank(values) == pytest.approx(np.mean(extreme))
+    assert guidelines.signed_rank(np.append(values, 0.0)) == guidelines.signed_rank(values)
+    assert (guidelines.sign_test(6, 0), guidelines.sign_test(0, 0)) == (pytest.approx(2 / 64), 1.0)
+    assert guidelines.sign_test(7, 0, 1 / 3) == pytest.approx(3.0**-7)
 
 
 def test_holm_goes_down_step_by_step():
     p = [0.01, 0.04, 0.03, 0.005]
     expected = [0.02, 0.03, 0.06, 0.06]  # 4 p, 3 p, 2 p, max(1 p, before), in ascending order
-    np.testing.assert_allclose(holm(p), expected)
+    np.testing.assert_allclose(guidelines.holm(p), expected)
     one = Comparison("", np.array([-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.25, 0.22]))
-    found = judge_claim({"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)})
-    assert found.p_least == pytest.approx(10 * signed_rank(one.values))  # of ten places
+    found = guidelines.judge_claim({"one": [one]} | {str(i): [Comparison("", 20 * STEADY)] for i in range(9)})
+    assert found.p_least == pytest.approx(10 * guidelines.signed_rank(one.values))  # of ten places
 
 
 @pytest.mark.parametrize(
@@ -264,20 +240,20 @@ def test_holm_goes_down_step_by_step():
     ],
 )
 def test_outcome_of_a_comparison(comparison, outcome):
-    assert judge(comparison).outcome == outcome
+    assert guidelines.judge(comparison).outcome == outcome
 
 
 def test_place_needs_all_comparisons_and_is_lost_by_one():
     small, large, worse = Comparison("", np.append(STEADY[:9] - 0.1, 0.001)), shifted(-0.5), shifted(0.2)
-    won = judge_place([large, small])
+    won = guidelines.judge_place([large, small])
     assert won.outcome == WON
-    assert won.p_value == judge(small).p_value > judge(large).p_value
-    assert won == judge(small)
-    lost = judge_place([large, worse, small])
+    assert won.p_value == guidelines.judge(small).p_value > guidelines.judge(large).p_value
+    assert won == guidelines.judge(small)
+    lost = guidelines.judge_place([large, worse, small])
     assert lost.outcome == LOST
-    assert lost.p_value == pytest.approx(3 * judge(worse).p_value)
-    assert judge_place([large, Comparison("", 0.3 * STEADY)]).outcome == EQUAL
-    assert judge_place([large, Comparison("", np.empty(0))]).outcome == MISSING
+    assert lost.p_value == pytest.approx(3 * guidelines.judge(worse).p_value)
+    assert guidelines.judge_place([large, Comparison("", 0.3 * STEADY)]).outcome == EQUAL
+    assert guidelines.judge_place([large, Comparison("", np.empty(0))]).outcome == MISSING
 
 
 def places(*shifts):
@@ -318,7 +294,7 @@ GAP = {"gap": [Comparison("", np.empty(0))]}
     ],
 )
 def test_verdict_by_counts_signs_and_gaps(verdict, found, chance):
-    judged = judge_claim(found, chance)
+    judged = guidelines.judge_claim(found, chance)
     assert (judged.verdict, judged.n_missing) == (verdict, "gap" in found)
 
 
@@ -332,7 +308,7 @@ def test_noise_is_undecided(region):
             str(i): [Comparison("", x if i < 7 else x[:1], *region, i < 7) for x in each]
             for i, each in enumerate(values)
         }
-        undecided += judge_claim(drawn, 1 / 3).verdict == UNDECIDED
+        undecided += guidelines.judge_claim(drawn, 1 / 3).verdict == UNDECIDED
     assert undecided >= 95
 
 

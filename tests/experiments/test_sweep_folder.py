@@ -135,18 +135,15 @@ def test_a_sweep_is_named_after_its_command_whatever_runs_it():
 
 def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
     first = Manifest(tmp_path, "identify")
-    named = [first.admit(name, [f"path={name}", "seed=1"], {"path": name, "seed": 1}) for name in ("x", "y", "x", "z")]
-    assert named == [0, 1, 0, 2]
+    assert [first.admit(name, [f"path={name}"], {"path": name}) for name in "xyxz"] == [0, 1, 0, 2]
     first.write()
     again = Manifest.open(tmp_path, "identify")
-    assert again.swept == ["path"]
-    assert again.admit("y after a change of its file", ["seed=1", "path=y"], {"path": "y"}) == 1
-    assert again.admit("new", ["path=new"], {"path": "new"}) == 3
-    assert again.admit("x", ["path=x", "seed=1", "budget=100"], {"path": "x", "seed": 1, "budget": 100}) == 0
+    assert again.admit("y after a change of its file", ["path=y"], {"path": "y"}) == 1
+    assert again.admit("x", ["path=x", "budget=100"], {"path": "x", "budget": 100}) == 0  # in other words
     again.write(["seed"])
     content = manifest(tmp_path)
-    assert [job["identity"] for job in content["jobs"]] == ["x", "y after a change of its file", "z", "new"]
-    assert content["jobs"][0]["values"] == {"path": "x", "seed": 1, "budget": 100}  # the same job in other words
+    assert [job["identity"] for job in content["jobs"]] == ["x", "y after a change of its file", "z"]
+    assert content["jobs"][0]["values"] == {"path": "x", "budget": 100}
 
 
 # --- results by content

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 
-from sysid.gp import rules
+from sysid.gp import dictionary, rules
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Linear, Matern52, SquaredExponential, Sum
 from sysid.gp.marginal_likelihood import log_marginal_likelihood
@@ -568,6 +568,15 @@ def test_options_are_checked_and_read_only(option, values):
     )
     with pytest.raises(AttributeError, match=f"{option} is fixed.*with_hyperparameters"):
         setattr(gp, option, getattr(gp, option))
+
+
+@pytest.mark.parametrize("learning", ["stored", "every_sample"])
+@pytest.mark.parametrize("n", [0, 3, 9])
+def test_many_points_are_predicted_as_one_by_one(n, learning):
+    x = np.random.default_rng(n).normal(size=(dictionary.TOGETHER + 20, 2))
+    gp = OnlineGP(SquaredExponential(2.0, [0.7, 1.1]), noise_variance=1e-3, budget=9, learning=learning)
+    gp.update_many(x[:n], np.sin(x[:n, 0]))
+    np.testing.assert_array_equal(gp.predict(x), np.concatenate([gp.predict(one[None]) for one in x], axis=1))
 
 
 def test_an_empty_gp_predicts_the_prior_and_inputs_are_checked():
