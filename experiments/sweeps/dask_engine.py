@@ -133,7 +133,7 @@ class DaskCluster(Engine):
         try:
             security = Security.temporary()
         except ImportError:
-            raise ImportError("hydra/launcher=dask needs cryptography: pip install 'sysid[dask]'") from None
+            raise ImportError('hydra/launcher=dask needs cryptography: pip install -e ".[dask]"') from None
         with no_interrupt_for_children(), dask.config.set(SETTINGS | {"temporary-directory": folder}):
             return LocalCluster(
                 n_workers=workers,

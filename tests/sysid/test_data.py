@@ -509,7 +509,7 @@ def test_a_missing_package_is_told(monkeypatch, shared_data, tmp_path):
         "nonlinear_benchmarks": NonlinearBenchmark("CED"),
     }.items():
         monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(DataError, match=rf"needs the package {name}.*sysid\[records\]"):
+        with pytest.raises(DataError, match=rf"needs the package {name}.*install -e \"\.\[records\]\""):
             source.load()
 
 
