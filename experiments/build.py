@@ -77,8 +77,10 @@ def _check_scalars(description: Any, option: str) -> None:
         wanted = declared.__name__ if isinstance(declared, type) else str(declared).removesuffix(" | None")
         if wanted == "str" and not isinstance(value, str) and value is not None:
             raise ValueError(f"{option}.{key} must be a text, got {value!r}")
-        if wanted in ("float", "int", "bool") and isinstance(value, str | Mapping | list | ListConfig):
-            raise ValueError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {value!r}")
+        is_missing = value is None and "None" not in str(declared)
+        if wanted in ("float", "int", "bool") and (is_missing or isinstance(value, str | Mapping | list | ListConfig)):
+            got = "null" if value is None else repr(value)
+            raise ValueError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}")
         _check_scalars(value, f"{option}.{key}")
 
 

@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (30, 2600),
     "experiments": (76, 9610),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7160),
+    "tests/experiments": (40, 7170),
     "tests/sysid": (25, 7310),
     "tests/simulators": (16, 1940),
 }

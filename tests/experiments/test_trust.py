@@ -15,6 +15,7 @@ from running import ROOT, configured
 from sweep_jobs import driven
 
 import sysid
+from experiments.build import build_one
 from experiments.generation import score
 from experiments.generation.score import read_predictions
 from experiments.launch import Refused, Stopped, check_keys, check_options, is_mistake
@@ -47,6 +48,19 @@ def test_a_group_takes_names_of_its_options(overrides, capsys):
 def test_what_hydra_takes_for_a_group_is_not_refused():
     check_options(["system=building", "system=[building]", "-m", "system=building,servo", "system={dt: 3}", "~weather"])
     check_options(["budget=3", "+mine=3", "system='building'", "hydra/launcher=dask", "not an override=="])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"value": None}, "mean.value must be a number, got null"),
+        ({"value": [1.0]}, r"mean.value must be a number, got \[1.0\]"),
+        ({"value": "../../x"}, "mean.value must be a number, got '../../x'"),
+    ],
+)
+def test_a_number_is_a_number(values, message):
+    with pytest.raises(ValueError, match=message):
+        build_one({"_target_": "sysid.ConstantMean", **values}, "mean")
 
 
 #: what makes a run short, and refuses nothing
