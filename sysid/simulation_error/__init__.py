@@ -41,5 +41,5 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    have not seen; by the quantiles of these errors over the spread of the initial model its bands are widened or
    narrowed, one step and many steps ahead. Every model of records gets them so (`sysid.Identification.calibrate`).
    These fits chose everything, the metric and the points too, from fewer samples than the model has. So the factor is
-   the geometric mean of theirs and of the model's own, on the samples that it learned.
+   the mean of theirs and of the model's own, on the samples that it learned.
 """

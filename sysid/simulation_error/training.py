@@ -296,13 +296,13 @@ class FreeRun(Training):
 
 
 def _between(held_out: Bands, learned: Bands) -> Bands:
-    """Geometric mean of the factors of held-out samples and of those that the model learned, by horizon.
+    """Mean of the factors of held-out samples and of those that the model learned, by horizon.
 
     The fits of the cross-validation chose everything, the metric and the points too, from fewer samples: their errors
     are larger than those of the model, which are larger than its errors of what it learned. (Efron, Estimating the
     error rate of a prediction rule, 1983, weighs the two for the same reason.)
     """
-    return tuple((horizon, float(np.sqrt(c * d))) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
+    return tuple((horizon, 0.5 * (c + d)) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
 
 
 def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:

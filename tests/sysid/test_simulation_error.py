@@ -886,7 +886,7 @@ def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_sam
         return ((1, 1.0), (10, 8.0)) if len(asked) == 1 else ((1, 4.0), (10, 2.0))
 
     monkeypatch.setattr(training_module, "measure_bands", measure)
-    assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 2.0), (10, 4.0))
+    assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 2.5), (10, 5.0))
     (model, held_out), (same, learned) = asked
     assert model is same
     assert all(judge is model for judge, _ in learned)
