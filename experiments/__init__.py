@@ -27,7 +27,8 @@ def end_at_once(number: int, frame: Any) -> None:
     os._exit(130)
 
 
-if sys.argv[:1] == ["-m"] or os.path.basename("".join(sys.argv[:1])).startswith("sysid-"):  # not in somebody's script
+_is_command = sys.argv[:1] == ["-m"] or os.path.basename("".join(sys.argv[:1])).startswith("sysid-")
+if _is_command and "__mp_main__" not in sys.modules:  # not in somebody's script, nor in a worker of a sweep
     sys.excepthook = _end_quietly
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)

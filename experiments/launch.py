@@ -117,7 +117,7 @@ class Stopped(Exception):
 
 def launch(module: str, config: DictConfig) -> float | None:
     """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
-    if signal.getsignal(signal.SIGINT) is end_at_once:
+    if signal.getsignal(signal.SIGINT) is end_at_once:  # in a command's own process, in its main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to keep
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on

@@ -27,6 +27,7 @@ from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, outco
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute, limits_of
 
 CONNECTING = 15.0  # s until a scheduler has to answer
+ANSWERING = 3.0  # s that one try takes, and that Ctrl-C waits meanwhile
 ENDING = 10.0  # s that the end of a cluster may take
 PAUSE = 0.2  # s between two looks at the cluster while nothing ends
 LOOK = 1.0  # s between two counts of its workers
@@ -103,21 +104,21 @@ class DaskCluster(Engine):
         from distributed import Client
 
         with ExitStack() as stack:
+            folder = stack.enter_context(TemporaryDirectory(prefix="sysid-dask-", ignore_cleanup_errors=True))
             if self.address is not None:
                 client = _reach(self.address)
-            elif self.cluster is not None:
-                with deferred_interrupt():
-                    cluster = build_one(self.cluster, "hydra.launcher.cluster")
-                    stack.callback(_end, cluster)
-                    cluster.adapt(minimum=self.workers, maximum=self.workers)  # workers that end are replaced
-                client = Client(cluster, set_as_default=False, name="sysid")
+                stack.callback(_end, client)
             else:
-                folder = stack.enter_context(TemporaryDirectory(prefix="sysid-dask-", ignore_cleanup_errors=True))
-                with deferred_interrupt():
-                    cluster = self._start(min(self.workers or count_cores(), n_jobs), folder)
-                    stack.callback(_end, cluster, is_local=True)
-                client = Client(cluster, set_as_default=False, name="sysid")
-            stack.callback(_end, client)
+                with deferred_interrupt():  # a client that is made by half waits for a minute to end
+                    if self.cluster is not None:
+                        cluster = build_one(self.cluster, "hydra.launcher.cluster")
+                        stack.callback(_end, cluster)
+                        cluster.adapt(minimum=self.workers, maximum=self.workers)  # workers that end are replaced
+                    else:
+                        cluster = self._start(min(self.workers or count_cores(), n_jobs), folder)
+                        stack.callback(_end, cluster, is_local=True)
+                    client = Client(cluster, set_as_default=False, name="sysid")
+                    stack.callback(_end, client)
             yield client
 
     def _start(self, workers: int, folder: str) -> Any:
@@ -248,12 +249,17 @@ def _reach(address: str) -> Any:
     from distributed import Client
 
     place = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
-    try:
-        return Client(**place, timeout=CONNECTING, set_as_default=False, name="sysid")
-    except (OSError, ValueError) as error:
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        ask = f"does it run there (`dask scheduler` tells its address), and can this machine reach it? ({cause})"
-        raise EngineStopped(f"no Dask scheduler answers at {address} within {CONNECTING:g} s: {ask}") from None
+    began = time.monotonic()
+    while True:
+        try:
+            with deferred_interrupt():  # a client that is made by half waits for half a minute to end
+                return Client(**place, timeout=ANSWERING, set_as_default=False, name="sysid")
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and time.monotonic() - began < CONNECTING:
+                continue
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            ask = f"does it run there (`dask scheduler` tells its address), and can this machine reach it? ({cause})"
+            raise EngineStopped(f"no Dask scheduler answers at {address} within {CONNECTING:g} s: {ask}") from None
 
 
 def _end(client_or_cluster: Any, is_local: bool = False) -> None:

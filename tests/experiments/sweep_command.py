@@ -66,8 +66,9 @@ def sweep(folder, *overrides, command="identify", cwd=None):
 
 
 def argv(folder, *overrides, command="identify"):
-    """The same as a command line."""
-    return [sys.executable, "-m", f"experiments.{command}", "-m", *map(str, overrides), f"hydra.sweep.dir={folder}"]
+    """The same as a command line, with the script that an installation makes."""
+    script = Path(sys.executable).parent / f"sysid-{command}"
+    return [sys.executable, str(script), "-m", *map(str, overrides), f"hydra.sweep.dir={folder}"]
 
 
 def environment():
