@@ -19,6 +19,7 @@ SHORT = (
     f"budget={BUDGET}",
     "insertion.error_threshold=0.02",
     "figures=false",
+    "report=false",
 )
 COMMAND = (sys.executable, "-m", "experiments.identify")
 
