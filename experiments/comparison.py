@@ -78,7 +78,8 @@ def run(config: DictConfig, folder: Path) -> None:
         write_every([partial(store.write_bytes, content, folder / name) for name, content in files.items()])
         if has_page(config):
             write_page(config, found, table, folder)
-        log.info("%s, %s, %s samples; all models see the first %s", *describe(material), window)
+        title, n = f"{material.source.name}, {material.part}", material.n_samples
+        log.info("%s: %s samples, the first %s are shown to all models", title, n, window)
         for line in write_text(table).splitlines():
             log.info("%s", line)
         log.info("Results: %s", folder)
@@ -101,10 +102,10 @@ def find_models(runs: Sequence[str]) -> dict[str, Path]:
         candidates = [Path(run)] if Path(run).is_file() else [Path(run) / name for name in ("model.nc", FILE)]
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
-            what = "the folder of a run of sysid-identify, outputs/identify/..., or a job of a sweep, multirun/.../0"
-            raise StoreError(f"no model in {run}: expected {what}; what there is, sysid-identify has listed as Results")
-        last = [Path(other).resolve().name for other in runs]
-        found[run if last.count(Path(run).resolve().name) > 1 else Path(run).resolve().name] = path
+            what = "the folder of a run of sysid-identify, outputs/identify/..., or of a job of a sweep, multirun/.../0"
+            raise StoreError(f"no model in {run}: expected {what}, or model.nc itself")
+        short = Path(run).resolve().name
+        found[run if [Path(other).resolve().name for other in runs].count(short) > 1 else short] = path
     return found
 
 
@@ -116,34 +117,30 @@ def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
     ValueError
         Runs without a record of their own, with nothing held back, or with different ones.
     """
-    found: dict[str, tuple[str, xr.Dataset, list[str], list[str]]] = {}
+    found: dict[str, tuple[xr.Dataset, list[str], list[str]]] = {}
     for name, path in paths.items():
-        if not (trajectory := path.parent / "trajectory.nc").is_file():
+        trajectory = next(iter(sorted(path.parent.glob("**/trajectory.nc"))), None)  # of several outputs all are alike
+        if trajectory is None:
             raise ValueError(f"{name} has no record of its own (trajectory.nc): {OTHER}")
         dataset = store.read(trajectory, kind="trajectory")
         after = dataset.isel(time=np.flatnonzero(dataset["part"] == 1))
         if not after.sizes["time"]:
             raise ValueError(f"{name} held back nothing to be judged by: {OTHER}")
-        outputs, inputs = (list(json.loads(str(dataset.attrs[role]))) for role in ("outputs", "inputs"))
-        if "physics" in (stated := header(path)):
-            simulated = json.loads(str(stated["physics"]))
-            inputs = [one for one in inputs if not one.startswith("physics.")] if simulated else inputs
-        summary = path.parent / "summary.json"
-        title = json.loads(summary.read_text())["system"] if summary.is_file() else name
-        found[name] = title, after, outputs, inputs
-    best = max(found, key=lambda name: len(found[name][2] + found[name][3]))  # the others may know fewer signals
-    title, base, outputs, inputs = found[best]
-    for name, (_, other, *signals) in found.items():
+        outputs, inputs = (json.loads(str(dataset.attrs[role])) for role in ("outputs", "inputs"))
+        simulated = "physics." if "physics" in header(path) else "\0"  # beside the model, which does that itself
+        found[name] = after, outputs, [one for one in inputs if not one.startswith(simulated)]
+    best = max(found, key=lambda name: len(found[name][1] + found[name][2]))  # the others may know fewer signals
+    base, outputs, inputs = found[best]
+    for name, (other, *signals) in found.items():
         for signal in ("time", *signals[0], *signals[1]):
             if signal not in base or not np.array_equal(base[signal].values, other[signal].values):
                 raise ValueError(f"the test records of {best} and {name} differ in {signal}: {OTHER}")
     records = []
     for number, rows in base.groupby("record"):
-        clock = rows["time"].values
-        about = {"name": f"{title}, record {number}", "initialisation_window": 0}
-        about["sampling_time"] = float(clock[1] - clock[0]) if len(clock) > 1 else 1.0
+        about = {"name": f"{best}, record {number}", "initialisation_window": 0}
+        about["sampling_time"] = float(np.diff(rows["time"].values[:2]).sum()) or 1.0
         records.append(rows[[*outputs, *inputs]].drop_vars(["record", "part"]).assign_attrs(about))
-    return select_records(Recordings(title, tuple(inputs), tuple(outputs), test=tuple(records)), part)
+    return select_records(Recordings(f"record of {best}", tuple(inputs), tuple(outputs), test=tuple(records)), part)
 
 
 def read_window(path: Path) -> int:
@@ -155,16 +152,9 @@ def read_window(path: Path) -> int:
 def fit_material(material: Material, joint: JointModel, path: Path, trusted: Sequence[str]) -> Material:
     """What a model is given: its physics is added, signals that it does not know are left out."""
     material = add_physics(material, path, trusted)
-    known = {*joint.output_names, *joint.input_names}
-    check_signals(
-        joint, material, [name for name in (*material.source.inputs, *material.source.outputs) if name not in known]
-    )
+    surplus = {*material.source.inputs, *material.source.outputs} - {*joint.output_names, *joint.input_names}
+    check_signals(joint, material, sorted(surplus))
     return material
-
-
-def describe(material: Material) -> tuple[str, str, int]:
-    """Name, part and samples of what the models are compared on."""
-    return material.source.name, material.part, material.n_samples
 
 
 def tabulate(found: Mapping[str, Assessment], paths: Mapping[str, Path]) -> pd.DataFrame:

@@ -84,15 +84,15 @@ def is_multirun() -> bool:
 
 
 def has_page(config: DictConfig) -> bool:
-    """Whether a run writes report.html: as configured; null: a single run with figures, where Bokeh is installed.
+    """Whether a run writes report.html: as configured, null where Bokeh is installed; never beside lean outputs.
 
     Raises
     ------
     ValueError
-        Another value; Bokeh is not there, and a page is asked for.
+        Another value; a page is asked for, and Bokeh is not there.
     """
-    asked, is_there = config.get("report"), find_spec("bokeh") is not None
-    wanted = bool(config.figures) and is_there and not is_multirun() if asked is None else flag("report", asked)
+    asked, is_there = config.get("report", False), find_spec("bokeh") is not None
+    wanted = is_there if asked is None else flag("report", asked)
     if wanted and not is_there:
         raise ValueError('report=true needs Bokeh: pip install -e ".[report]"')
     return wanted and not ("outputs" in config and is_lean(config))

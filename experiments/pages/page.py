@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -105,7 +106,8 @@ def _read_command(folder: Path) -> str:
     """Command of a run, of what Hydra has written; empty without that."""
     if not (folder / "overrides.yaml").is_file():
         return ""
-    name = OmegaConf.load(folder / "hydra.yaml").hydra.job.name
+    found = re.search(r"^  job:\n    name: (.+)$", (folder / "hydra.yaml").read_text(), re.MULTILINE)
+    name = found[1] if found else "identify"
     return shlex.join([f"sysid-{name}", *map(str, OmegaConf.load(folder / "overrides.yaml"))])
 
 

@@ -19,7 +19,6 @@ SHORT = (
     f"budget={BUDGET}",
     "insertion.error_threshold=0.02",
     "figures=false",
-    "report=false",
 )
 COMMAND = (sys.executable, "-m", "experiments.identify")
 

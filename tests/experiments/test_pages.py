@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -171,14 +172,15 @@ def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
 
 
 def test_a_page_is_written_where_it_is_wanted(monkeypatch):
-    assert has_page(configured("figures=true"))
-    assert not has_page(configured("figures=false"))
-    assert has_page(configured("figures=false", "report=true"))
+    assert not has_page(configured())
+    assert has_page(configured("report=true", "figures=false"))
+    assert has_page(configured("report=null"))
+    assert has_page(configured(command="collect"))
     assert not has_page(configured("report=true", "outputs=lean"))
     with pytest.raises(ValueError, match="report must be true or false"):
         has_page(configured("report=yes please"))
     monkeypatch.setattr("experiments.job_file.find_spec", lambda name: None)
-    assert not has_page(configured())
+    assert not has_page(configured("report=null"))
     with pytest.raises(ValueError, match=re.escape('pip install -e ".[report]"')):
         has_page(configured("report=true"))
     assert identity_of("t", {"a": 1, "report": True}, {}) == identity_of("t", {"a": 1}, {})
@@ -247,7 +249,7 @@ PROBE = """
 <pre id="probe"></pre><script>
 window.onerror = text => { window.failed = text }
 setTimeout(() => {
-  const canvases = [], shown = {}
+  const canvases = []
   const walk = node => { for (const one of node.querySelectorAll("*")) {
     if (one.tagName == "CANVAS") canvases.push(one)
     if (one.shadowRoot) walk(one.shadowRoot)
@@ -258,18 +260,20 @@ setTimeout(() => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
     let n = 0
     for (let i = 0; i < data.length; i += 4) {
-      const rgb = data.slice(i, i + 3)
-      n += Math.max(...rgb) - Math.min(...rgb) > 60
+      const [r, g, b] = [data[i], data[i + 1], data[i + 2]]
+      n += Math.max(r, g, b) - Math.min(r, g, b) > 60
     }
     return n
   }
   const models = Bokeh.documents.flatMap(one => [...one._all_models.values()])
-  const filter = models.find(one => one.type == "BooleanFilter"), list = models.find(one => one.type == "Select")
-  if (filter) { list.value = list.options[1]; shown.kept = filter.booleans.filter(one => one).length }
-  document.body.style.width = "358px"
-  const found = { ...shown, failed: window.failed ?? null, hacked: window.hacked ?? null,
-    plots: canvases.filter(one => colored(one) > 100).length, page: getComputedStyle(document.body).backgroundColor }
+  const filter = models.find(one => one.type == "BooleanFilter")
+  const list = models.find(one => one.type == "Select" && one.options[0] == "all")
+  const count = () => canvases.map(colored)
+  const found = { failed: window.failed ?? null, hacked: window.hacked ?? null, before: count(),
+    page: getComputedStyle(document.body).backgroundColor }
+  if (filter) list.value = list.options[1]
   setTimeout(() => {
+    if (filter) Object.assign(found, { kept: filter.booleans.filter(one => one).length, after: count() })
     found.width = document.body.scrollWidth
     document.getElementById("probe").textContent = JSON.stringify(found)
   }, 500)
@@ -278,21 +282,17 @@ setTimeout(() => {
 """
 
 
-def look(path, folder, *options):
-    """What a browser finds on a page, and what it says in its console."""
+def look(path, folder, *, is_phone):
+    """What a browser finds on a page, bright and wide or on a dark phone, and what it says in its console."""
+    folder.mkdir()
     copy = folder / "probed.html"
-    copy.write_text(path.read_text() + PROBE)
-    quiet = [
-        "no-first-run",
-        "disable-background-networking",
-        "disable-component-update",
-        "disable-sync",
-        "disable-quic",
-    ]
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", *(f"--{name}" for name in quiet), *options]
+    copy.write_text(path.read_text() + PROBE + "<style>body { width: 358px }</style>" * is_phone)
+    quiet = ("background-networking", "component-update", "sync", "quic", "gpu")
+    command = [BROWSER, "--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
     command += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=10000"]
+    command += ["--force-dark-mode"] * is_phone
     done = subprocess.run([*command, "--dump-dom", f"file://{copy}"], capture_output=True, text=True, timeout=120)
-    harmless = ("setting log level", "ResizeObserver")  # of Bokeh, and of what the probe does
+    harmless = ("setting log level", "ResizeObserver", "Canvas2D")  # of Bokeh, and of what the probe does
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line and not any(one in line for one in harmless)]
     return json.loads(re.search(r'<pre id="probe">(.*?)</pre>', done.stdout)[1]), said
 
@@ -302,14 +302,14 @@ def look(path, folder, *options):
 def test_a_browser_shows_the_pages(runs, sweep, tmp_path):
     test_names_of_strangers_are_text(runs, tmp_path)
     compare(tmp_path / "c", runs / "one", runs / "two")
-    pages = {runs / "two": 7, runs / "both": 11, tmp_path / "evil": 7, tmp_path / "c": 3, sweep: 1}
-    for number, (folder, n_plots) in enumerate(pages.items()):
-        for option, color in (("--mute-audio", "rgb(255, 255, 255)"), ("--force-dark-mode", "rgb(20, 24, 28)")):
-            (own := tmp_path / f"{number}{option}").mkdir()
-            found, said = look(folder / FILE, own, option)
-            assert not said
-            assert found["failed"] is found["hacked"] is None
-            assert found["page"] == color
-            assert found["width"] <= 390
-            assert found["plots"] >= n_plots
-            assert folder != sweep or found["kept"] == 5
+    pages = {runs / "two": 7, runs / "both": 14, tmp_path / "evil": 7, tmp_path / "c": 3, sweep: 1}
+    for number, (folder, is_phone) in enumerate([*product(pages, [False]), *product((runs / "two", sweep), [True])]):
+        found, said = look(folder / FILE, tmp_path / str(number), is_phone=is_phone)
+        assert not said
+        assert found["failed"] is found["hacked"] is None
+        assert found["page"] == ("rgb(20, 24, 28)" if is_phone else "rgb(255, 255, 255)")
+        assert found["width"] <= (390 if is_phone else 800)
+        assert sum(n > 200 for n in found["before"]) >= pages[folder]
+    table = pd.read_csv(sweep / "sweep.csv").query("status == 'done'")
+    assert found["kept"] == (table["error_threshold"] == table["error_threshold"].min()).sum() < len(table)
+    assert sum(found["after"]) < 0.8 * sum(found["before"])  # so many points are left
