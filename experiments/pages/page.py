@@ -15,7 +15,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from experiments.plots.frames import significant
-from experiments.plots.style import BLUE, GREEN, ORANGE, PALETTE, RED
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from sysid import store
 
 FILE = "report.html"
@@ -108,7 +108,8 @@ def _read_command(folder: Path) -> str:
         return ""
     found = re.search(r"^  job:\n    name: (.+)$", (folder / "hydra.yaml").read_text(), re.MULTILINE)
     name = found[1] if found else "identify"
-    return shlex.join([f"sysid-{name}", *map(str, OmegaConf.load(folder / "overrides.yaml"))])
+    words = [f"sysid-{name}", *map(str, OmegaConf.load(folder / "overrides.yaml"))]
+    return " ".join(f'"{one}"' if "'" in one and not set('"$`\\!') & set(one) else shlex.quote(one) for one in words)
 
 
 def read_pictures(folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
@@ -193,10 +194,11 @@ def draw_series(
         band: Any = {"source": source, "fill_color": BLUE, "fill_alpha": 0.25}
         above.varea("x", "low", "high", legend_label="95 % band", **band)
         below.varea("x", "minus", "half", **band)
-    line = above.line("x", "measured", source=source, color=ORANGE, line_width=1.3, legend_label="measured")
+    own, colors = (ORANGE, (BLUE,)) if len(curves) == 1 else (GREY, PALETTE[:6])  # that can be seen on black, too
+    line = above.line("x", "measured", source=source, color=own, line_width=1.3, legend_label="measured")
     tips = [(labels[0], "@x"), ("measured", "@measured")]
     for number, name in enumerate(curves):
-        color = BLUE if len(curves) == 1 else (BLUE, GREEN, RED, *PALETTE[3:])[number % 8]
+        color = colors[number % len(colors)]
         above.line("x", f"mean{number}", source=source, color=color, line_width=1.3, legend_label=name)
         below.line("x", f"error{number}", source=source, color=color)
         tips.append((name, f"@mean{number}"))
@@ -216,7 +218,7 @@ def draw_series(
     above.legend[0].label_text_color = "#808890"  # on white and on black
     above.add_layout(above.legend[0], "above")
     strip = figure(height=70, x_range=ends, x_axis_type=None, y_axis_type=None, toolbar_location=None, **style)
-    strip.line("x", "measured", source=source, color=ORANGE)
+    strip.line("x", "measured", source=source, color=own)
     strip.add_tools(RangeTool(x_range=shown, start_gesture="pan"))
     return column(above, below, strip, sizing_mode="stretch_width")
 
