@@ -112,18 +112,15 @@ def _read_command(folder: Path) -> str:
     return " ".join(f'"{one}"' if "'" in one and not set('"$`\\!') & set(one) else shlex.quote(one) for one in words)
 
 
-def read_pictures(folder: Path, without: Sequence[str] = ()) -> tuple[dict[str, str], list[str]]:
+def read_pictures(folder: Path) -> tuple[dict[str, str], list[str]]:
     """Figures of a folder as data, by name, and the names of those for which there is no room."""
-    room, found, left_out = MOST_BYTES, {}, []
+    room, found, left_out = MOST_BYTES, dict[str, str](), []
     for path in sorted(folder.glob("*.png")):
-        if path.stem in without:
-            continue
-        room -= (size := path.stat().st_size)
-        if room < 0:
-            room += size
+        if path.stat().st_size > room:
             left_out.append(path.name)
-        else:
-            found[path.stem] = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+            continue
+        room -= path.stat().st_size
+        found[path.stem] = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
     return found, left_out
 
 

@@ -16,8 +16,6 @@ from sysid import StoreError, store
 from sysid.model.result import INITIAL, VALIDATION
 from sysid.simulation.validation import Z_95
 
-DRAWN = ("prediction", "signals")  # figures of the folder that come first
-
 
 def write_run(folder: Path) -> Path:
     """Write the page of a run into its folder, from what `sysid-identify` or `sysid-validate` left there.
@@ -29,41 +27,41 @@ def write_run(folder: Path) -> Path:
     sysid.StoreError
         No run in the folder, or a damaged one; the page cannot be written.
     """
-    outputs = read_outputs(folder)
-    path, figures, attributes = folder / page.FILE, dict[str, Any](), dict[str, Any]()
-    validation = json.loads(found.read_text()) if (found := folder / "validation.json").is_file() else None
+    outputs, pictures, left_out = read_outputs(folder), *page.read_pictures(folder)
+    stored, free_runs = folder / "validation.json", dict[str, xr.Dataset]()
+    validation = json.loads(stored.read_text()) if stored.is_file() else None
     if not outputs and validation is None:
         raise StoreError(f"no run in {folder}: expected a folder with summary.json, job.nc or validation.json")
-    most = MOST_DRAWN // max(1, len(outputs) + (0 if validation is None else len(outputs) or 1))
-    for number, output in enumerate(outputs):
-        if output["record"] is not None:
-            attributes |= output["record"].attrs
-            drawn = draw_record(output["record"], output["model"], most)
-            figures |= {f"{name}{number}": figure for name, figure in drawn.items()}
-        if output["model"] is not None:
-            attributes |= output["model"].attrs
+    known = [part for one in outputs for part in (one["record"], one["model"]) if part is not None]
+    attributes = {key: value for part in known for key, value in part.attrs.items()}
     if validation is not None:
-        groups = store.read_groups(folder / "validation.nc", kind="validation", under=_name_free_run(validation))
-        attributes = store.header(folder / "validation.nc") | attributes
-        for free_run in groups.values():
-            figures |= draw_free_run(free_run, most)
-    pictures, left_out = page.read_pictures(folder)
+        window = next(one["window"] for one in validation["horizons"] if one["horizon"] == "free_run")
+        path = stored.with_suffix(".nc")
+        free_runs = store.read_groups(path, kind="validation", under=f"free_run_window_{window}")
+        attributes = store.header(path) | attributes
+    n_series = len(outputs) + sum(one.sizes["output"] for one in free_runs.values())
+    most, figures = MOST_DRAWN // max(n_series, 1), dict[str, Any]()
+    for number, one in enumerate(outputs):
+        if one["record"] is not None:
+            drawn = draw_record(one["record"], one["model"], most)
+            figures |= {f"{name}{number}": figure for name, figure in drawn.items()}
+    for free_run in free_runs.values():
+        figures |= draw_free_run(free_run, most)
+    parts = [*(one["summary"] for one in outputs), *([] if validation is None else [validation])]
     page.write(
-        path,
+        folder / page.FILE,
         "run.html",
         figures,
-        title=outputs[0]["summary"]["system"] if outputs else validation["data"]["name"],  # type: ignore[index]
-        warnings=_join_warnings(outputs, validation),
+        title=parts[0]["system"] if outputs else parts[0]["data"]["name"],
+        warnings=list(dict.fromkeys(text for part in parts for text in part["warnings"])),
         outputs=outputs,
         validation=validation,
-        scores=[] if validation is None else validation["horizons"],
-        meanings={name: meaning for name, (_, meaning) in NUMBERS.items()},
-        kinds={name: kind for name, (kind, _) in NUMBERS.items()},
-        pictures=dict(sorted(pictures.items(), key=lambda one: (not one[0].startswith(DRAWN), one[0]))),
+        numbers=NUMBERS,
+        pictures=pictures,
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
     )
-    return path
+    return folder / page.FILE
 
 
 def read_outputs(folder: Path) -> list[dict[str, Any]]:
@@ -90,17 +88,6 @@ def _read_full(folder: Path) -> dict[str, Any]:
         path = folder / f"{kind}.nc"
         parts[name] = store.read(path, kind=kind) if path.is_file() else None
     return parts
-
-
-def _name_free_run(validation: dict[str, Any]) -> str:
-    window = next(one["window"] for one in validation["horizons"] if one["horizon"] == "free_run")
-    return f"free_run_window_{window}"
-
-
-def _join_warnings(outputs: list[dict[str, Any]], validation: dict[str, Any] | None) -> list[str]:
-    """Warnings of all outputs and of the validation, each once."""
-    found = [] if validation is None else validation["warnings"]
-    return list(dict.fromkeys([*(text for one in outputs for text in one["summary"]["warnings"]), *found]))
 
 
 def draw_record(record: xr.Dataset, model: xr.Dataset | None, most: int) -> dict[str, Any]:

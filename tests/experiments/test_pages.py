@@ -80,7 +80,7 @@ def runs(tmp_path_factory):
 def sweep(tmp_path_factory):
     """A collected sweep with a job that failed and one that is missing."""
     folder = tmp_path_factory.mktemp("sweep") / "s"
-    write_sweep(folder, VALUES, sweep_summary, skip=(1,), fail=(4,))
+    write_sweep(folder, VALUES | {"reduction": ["prior_entropy", EVIL]}, sweep_summary, skip=(1,), fail=(4,))
     collect(configured(f"folder={folder}", "figures=false", "report=true", command="collect"), folder)
     return folder
 
@@ -165,6 +165,8 @@ def test_a_page_of_a_long_record_is_small(tmp_path):
 def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
     page = read_page(sweep)
     assert "2 jobs have no result" in page.text
+    assert EVIL in page.text
+    assert "hacked=1</script>" not in (sweep / FILE).read_text()
     assert "ValueError: it did not work | twice" in page.text
     table = pd.read_csv(sweep / "sweep.csv")
     best = table.loc[table["smse"].idxmin()]
@@ -301,8 +303,10 @@ def look(path, folder, *, is_phone):
 @pytest.mark.skipif(BROWSER is None, reason="no chromium: apt-get install chromium")
 def test_a_browser_shows_the_pages(runs, sweep, tmp_path):
     test_names_of_strangers_are_text(runs, tmp_path)
-    compare(tmp_path / "c", runs / "one", runs / "two")
-    pages = {runs / "two": 7, runs / "both": 14, tmp_path / "evil": 7, tmp_path / "c": 3, sweep: 1}
+    strange = tmp_path / "<img src=x onerror=hacked=1>"
+    shutil.copytree(runs / "one", strange)
+    compare(tmp_path / "c", strange, runs / "two")
+    pages = {runs / "two": 7, runs / "both": 14, tmp_path / "evil": 7, tmp_path / "c": 2, sweep: 1}
     for number, (folder, is_phone) in enumerate([*product(pages, [False]), *product((runs / "two", sweep), [True])]):
         found, said = look(folder / FILE, tmp_path / str(number), is_phone=is_phone)
         assert not said
