@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +90,7 @@ class Physics:
         if free or self.initial_parameters:
             fit = fit_output_error(system, measured, [*free, *self.initial_parameters], starts=self.starts, seed=seed)
             systems = list(fit.systems)
-        fitted = FittedPhysics(replace(self, system=systems[0]), fit)
+        fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed)
         estimation = tuple(fitted.add(record, one) for record, one in zip(recordings.estimation, systems, strict=True))
         return fitted, replace(
             recordings,
@@ -142,6 +143,7 @@ class FittedPhysics:
 
     physics: Physics
     fit: GreyBoxFit | None = None
+    seed: int = 0  # of the random starts of the fit
 
     def add(self, record: xr.Dataset, system: System | None = None, *, window: int = 0) -> xr.Dataset:
         """Simulate on the inputs of a record, and add the signals to it.
@@ -176,6 +178,36 @@ class FittedPhysics:
             about = {"units": signal.unit, "long_name": f"{signal.description}, simulated"}
             added[name] = "time", values[:, i], about
         return record.assign(added)
+
+    def held_out(self, records: Sequence[xr.Dataset], parts: int) -> tuple[xr.Dataset, ...]:
+        """Estimation records with the signals of the physics whose parameters do not know the part that a sample is in.
+
+        The records, one behind the other, are cut into parts of equal lengths; for each the parameters are estimated
+        from the other parts, and all of the records is simulated with them, from the initial states that are known.
+        Physics without estimated parameters gives the records back.
+        """
+        free = [FreeParameter(name, **bounds) for name, bounds in self.physics.free.items()]
+        if self.fit is None or not free:
+            return tuple(records)
+        system, initial = self.physics.system, self.physics.initial_parameters
+        n = [record.sizes["time"] for record in records]
+        ends = np.cumsum(n)
+        signals = [record[list(self.physics.signals)].copy(deep=True) for record in records]
+        for first, last in pairwise(np.linspace(0, ends[-1], parts + 1).astype(int).tolist()):
+            cuts = [
+                np.clip([first - end + size, last - end + size], 0, size) for end, size in zip(ends, n, strict=True)
+            ]
+            pieces = []
+            for record, (low, high) in zip(records, cuts, strict=True):
+                u, y = _measured(system, record)
+                pieces += [(u[a:b], y[a:b]) for a, b in ((0, low), (high, len(u))) if b - a > len(initial)]
+            fit = fit_output_error(system, pieces, [*free, *initial], starts=self.physics.starts, seed=self.seed)
+            found = {parameter.name: getattr(fit.system, parameter.name) for parameter in free}
+            for record, own, known, (low, high) in zip(records, self.fit.systems, signals, cuts, strict=True):
+                simulated = self.add(record, replace(own, **found))
+                for name in known:
+                    known[name].values[low:high] = simulated[name].values[low:high]
+        return tuple(record.assign(known) for record, known in zip(records, signals, strict=True))
 
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
         """Samples that give the initial state of a record and are not judged: as given, or the record says, or 50."""

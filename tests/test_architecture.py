@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (61, 10190),
     "simulators": (30, 2600),
-    "experiments": (76, 9610),
+    "experiments": (76, 9645),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7170),
+    "tests/experiments": (40, 7185),
     "tests/sysid": (25, 7310),
     "tests/simulators": (16, 1940),
 }

@@ -336,6 +336,22 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
             export.physics_text(FittedPhysics(replace(TANKS, system=system)))
 
 
+def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
+    fitted, joined = TANKS.join(recordings(sensor=0.2), seed=0)
+    (record,) = joined.estimation
+    altered, second = record.copy(deep=True), slice(200, 400)
+    altered["level"].values[second] += 0.5
+    (before,), (after,) = fitted.held_out([record], 2), fitted.held_out([altered], 2)
+    for name in ("physics.level", "physics.upper_level"):
+        changes = np.abs(after[name].values - before[name].values)
+        assert changes[second].max() == 0.0 < changes[:200].max()
+        np.testing.assert_allclose(before[name], record[name], atol=0.3)  # much the same plant, not the same fit
+        changes = np.abs(before[name].values - record[name].values)
+        assert min(changes[:200].max(), changes[second].max()) > 0.0
+    constant = FittedPhysics(TANKS)
+    assert constant.held_out([record], 2)[0] is record
+
+
 def test_physics_runs_beside_a_closed_loop(tmp_path):
     wrong = "physics.system.zone_capacity=1.6e6"
     folder = execute(
