@@ -186,6 +186,8 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
     if physics is not None:
         physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
+        if physics.interpolation != "held":
+            raise ValueError(f"physics.interpolation={physics.interpolation} is for records, a controller holds inputs")
         physics = replace(physics, system=replace(physics.system, dt=plant.system.dt))
     fitted = None if physics is None else FittedPhysics(physics)
     return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made, fitted)
