@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
     "sysid": (61, 10190),
-    "simulators": (30, 2600),
-    "experiments": (83, 10330),
+    "simulators": (31, 2635),
+    "experiments": (82, 10355),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7170),
+    "tests/experiments": (40, 7470),
     "tests/sysid": (25, 7310),
     "tests/simulators": (16, 1940),
 }
