@@ -4,7 +4,7 @@ import logging
 import sys
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from experiments.collect import mark_folder
 from experiments.launch import entry
@@ -30,6 +30,7 @@ def run(config: DictConfig, folder: Path) -> None:
     """
     from experiments.collection.read import build_dataset, read_results, read_sweep
     from experiments.collection.run import count_jobs
+    from experiments.job_file import has_page
     from experiments.pages.run import write_run
     from experiments.pages.sweep import write_sweep
     from experiments.sweeps.store import MANIFEST
@@ -37,6 +38,7 @@ def run(config: DictConfig, folder: Path) -> None:
     if not isinstance(config.folder, str) or not config.folder:
         raise ValueError("folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/...")
     source = Path(config.folder)
+    has_page(OmegaConf.create({"report": True}))  # refuses without Bokeh
     if (source / MANIFEST).is_file():
         found = read_results(read_sweep(source))
         dataset = build_dataset(found)

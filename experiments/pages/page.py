@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,13 +46,9 @@ def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any)
 
     Raises
     ------
-    ValueError
-        Bokeh is not installed.
     sysid.StoreError
         The file cannot be written.
     """
-    if find_spec("bokeh") is None:
-        raise ValueError('a page needs Bokeh: pip install -e ".[report]"')
     from bokeh.embed import components
     from bokeh.resources import Resources
     from jinja2 import Environment, FileSystemLoader

@@ -22,8 +22,6 @@ def write_run(folder: Path) -> Path:
 
     Raises
     ------
-    ValueError
-        Bokeh is not installed.
     sysid.StoreError
         No run in the folder, or a damaged one; the page cannot be written.
     """

@@ -52,8 +52,6 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
 
     Raises
     ------
-    ValueError
-        Bokeh is not installed.
     sysid.StoreError
         The page cannot be written.
     """

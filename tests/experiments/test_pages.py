@@ -16,7 +16,7 @@ from test_collect import VALUES, write_sweep
 from test_run import BOTH, ONE, RECORD, SMALL
 from validating import csv_file
 
-from experiments import comparison
+from experiments import comparison, report
 from experiments.collection.run import run as collect
 from experiments.job_file import NUMBERS, has_page
 from experiments.sweeps.identity import identity_of
@@ -173,7 +173,7 @@ def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
     assert f"is that of job {best['number']}: error_threshold={best['error_threshold']}" in page.text
 
 
-def test_a_page_is_written_where_it_is_wanted(monkeypatch):
+def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
     assert not has_page(configured())
     assert has_page(configured("report=true", "figures=false"))
     assert has_page(configured("report=null"))
@@ -185,6 +185,8 @@ def test_a_page_is_written_where_it_is_wanted(monkeypatch):
     assert not has_page(configured("report=null"))
     with pytest.raises(ValueError, match=re.escape('pip install -e ".[report]"')):
         has_page(configured("report=true"))
+    with pytest.raises(ValueError, match="report=true needs Bokeh"):
+        report.run(configured(f"folder={sweep}", command="report"), sweep)
     assert identity_of("t", {"a": 1, "report": True}, {}) == identity_of("t", {"a": 1}, {})
     with pytest.raises(StoreError, match="no run in"):
         write_run(Path("nowhere"))
