@@ -19,7 +19,7 @@ from sysid import store
 
 FILE = "report.html"
 MOST_DRAWN = 40_000  # samples of all series of a page: more would make it heavy and slow
-MOST_BYTES = 2_000_000  # of the pictures of a page
+MOST_BYTES = 1_400_000  # of the pictures of a page, which stays below 5 MB with them
 CHANGING = (".log", FILE)  # ends of the names of files that are written to after the page
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
 Array = np.ndarray
