@@ -95,11 +95,11 @@ RELIEF = 0.2  # of the level of outliers, by a usual sample: the gate opens if m
 ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
 
 
-# Compiling takes the longest part of a first run. It is short where little is asked for: no wrapper that Python does not
-# call, no counts of references (`inner` allocates nothing), no exceptions (divisions by zero are inf or nan), no
+# Compiling takes the longest part of a first run. It is short where little is asked for: no wrapper that Python does
+# not call, no counts of references (`inner` allocates nothing), no exceptions (divisions by zero give inf or nan), no
 # assignment of an array to a slice, which brings the text of its error.
 called_from_python = njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)
-ONLY_CALLED_HERE = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+ONLY_CALLED_HERE: Any = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 inner = njit(**ONLY_CALLED_HERE)
 inlined = njit(inline="always")  # into its only caller, before anything is compiled
 
