@@ -14,6 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build, build_one
+from experiments.compilation import compile_together
 from experiments.files import write_every
 from experiments.job_file import attributes_of, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
@@ -65,6 +66,8 @@ def run(config: DictConfig, folder: Path) -> float:
     flag("validate", config.validate)
     flag("scale", config.scale)
     is_lean(config)  # refuses what it does not know
+    if not is_multirun():
+        compile_together()
     cache, named = cache_of(config), config.narx.get("target", "")
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):

@@ -72,7 +72,7 @@ N_COUNTS = len(COUNT_NAMES)
 
 
 # what counts[FACTORS_ARE] says
-GOOD, DUE, DRIFTED = range(3)
+GOOD, DUE, UNSURE = range(3)
 
 
 SCALE_INTERVAL = 100  # samples between two estimates of the scale of all variances
@@ -98,8 +98,9 @@ ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
 # Compiling takes the longest part of a first run. It is short where little is asked for: no wrapper that Python does
 # not call, no counts of references (`inner` allocates nothing), no exceptions (divisions by zero give inf or nan), no
 # assignment of an array to a slice, which brings the text of its error.
-called_from_python = njit(cache=True, error_model="numpy", no_cfunc_wrapper=True)
+CALLED_FROM_PYTHON: Any = {"cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 ONLY_CALLED_HERE: Any = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+called_from_python = njit(**CALLED_FROM_PYTHON)
 inner = njit(**ONLY_CALLED_HERE)
 inlined = njit(inline="always")  # into its only caller, before anything is compiled
 
@@ -230,7 +231,7 @@ def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyp
     _covariance(kernel, (_pointer(points), stride, n, p, _pointer(x), _pointer(parameters), _pointer(out)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@njit(nogil=True, **CALLED_FROM_PYTHON)
 def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
     """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
     for i in range(rows.shape[0]):
@@ -728,12 +729,12 @@ def drift(state, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _factors_are(rules, state, n):  # type: ignore[no-untyped-def]
-    """Whether the factors are good, due for renewal, or have drifted."""
+def _factors_are(state, n):  # type: ignore[no-untyped-def]
+    """Whether the factors are due for renewal, for a measurement of their drift, or for neither."""
     entries = state.counts[N_ENTRIES]
-    if entries % PROBE_INTERVAL == 0 and drift(state, n) > rules.tolerance:
-        return DRIFTED
-    return DUE if entries % max(REFRESH_INTERVAL, 5 * n) == 0 else GOOD
+    if entries % max(REFRESH_INTERVAL, 5 * n) == 0:
+        return DUE
+    return UNSURE if entries % PROBE_INTERVAL == 0 else GOOD
 
 
 @called_from_python
@@ -859,7 +860,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
 
     An outlier (`_is_outlier`) is predicted and passed over.
 
-    Returns the index after the last sample it took: fewer than all after an outlier, when the factors need renewal
+    Returns the index after the last sample it took: fewer than all after an outlier, when the factors may be bad
     (``counts[FACTORS_ARE]``), or when the scale is due (``errors[NUMBER]``) or old samples are to be forgotten, which
     the caller does before it goes on; -1, with nothing learned, if a sample is not finite, or if the prior variance at
     one is too large beside the noise.
@@ -898,7 +899,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
         elif rules.every_sample:
             _condition(state, n, state.work[4], rules.noise_variance + residual, error)
         if row["accepted"]:
-            state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
+            state.counts[FACTORS_ARE] = _factors_are(state, row["n_points"])
         forget = rules.forget_interval > 0 and state.counts[N_SEEN] % rules.forget_interval == 0
         if forget or state.counts[FACTORS_ARE] != GOOD or state.errors[NUMBER] >= SCALE_INTERVAL:
             return t + 1

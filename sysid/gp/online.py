@@ -488,7 +488,7 @@ class OnlineGP:
                 vector(y - prior_mean, len(x), "targets")
                 raise self._report_too_far(x)
             if self._state.counts[dictionary.FACTORS_ARE] != dictionary.GOOD:
-                self._renew_factors()
+                self._check_factors()
             if self._state.errors[dictionary.NUMBER] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
             if record[done - 1]["outlier"]:  # if it is believed later, it is forgotten by then, too: once
@@ -689,18 +689,20 @@ class OnlineGP:
         """How far the factors are from the covariance (`sysid.gp.dictionary.drift`): 0 if exact."""
         return float(dictionary.drift(self._state, self.n_points))
 
-    def _renew_factors(self) -> None:
-        """Factorise from scratch, as the compiled loop asks for it; only drifted factors count as repaired.
+    def _check_factors(self) -> None:
+        """Factorise from scratch if the factors are due for it or have drifted; only drifted ones count as repaired.
 
         The tolerance is that of the points stored now: they may lie where the prior variance is larger.
         """
-        counts = self._state.counts
-        self._rules = self._compile_rules()
-        drifted = bool(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED) and self.drift() > self._rules.tolerance
-        self.n_refactorisations += drifted
-        self.n_renewals += not drifted
+        counts, tolerance, drift = self._state.counts, self._rules.tolerance, self.drift()
+        is_due = counts[dictionary.FACTORS_ARE] == dictionary.DUE
         counts[dictionary.FACTORS_ARE] = dictionary.GOOD
-        factorise(self._state)
+        if is_due or drift > tolerance:
+            self._rules = self._compile_rules()
+            drifted = drift > max(tolerance, self._rules.tolerance)
+            self.n_refactorisations += drifted
+            self.n_renewals += not drifted
+            factorise(self._state)
 
 
 def factorise(state: Dictionary) -> None:
