@@ -66,8 +66,7 @@ def run(config: DictConfig, folder: Path) -> float:
     flag("validate", config.validate)
     flag("scale", config.scale)
     is_lean(config)  # refuses what it does not know
-    if not is_multirun():
-        compile_together()
+    compile_together()
     cache, named = cache_of(config), config.narx.get("target", "")
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (61, 10210),
     "simulators": (30, 2600),
-    "experiments": (76, 9610),
+    "experiments": (77, 9650),
     "hydra_plugins": (2, 150),
     "tests/experiments": (40, 7170),
     "tests/sysid": (25, 7310),
