@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
     "sysid": (61, 10210),
-    "simulators": (30, 2600),
-    "experiments": (77, 9650),
+    "simulators": (31, 2635),
+    "experiments": (77, 9715),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7170),
+    "tests/experiments": (40, 7205),
     "tests/sysid": (25, 7310),
     "tests/simulators": (16, 1940),
 }
