@@ -1,5 +1,6 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +8,12 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.build import build, trusted_names
 from experiments.files import write_every
+from experiments.job_file import has_page
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics
 from experiments.summary import without_effect
-from experiments.validation.assessment import FREE_RUN, assess, check_signals, plan_cases, read_material
+from experiments.validation.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
 from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
@@ -33,10 +35,7 @@ def run(config: DictConfig, folder: Path) -> float:
         raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
     joint = JointModel.load(config.model, trusted=trusted_names(config))
     material = read_material(config)
-    if "physics" in (stated := header(config.model)):
-        physics = read_physics(str(stated["physics"]), trusted_names(config))
-        physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
-        material = replace(material, physics=physics)
+    material, stated = add_physics(material, config.model, trusted_names(config)), header(config.model)
     check_signals(joint, material, config.left_out)
     cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
     material = replace(material, records=material.records_after(cases[0].window))
@@ -58,8 +57,27 @@ def run(config: DictConfig, folder: Path) -> float:
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
         write_every(writers(report, folder, attributes, figures=config.figures))
+        if has_page(config):
+            from experiments.pages.run import write_run  # imports matplotlib
+
+            write_run(folder)
         tell(report, folder)
     return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
+
+
+def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:
+    """Add the physics that the file of a model states to what the model is validated on.
+
+    Raises
+    ------
+    ValueError
+        Signals that the physics does not fit.
+    """
+    if "physics" not in (stated := header(model)):
+        return material
+    physics = read_physics(str(stated["physics"]), list(trusted))
+    physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
+    return replace(material, physics=physics)
 
 
 def check_options(config: DictConfig) -> None:
@@ -77,3 +95,4 @@ def check_options(config: DictConfig) -> None:
         raise ValueError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
     whole("seed", config.seed, 0)
     flag("figures", config.figures)
+    has_page(config)
