@@ -14,6 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build, build_one
+from experiments.compilation import compile_together
 from experiments.files import write_every
 from experiments.job_file import attributes_of, has_page, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
@@ -66,6 +67,7 @@ def run(config: DictConfig, folder: Path) -> float:
     flag("scale", config.scale)
     is_lean(config)  # refuses what it does not know
     has_page(config)
+    compile_together()
     cache, named = cache_of(config), config.narx.get("target", "")
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):

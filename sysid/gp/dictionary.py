@@ -72,7 +72,7 @@ N_COUNTS = len(COUNT_NAMES)
 
 
 # what counts[FACTORS_ARE] says
-GOOD, DUE, DRIFTED = range(3)
+GOOD, DUE, UNSURE = range(3)
 
 
 SCALE_INTERVAL = 100  # samples between two estimates of the scale of all variances
@@ -93,6 +93,16 @@ RELIEF = 0.2  # of the level of outliers, by a usual sample: the gate opens if m
 
 # how the stored points are judged when a candidate asks to be accepted
 ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
+
+
+# Compiling takes the longest part of a first run. It is short where little is asked for: no wrapper that Python does
+# not call, no counts of references (`inner` allocates nothing), no exceptions (divisions by zero give inf or nan), no
+# assignment of an array to a slice, which brings the text of its error.
+CALLED_FROM_PYTHON: Any = {"cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+ONLY_CALLED_HERE: Any = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+called_from_python = njit(**CALLED_FROM_PYTHON)
+inner = njit(**ONLY_CALLED_HERE)
+inlined = njit(inline="always")  # into its only caller, before anything is compiled
 
 
 class Dictionary(NamedTuple):
@@ -133,6 +143,7 @@ class Rules(NamedTuple):
     forget_interval: int  # samples between two steps back to the prior; 0: none
     gate: float  # largest standardised error of a sample that is learned; 0: none
     gate_opens_after: int  # level of outliers from which on the plant is believed to have changed
+    asks: bool  # whether samples may ask for a place
     insertion: Any
     insertion_parameters: np.ndarray
     acceptance: Any
@@ -205,7 +216,7 @@ else:
         return array.ctypes
 
 
-@njit(cache=True, fastmath={"reassoc"})
+@njit(fastmath={"reassoc"}, **ONLY_CALLED_HERE)
 def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
     total = 0.0
     for i in range(n):
@@ -213,21 +224,45 @@ def _dot(x: np.ndarray, y: np.ndarray, n: int) -> float:
     return total
 
 
-@njit(cache=True)
+@inner
 def covariances(kernel, parameters, points, n, x, out):  # type: ignore[no-untyped-def]
     """``out[j] = k(points[:, j], x)`` for j < n."""
     p, stride = points.shape
     _covariance(kernel, (_pointer(points), stride, n, p, _pointer(x), _pointer(parameters), _pointer(out)))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, **CALLED_FROM_PYTHON)
 def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no-untyped-def]
     """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
     for i in range(rows.shape[0]):
         covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
 
 
-@njit(cache=True)
+@inner
+def _copy(values, out, n):  # type: ignore[no-untyped-def]
+    for i in range(n):
+        out[i] = values[i]
+
+
+@inner
+def _fill(out, value, n):  # type: ignore[no-untyped-def]
+    for i in range(n):
+        out[i] = value
+
+
+@inlined
+def _least(values, n):  # type: ignore[no-untyped-def]
+    """Smallest of n values; nan if one is."""
+    least = values[0]
+    for i in range(1, n):
+        if not values[i] >= least:
+            least = values[i]
+        if least != least:
+            break
+    return least
+
+
+@inner
 def _subtract_four(z, x, a, b, c, d, n):  # type: ignore[no-untyped-def]
     """``z -= x[0] a + x[1] b + x[2] c + x[3] d``."""
     x0, x1, x2, x3 = x
@@ -235,7 +270,7 @@ def _subtract_four(z, x, a, b, c, d, n):  # type: ignore[no-untyped-def]
         z[i] -= (x0 * a[i] + x1 * b[i]) + (x2 * c[i] + x3 * d[i])
 
 
-@njit(cache=True, fastmath={"reassoc"})
+@njit(fastmath={"reassoc"}, **ONLY_CALLED_HERE)
 def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
     """Products of four rows with z."""
     x0, x1, x2, x3 = 0.0, 0.0, 0.0, 0.0
@@ -247,7 +282,7 @@ def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
     return x0, x1, x2, x3
 
 
-@njit(cache=True)
+@inner
 def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``U'x = z``, four unknowns at a time."""
     whole = n - n % 4
@@ -265,7 +300,7 @@ def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
             z[i] -= z[j] * upper[j, i]
 
 
-@njit(cache=True)
+@inner
 def _substitute_back(upper, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``Ux = z``, four unknowns at a time."""
     whole = n - n % 4
@@ -283,24 +318,24 @@ def _substitute_back(upper, pivots, n, z):  # type: ignore[no-untyped-def]
         z[j + 1], z[j + 2], z[j + 3] = x1, x2, x3
 
 
-@njit(cache=True)
+@inner
 def _add_four_squares(a, b, c, d, n, out):  # type: ignore[no-untyped-def]
     for j in range(n):
         out[j] += (a[j] * a[j] + b[j] * b[j]) + (c[j] * c[j] + d[j] * d[j])
 
 
-@njit(cache=True)
+@called_from_python
 def solve_weights(state, n):  # type: ignore[no-untyped-def]
     """``a`` from ``Ua = b``."""
-    state.weights[:n] = state.whitened[:n]
+    _copy(state.whitened, state.weights, n)
     _substitute_back(state.cholesky, state.pivots, n, state.weights)
 
 
-@njit(cache=True)
+@inner
 def _renew(state, n):  # type: ignore[no-untyped-def]
     """``q_j = sum_i F_ij^2``, F has zeros above its diagonal; ``a`` from ``Ua = b``."""
     factor, precision = state.factor, state.precision
-    precision[:n] = 0.0
+    _fill(precision, 0.0, n)
     whole = n - n % 4
     for i in range(0, whole, 4):
         _add_four_squares(factor[i], factor[i + 1], factor[i + 2], factor[i + 3], i + 4, precision)
@@ -311,7 +346,7 @@ def _renew(state, n):  # type: ignore[no-untyped-def]
     state.counts[MINIMUM_IS_STALE] = 1
 
 
-@njit(cache=True)
+@inlined
 def _append(state, n, z, v, error, s):  # type: ignore[no-untyped-def]
     """Border U by the column ``(z, sqrt(s))``, F by the row ``(-v, 1)/sqrt(s)``, b by ``error/sqrt(s)``."""
     root = math.sqrt(s)
@@ -324,7 +359,7 @@ def _append(state, n, z, v, error, s):  # type: ignore[no-untyped-def]
     state.whitened[n] = error / root
 
 
-@njit(cache=True)
+@inner
 def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
     """``out, y = c x - s y, s x + c y``, entry by entry."""
     for j in range(n):
@@ -333,7 +368,7 @@ def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
         y[j] = s * f + c * g
 
 
-@njit(cache=True)
+@inner
 def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
     """Remove the r-th oldest of n points from F.
 
@@ -341,8 +376,8 @@ def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
     into the carried row, which is dropped at the end. F stays lower triangular.
     """
     factor, carried = state.factor, state.work[6]
-    carried[: r + 1] = factor[r, : r + 1]
-    carried[r + 1 : n] = 0.0
+    _copy(factor[r], carried, r + 1)
+    _fill(carried[r + 1 :], 0.0, n - 1 - r)
     pivot = carried[r]
     for i in range(r + 1, n):
         row, above = factor[i], factor[i - 1]
@@ -353,13 +388,13 @@ def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
         pivot = length
 
 
-@njit(cache=True)
+@inlined
 def _shift_left(row, n):  # type: ignore[no-untyped-def]
     for j in range(n):
         row[j] = row[j + 1]
 
 
-@njit(cache=True)
+@inner
 def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
     """Remove the r-th oldest of n points from U and b.
 
@@ -370,7 +405,7 @@ def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
     cosines, sines = state.work[4], state.work[5]
     for i in range(r):
         _shift_left(upper[i, r:], n - 1 - r)
-    carried[r:n] = upper[r, r:n]
+    _copy(upper[r, r:], carried[r:], n - r)
     b_carried = b[r]
     for i in range(r + 1, n):
         row, above = upper[i], upper[i - 1]
@@ -383,7 +418,7 @@ def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
         _delete_from_root(state.root, n, r, cosines, sines)
 
 
-@njit(cache=True)
+@inner
 def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-def]
     """Marginalise the r-th oldest of n points in M: the rotations of U turn its columns, the carried one is dropped.
 
@@ -400,7 +435,7 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
         _rotate(row[j:], below[j:], row[j:], row[j] / length, -below[j] / length, n - 1 - j)
 
 
-@njit(cache=True)
+@inner
 def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
     """Kernel vector and its image: work[0] = k by slot, work[1] = k by age, work[2] = z with ``U'z = k``.
 
@@ -418,7 +453,7 @@ def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
     return _dot(z, state.whitened, n), prior, prior - _dot(z, z, n)
 
 
-@njit(cache=True)
+@inner
 def _project_root(root, n, z, image):  # type: ignore[no-untyped-def]
     """``image = M z``; returns its squared length."""
     for j in range(n):
@@ -426,7 +461,7 @@ def _project_root(root, n, z, image):  # type: ignore[no-untyped-def]
     return _dot(image, image, n)
 
 
-@njit(cache=True)
+@inner
 def _shrink_row(row, gain, a, scale, share, n):  # type: ignore[no-untyped-def]
     """``gain += a row``, and the row becomes ``scale row - share gain`` with the gain before."""
     for i in range(n):
@@ -435,7 +470,7 @@ def _shrink_row(row, gain, a, scale, share, n):  # type: ignore[no-untyped-def]
         gain[i] += a * before
 
 
-@njit(cache=True)
+@inner
 def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
     """Learn a sample of ``image = M phi``, its error and noise: b, and M by rows, the youngest first (Carlson, 1973).
 
@@ -444,7 +479,7 @@ def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
         M_j <- sqrt(s_{j+1}/s_j) M_j - image_j/sqrt(s_{j+1} s_j) g,   b += g error/s_0   at the end, g = M'M phi
     """
     gain, s = state.work[5], noise
-    gain[:n] = 0.0
+    _fill(gain, 0.0, n)
     for j in range(n - 1, -1, -1):
         a, before = image[j], s
         s += a * a
@@ -452,17 +487,7 @@ def _condition(state, n, image, noise, error):  # type: ignore[no-untyped-def]
     _add_multiple(state.whitened, error / s, gain, n)
 
 
-@njit(cache=True)
-def condition_all(rules, state, n, points, targets):  # type: ignore[no-untyped-def]
-    """Learn the points (m, p) with their targets (m,); none gets a place."""
-    for t in range(points.shape[0]):
-        mean, _, residual = _project(rules, state, n, points[t])
-        _project_root(state.root, n, state.work[2], state.work[4])
-        noise = rules.noise_variance + max(residual, 0.0)
-        _condition(state, n, state.work[4], noise, targets[t] - mean)
-
-
-@njit(cache=True)
+@inner
 def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped-def]
     """Give a sample a coordinate of its own, N(0, 1), and learn it; returns what it says of its own place.
 
@@ -470,7 +495,8 @@ def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped
     """
     z, root = state.work[2], state.root
     _append(state, n, z, state.work[3], 0.0, s)
-    root[: n + 1, n] = root[n, : n + 1] = 0.0
+    for j in range(n):
+        root[j, n] = root[n, j] = 0.0
     root[n, n] = 1.0
     z[n] = residual / math.sqrt(s)
     _project_root(root, n + 1, z, state.work[4])
@@ -479,13 +505,13 @@ def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped
     return state.whitened[n] * math.sqrt(s)
 
 
-@njit(cache=True)
+@inner
 def _subtract_four_rows(z, x0, x1, x2, x3, a, b, c, d):  # type: ignore[no-untyped-def]
     for t in range(TOGETHER):
         z[t] -= (x0[t] * a + x1[t] * b) + (x2[t] * c + x3[t] * d)
 
 
-@njit(cache=True)
+@inlined
 def _project_together(rules, state, n, points, z, prior):  # type: ignore[no-untyped-def]
     """`_project` of many points, bit for bit: their images are the columns of z (n, `TOGETHER`), where U stays at hand.
 
@@ -515,7 +541,7 @@ def _project_together(rules, state, n, points, z, prior):  # type: ignore[no-unt
                 z[i, t] -= z[j, t] * upper[j, i]
 
 
-@njit(cache=True)
+@called_from_python
 def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
     """Posterior mean and latent variance at the rows of points (m, p); returns how many it clipped at 0."""
     clipped, z, m = 0, state.work[2], points.shape[0]
@@ -526,7 +552,8 @@ def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped
         if t < whole:
             if place == 0:
                 _project_together(rules, state, n, points[t:], together, variance[t:])
-            z[:n] = together[:, place]
+            for j in range(n):
+                z[j] = together[j, place]
             mean[t], latent = _dot(z, state.whitened, n), variance[t] - _dot(z, z, n)
         else:
             mean[t], _, latent = _project(rules, state, n, points[t])
@@ -537,16 +564,16 @@ def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped
     return clipped
 
 
-@njit(cache=True)
+@inlined
 def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
     """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns ``s = k(x, x) + diagonal - z'z``, at least the diagonal."""
     v = state.work[3]
-    v[:n] = state.work[2][:n]
+    _copy(state.work[2], v, n)
     _substitute_back(state.cholesky, state.pivots, n, v)
     return max(latent, 0.0) + rules.diagonal
 
 
-@njit(cache=True)
+@inlined
 def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
     """``r_i = a_i / q_i`` and ``v_i = 1 / q_i``, by age."""
     weights, precision = state.weights, state.precision
@@ -555,7 +582,7 @@ def leave_one_out(state, n, residual, variance):  # type: ignore[no-untyped-def]
         residual[j] = weights[j] * variance[j]
 
 
-@njit(cache=True)
+@inlined
 def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore[no-untyped-def]
     """As `leave_one_out`, with the candidate in the set: ``q + v^2/s`` and ``a - v error/s``."""
     weights, precision, v, inverse = state.weights, state.precision, state.work[3], 1.0 / s
@@ -564,14 +591,14 @@ def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore
         residual[j] = (weights[j] - v[j] * (error * inverse)) * variance[j]
 
 
-@njit(cache=True)
+@called_from_python
 def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
     """``out[j] = formula(residual[j], variance[j], noise_variance)``."""
     for j in range(n):
         out[j] = _score(formula, (residual[j], variance[j], noise_variance))
 
 
-@njit(cache=True)
+@inlined
 def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-def]
     """Reduction score of every stored point by age in work[7], with the candidate solved for in the set.
 
@@ -584,10 +611,9 @@ def _replacement_scores(rules, state, n, error, s):  # type: ignore[no-untyped-d
         for j in range(n):
             age = state.counts[N_SEEN] - state.number[state.order[j]]
             score[j] *= math.exp(-age / rules.age_memory)
-    return score
 
 
-@njit(cache=True)
+@called_from_python
 def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-untyped-def]
     """Reduction scores (m, n) by slot, each row with one of the points (m, p), (m,) in the set; none is stored."""
     root, whitened = state.root.copy(), state.whitened.copy()
@@ -596,14 +622,14 @@ def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-
         s, error = _solve(rules, state, n, residual), targets[t] - mean
         if rules.every_sample:
             error = _open_place(rules, state, n, max(residual, 0.0), s, error)
-        score = _replacement_scores(rules, state, n, error, s)
+        _replacement_scores(rules, state, n, error, s)
         for j in range(n):
-            out[t, state.order[j]] = score[j]
+            out[t, state.order[j]] = state.work[7, j]
         if rules.every_sample:
             state.root[:], state.whitened[:] = root, whitened
 
 
-@njit(cache=True)
+@inlined
 def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
     """Acceptance score of every stored point by age, judged without itself or in sample.
 
@@ -619,20 +645,20 @@ def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
     scores(rules.acceptance, n, residual, variance, noise, out)
 
 
-@njit(cache=True)
+@inlined
 def _minimum(rules, state, n):  # type: ignore[no-untyped-def]
     """Smallest acceptance score of the stored points, computed once after each change."""
     if state.counts[MINIMUM_IS_STALE] or rules.every_sample:
         acceptance_scores(rules, state, n, state.work[5])
-        state.minimum[0] = state.work[5, :n].min()
+        state.minimum[0] = _least(state.work[5], n)
         state.counts[MINIMUM_IS_STALE] = 0
     return state.minimum[0]
 
 
-@njit(cache=True)
+@inlined
 def lowest(values, n):  # type: ignore[no-untyped-def]
     """Index of the lowest value; among ties (relative gap below `TIE`) the first, which is the oldest."""
-    least = values[:n].min()
+    least = _least(values, n)
     bound = least + TIE * abs(least) if abs(least) < math.inf else least
     for j in range(n):
         if values[j] <= bound:
@@ -640,7 +666,7 @@ def lowest(values, n):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True)
+@inlined
 def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def]
     """Store a point whose border is appended; the r-th oldest (r = n: nobody) leaves. Returns the slot."""
     order = state.order
@@ -653,7 +679,8 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     else:
         n += 1
     _renew(state, n)
-    state.inputs[:, slot] = x
+    for d in range(x.size):
+        state.inputs[d, slot] = x[d]
     state.targets[slot] = target
     state.number[slot] = state.counts[N_SEEN] - 1
     k, duplicate = state.work[0], False
@@ -670,13 +697,13 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     return slot
 
 
-@njit(cache=True)
+@inner
 def _add_multiple(out, factor, row, n):  # type: ignore[no-untyped-def]
     for j in range(n):
         out[j] += factor * row[j]
 
 
-@njit(cache=True)
+@called_from_python
 def drift(state, n):  # type: ignore[no-untyped-def]
     """How far the factors are from the covariance: 0 if exact.
 
@@ -701,16 +728,16 @@ def drift(state, n):  # type: ignore[no-untyped-def]
     return worst
 
 
-@njit(cache=True)
-def _factors_are(rules, state, n):  # type: ignore[no-untyped-def]
-    """Whether the factors are good, due for renewal, or have drifted."""
+@inlined
+def _factors_are(state, n):  # type: ignore[no-untyped-def]
+    """Whether the factors are due for renewal, for a measurement of their drift, or for neither."""
     entries = state.counts[N_ENTRIES]
-    if entries % PROBE_INTERVAL == 0 and drift(state, n) > rules.tolerance:
-        return DRIFTED
-    return DUE if entries % max(REFRESH_INTERVAL, 5 * n) == 0 else GOOD
+    if entries % max(REFRESH_INTERVAL, 5 * n) == 0:
+        return DUE
+    return UNSURE if entries % PROBE_INTERVAL == 0 else GOOD
 
 
-@njit(cache=True)
+@called_from_python
 def summarise(state, n):  # type: ignore[no-untyped-def]
     """``1/diag(U)``, b, a and q: what follows from new factors; b stays where it holds what all samples said."""
     for j in range(n):
@@ -722,7 +749,7 @@ def summarise(state, n):  # type: ignore[no-untyped-def]
     _renew(state, n)
 
 
-@njit(cache=True)
+@called_from_python
 def reduce(rules, state, target):  # type: ignore[no-untyped-def]
     """Remove the point with the lowest reduction score until `target` points are left.
 
@@ -744,17 +771,18 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
         for j in range(n - 1):
             if order[j] == last:
                 order[j] = slot
-        state.inputs[:, slot] = state.inputs[:, last]
+        for d in range(state.inputs.shape[0]):
+            state.inputs[d, slot] = state.inputs[d, last]
         state.targets[slot] = state.targets[last]
         state.number[slot] = state.number[last]
         itself = state.covariance[last, last]
-        state.covariance[slot, :n] = state.covariance[last, :n]
-        state.covariance[:n, slot] = state.covariance[last, :n]
+        for j in range(n):
+            state.covariance[slot, j] = state.covariance[j, slot] = state.covariance[last, j]
         state.covariance[slot, slot] = itself
         state.counts[N_POINTS] = n - 1
 
 
-@njit(cache=True)
+@inlined
 def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
     """Whether all points (m, p) and targets (m,) less the mean are finite, and below `LARGEST` in magnitude."""
     for t in range(targets.size):
@@ -766,7 +794,7 @@ def _all_finite(points, targets, prior_mean):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@inlined
 def can_hold(rules, state, points):  # type: ignore[no-untyped-def]
     """Whether double precision can hold the noise beside the prior variance at every one of the points (m, p)."""
     itself = state.work[3]
@@ -778,7 +806,7 @@ def can_hold(rules, state, points):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@inlined
 def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # type: ignore[no-untyped-def]
     """Store the sample if there is room or if it is accepted, in the place of the point of lowest reduction score."""
     s, r = _solve(rules, state, n, residual), n
@@ -790,9 +818,9 @@ def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # 
             row["acceptance_minimum"] = _minimum(rules, state, n)
             if not row["acceptance_score"] > row["acceptance_minimum"]:
                 return
-        score = _replacement_scores(rules, state, n, error, s)
-        r = lowest(score, n)
-        row["reduction_score"] = score[r]
+        _replacement_scores(rules, state, n, error, s)
+        r = lowest(state.work[7], n)
+        row["reduction_score"] = state.work[7, r]
     if not rules.every_sample:
         _append(state, n, state.work[2], state.work[3], error, s)
     row["accepted"] = True
@@ -801,7 +829,7 @@ def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # 
         row["removed"] = row["slot"]
 
 
-@njit(cache=True)
+@inlined
 def _is_outlier(rules, state, square):  # type: ignore[no-untyped-def]
     """Whether a squared standardised error is beyond the gate, which opens if they are too many.
 
@@ -822,7 +850,7 @@ def _is_outlier(rules, state, square):  # type: ignore[no-untyped-def]
     return not is_open
 
 
-@njit(cache=True)
+@called_from_python
 def learn(rules, state, points, targets, prior_mean, start, record):  # type: ignore[no-untyped-def]
     """Algorithm 1 of Wietzke and Graichen over the samples from `start` on.
 
@@ -832,7 +860,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
 
     An outlier (`_is_outlier`) is predicted and passed over.
 
-    Returns the index after the last sample it took: fewer than all after an outlier, when the factors need renewal
+    Returns the index after the last sample it took: fewer than all after an outlier, when the factors may be bad
     (``counts[FACTORS_ARE]``), or when the scale is due (``errors[NUMBER]``) or old samples are to be forgotten, which
     the caller does before it goes on; -1, with nothing learned, if a sample is not finite, or if the prior variance at
     one is too large beside the noise.
@@ -860,7 +888,8 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
             row["outlier"] = True
             return t + 1
         novelty = residual / rules.noise_variance
-        row["inserted"] = _decide(rules.insertion, (error, latent, novelty, _pointer(rules.insertion_parameters)))
+        parameters = _pointer(rules.insertion_parameters)
+        row["inserted"] = rules.asks and _decide(rules.insertion, (error, latent, novelty, parameters))
         if rules.scale:
             state.errors[SUM] += min(square, LARGEST_SQUARE)
             state.errors[NUMBER] += 1.0
@@ -870,7 +899,7 @@ def learn(rules, state, points, targets, prior_mean, start, record):  # type: ig
         elif rules.every_sample:
             _condition(state, n, state.work[4], rules.noise_variance + residual, error)
         if row["accepted"]:
-            state.counts[FACTORS_ARE] = _factors_are(rules, state, row["n_points"])
+            state.counts[FACTORS_ARE] = _factors_are(state, row["n_points"])
         forget = rules.forget_interval > 0 and state.counts[N_SEEN] % rules.forget_interval == 0
         if forget or state.counts[FACTORS_ARE] != GOOD or state.errors[NUMBER] >= SCALE_INTERVAL:
             return t + 1

@@ -197,6 +197,7 @@ class OnlineGP:
             forget_interval=0 if weighs_age or not memory else self._forget_interval,
             gate=self.gate or 0.0,
             gate_opens_after=self.gate_opens_after,
+            asks=True,
             insertion=self.insertion.address,
             insertion_parameters=self.insertion.parameters(),
             acceptance=self.acceptance.address,
@@ -349,14 +350,14 @@ class OnlineGP:
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
-        if not dictionary.can_hold(self._rules, self._state, x):
-            raise self._report_too_far(x)
+        self._check_prior(x)
         points = self._from_points(x, y, max(self.budget, len(x)), Learning.stored)
         points.number[: len(x)] = np.arange(len(x)) if numbers is None else numbers
         points.counts[dictionary.N_SEEN] = len(x)
         factorise(points)
         exact = self._rules._replace(diagonal=self.noise_variance, every_sample=False)
-        dictionary.reduce(exact, points, self.budget)
+        if len(x) > self.budget:
+            dictionary.reduce(exact, points, self.budget)
         n = int(points.counts[dictionary.N_POINTS])
         kept = self._from_points(points.inputs[:, :n].T, points.targets[:n], self.budget)
         for name in ("order", "number"):
@@ -379,10 +380,13 @@ class OnlineGP:
         """
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
-        if not dictionary.can_hold(self._rules, self._state, x):
-            raise self._report_too_far(x)
+        self._check_prior(x)
         if self.learns_every_sample:
-            dictionary.condition_all(self._rules, self._state, self.n_points, x, y)
+            counts, rules = self._state.counts.copy(), self._rules
+            alone = rules._replace(asks=False, scale=False, forget_interval=0, gate=0.0)
+            record = np.zeros(len(x), dtype=RECORD)
+            dictionary.learn(alone, self._state, x, y, np.zeros(len(x)), 0, record)
+            self._state.counts[:] = counts
 
     def is_beyond_gate(self, error: float, variance: float) -> bool:
         """Whether a sample with this prediction error and latent variance is not learned while the gate is closed."""
@@ -484,7 +488,7 @@ class OnlineGP:
                 vector(y - prior_mean, len(x), "targets")
                 raise self._report_too_far(x)
             if self._state.counts[dictionary.FACTORS_ARE] != dictionary.GOOD:
-                self._renew_factors()
+                self._check_factors()
             if self._state.errors[dictionary.NUMBER] >= dictionary.SCALE_INTERVAL:
                 self._rescale()
             if record[done - 1]["outlier"]:  # if it is believed later, it is forgotten by then, too: once
@@ -529,6 +533,11 @@ class OnlineGP:
         scale_state(state, factor)
         self._rules = self._compile_rules()
 
+    def _check_prior(self, inputs: np.ndarray) -> None:
+        """Refuse inputs (n, p) if the prior variance at one of them is too large beside the noise."""
+        if not (self.diagonal >= dictionary.LEAST_NOISE * self.kernel.diagonal(inputs)).all():
+            raise self._report_too_far(inputs)
+
     def _report_too_far(self, inputs: np.ndarray) -> ValueError:
         """Error that says at which of the inputs (n, p) the prior variance is largest, too large beside the noise."""
         prior = self.kernel.diagonal(inputs)
@@ -554,12 +563,10 @@ class OnlineGP:
 
     def leave_one_out(self) -> LeaveOneOut:
         """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams, 5.12)."""
-        n = self.n_points
-        dictionary.solve_weights(self._state, n)
-        by_age = np.empty((2, n))
-        dictionary.leave_one_out(self._state, n, by_age[0], by_age[1])
-        by_slot = np.empty_like(by_age)
-        by_slot[:, self.age_order] = by_age
+        state, n = self._state, self.n_points
+        dictionary.solve_weights(state, n)
+        by_slot, variance = np.empty((2, n)), 1.0 / state.precision[:n]
+        by_slot[:, self.age_order] = state.weights[:n] * variance, variance
         return LeaveOneOut(*by_slot)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -682,18 +689,20 @@ class OnlineGP:
         """How far the factors are from the covariance (`sysid.gp.dictionary.drift`): 0 if exact."""
         return float(dictionary.drift(self._state, self.n_points))
 
-    def _renew_factors(self) -> None:
-        """Factorise from scratch, as the compiled loop asks for it; only drifted factors count as repaired.
+    def _check_factors(self) -> None:
+        """Factorise from scratch if the factors are due for it or have drifted; only drifted ones count as repaired.
 
         The tolerance is that of the points stored now: they may lie where the prior variance is larger.
         """
-        counts = self._state.counts
-        self._rules = self._compile_rules()
-        drifted = bool(counts[dictionary.FACTORS_ARE] == dictionary.DRIFTED) and self.drift() > self._rules.tolerance
-        self.n_refactorisations += drifted
-        self.n_renewals += not drifted
+        counts, tolerance, drift = self._state.counts, self._rules.tolerance, self.drift()
+        is_due = counts[dictionary.FACTORS_ARE] == dictionary.DUE
         counts[dictionary.FACTORS_ARE] = dictionary.GOOD
-        factorise(self._state)
+        if is_due or drift > tolerance:
+            self._rules = self._compile_rules()
+            drifted = drift > max(tolerance, self._rules.tolerance)
+            self.n_refactorisations += drifted
+            self.n_renewals += not drifted
+            factorise(self._state)
 
 
 def factorise(state: Dictionary) -> None:

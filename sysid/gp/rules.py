@@ -1,6 +1,7 @@
 """The rules of the dictionary: five criteria, insertion, acceptance."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from math import inf, log, pi
@@ -79,17 +80,22 @@ class Criterion(ABC):
     @property
     def gain_address(self) -> Any:
         """`gain` as compiled loops call it."""
-        return address(type(self).gain, SCORE)
+        return _address(type(self).gain, SCORE)
 
     @property
     def reduction_address(self) -> Any:
         """`reduction` as compiled loops call it."""
-        return address(type(self).reduction, SCORE)
+        return _address(type(self).reduction, SCORE)
 
     @property
     def acceptance_address(self) -> Any:
         """`acceptance` as compiled loops call it."""
-        return address(type(self).acceptance, SCORE)
+        return _address(type(self).acceptance, SCORE)
+
+
+def _address(formula: Callable[..., Any], signature: Any) -> Any:
+    """C address of a formula; the machine code of those of this file, which call nothing outside it, is kept."""
+    return address(formula, signature, kept=formula.__module__ == __name__)
 
 
 @njit
@@ -252,7 +258,7 @@ class Insertion(ABC):
             raise TypeError(
                 f"{type(self).__name__}.formula: expected the arguments {expected}, got {n}; add what is missing"
             )
-        return address(type(self).formula, DECISION)
+        return _address(type(self).formula, DECISION)
 
 
 @dataclass(frozen=True)

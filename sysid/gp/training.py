@@ -11,7 +11,6 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from scipy.spatial.distance import pdist
 
 from sysid.arrays import check_counts
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
@@ -82,7 +81,8 @@ class MarginalLikelihoodProblem:
         """Problem of inputs (n, p) and centred targets (n,), in their own scales."""
         p = inputs.shape[1]
         spread = AffineMap.fit(inputs).scale  # 1 for a constant feature
-        distances = np.array([np.median(pdist(inputs[:, [d]])) for d in range(p)])
+        first, second = np.triu_indices(len(inputs), 1)
+        distances = np.array([np.median(abs(inputs[first, d] - inputs[second, d])) for d in range(p)])
         typical = np.where(distances > 1e-6 * spread, distances, spread) * np.sqrt(p)
         variance = float(np.mean(targets**2)) or 1.0
         of_weight = variance / spread**2

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.signal import correlate
 
 from sysid.arrays import Array, Indices
 from sysid.gp.training import InitialSamples
@@ -140,6 +139,8 @@ def find_copies(folds: Sequence[Fold]) -> list[int]:
     of the rest: the largest ``d'e / (|d| |e|)`` is at least `COPY`. A record that repeats itself says nothing about
     samples that do not.
     """
+    from scipy.signal import correlate  # takes most of a second to import
+
     found = []
     for number, fold in enumerate(folds):
         own = np.diff(max((part.values for part in fold.parts), key=len))

@@ -97,9 +97,10 @@ def test_the_command_is_run_in_its_loop_and_in_processes(done):
     for line, workers in ((one, 1), (two, 2)):
         assert line[:4] == ("-m", "duration=5d", "insertion.error_threshold=0.1,0.2", "seed=range(0,1)")
         assert line[-2:] == ("hydra/launcher=joblib", f"hydra.launcher.workers={workers}")
-    direct_and_swept, _ = done.rows["sweep"]
+    direct_and_swept, again, _ = done.rows["sweep"]
     details = direct_and_swept["details"]
     assert direct_and_swept["value"] == pytest.approx(details["swept s"] - details["direct s"])
+    assert 0 < again["value"] < 1
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from experiments.launch import is_bug_of_ours, is_mistake
 from experiments.validation import run as validation
 from sysid import ConstantMean, ErrorThreshold, Identification, JointModel, Model, Narx, OnlineGP, Scaling, StoreError
 from sysid import SquaredExponential as Kernel
+from sysid.gp.formula import PLAIN
 
 
 def process(arguments, folder, **environment):
@@ -147,6 +148,18 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
     assert shown.endswith("heavy: []\n")
     assert all(word in shown for word in ("reduction: ", "mean_relevance", "budget: 100"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PLAIN or os.cpu_count() == 1, reason="nothing is compiled side by side")
+def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finished, tmp_path):
+    for folder, times in ((tmp_path / "first", 1), (tmp_path / "next", 0)):
+        options = [*COMMAND[1:], *SHORT, f"hydra.run.dir={folder}"]
+        done = process(options, tmp_path, NUMBA_CACHE_DIR=f"{tmp_path}/cache")
+        assert said(done).count("The first run compiles") == times
+        assert len(list((tmp_path / "cache").rglob("dictionary.learn-*.nbc"))) == 1
+        for kind in DATA:
+            assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
 
 
 def test_installed_commands_are_the_modules():

@@ -589,5 +589,12 @@ def test_an_empty_gp_predicts_the_prior_and_inputs_are_checked():
             gp.predict(x)
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_all_settings_have_one_compiled_loop():
+    for options in ({}, {"learning": "every_sample", "gate": 3.0}, {"forgetting": 50, "insertion": rules.Novelty()}):
+        OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3, **options).update([0.0], 0.0)
+    assert len(dictionary.learn.signatures) == 1
+
+
 if __name__ == "__main__":
     np.savez(sys.argv[1], **fixed_runs())

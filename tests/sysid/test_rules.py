@@ -17,7 +17,7 @@ from naive import (
     stored_acceptance_scores,
 )
 
-from sysid.gp import rules
+from sysid.gp import formula, rules
 from sysid.gp.kernels import SquaredExponential
 from sysid.gp.online import OnlineGP
 
@@ -180,3 +180,18 @@ def test_acceptance_takes_a_criterion_and_a_reference_by_member_or_name():
     for criterion in (rules.PriorEntropy, "prior_entropy", None, rules.AcceptAll()):
         with pytest.raises(TypeError, match="criterion"):
             rules.ExceedsMinimum(criterion)
+
+
+@pytest.mark.skipif(formula.PLAIN, reason="nothing is compiled")
+def test_only_formulas_of_the_toolbox_are_kept_on_disk():
+    class Own(rules.MeanRelevance):
+        @staticmethod
+        def reduction(residual, variance, noise_variance):
+            return residual * variance
+
+    kept = []
+    for criterion in (rules.MeanRelevance(), Own()):
+        assert criterion.reduction_address
+        compiled = formula._compiled[type(criterion).reduction, id(formula.SCORE)]
+        kept.append(compiled._cache.cache_path is not None)
+    assert kept == [True, False]
