@@ -46,7 +46,8 @@ def run(config: DictConfig, folder: Path) -> float:
         loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
         assessment = replace(assessment, loop=loop)
     idle = without_effect(material.unused)
-    notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
+    notes = [*material.source.notes]
+    notes += [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
     if material.physics is not None and material.controller is not None:
         notes.append("no closed loop with the model: its physics follows measured inputs")
     if material.plant is not None and str(stated.get("seed")) == str(config.seed) and "configuration" in stated:
