@@ -1,15 +1,18 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from experiments.build import build, trusted_names
+from experiments.build import build, model_of, trusted_names
 from experiments.files import write_every
+from experiments.job_file import is_multirun
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics
+from experiments.progress import doing
 from experiments.summary import without_effect
 from experiments.validation.assessment import FREE_RUN, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
@@ -17,6 +20,8 @@ from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
 from sysid.data.source import ROLES
 from sysid.store import header
+
+log = logging.getLogger(__name__)
 
 
 def run(config: DictConfig, folder: Path) -> float:
@@ -29,21 +34,26 @@ def run(config: DictConfig, folder: Path) -> float:
     """
     check_options(config)
     propagation = build(config, "propagation")
-    if not isinstance(config.model, str) or not config.model:
-        raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
-    joint = JointModel.load(config.model, trusted=trusted_names(config))
-    material = read_material(config)
-    if "physics" in (stated := header(config.model)):
+    path = model_of(config)
+    joint = JointModel.load(path, trusted=trusted_names(config))
+    with doing("reading, or simulating, the records"):
+        material = read_material(config)
+    if "physics" in (stated := header(path)):
         physics = read_physics(str(stated["physics"]), trusted_names(config))
         physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
         material = replace(material, physics=physics)
+    if not is_multirun():
+        counted = f"{material.n_samples} samples of {material.source.name}"
+        log.info("Validate %s on %s, up to the free run; takes seconds to a minute", path, counted)
     check_signals(joint, material, config.left_out)
     cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
     material = replace(material, records=material.records_after(cases[0].window))
-    assessment = assess(joint, material, cases, propagation, seed=config.seed)
+    with doing("predicting"):
+        assessment = assess(joint, material, cases, propagation, seed=config.seed)
     if (controller := material.controller) is not None and material.physics is None:
         settings = {"window": cases[0].window, "seed": config.seed}
-        loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
+        with doing("closing the loop around the model"):
+            loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
         assessment = replace(assessment, loop=loop)
     idle = without_effect(material.unused)
     notes = [*material.source.notes]
@@ -55,10 +65,12 @@ def run(config: DictConfig, folder: Path) -> float:
         if f"\n{system}" in f"\n{stated['configuration']}\n":  # as text: what a stranger wrote is not parsed
             same = f"the simulation has the seed {config.seed} of the identification"
             notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
-    report = make_report(assessment, notes)
+    with doing("testing the residuals"):
+        report = make_report(assessment, notes)
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
-        write_every(writers(report, folder, attributes, figures=config.figures))
+        with doing("writing files and figures"):
+            write_every(writers(report, folder, attributes, figures=config.figures))
         tell(report, folder)
     return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
 
