@@ -67,7 +67,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     import numpy as np
 
     from experiments.physics import START
-    from experiments.standalone_physics import ExportedPhysics, ModelWithPhysics
+    from experiments.standalone_physics import ExportedPhysics, LoopWithPhysics, ModelWithPhysics
     from simulators import Interpolation
     from simulators.runge_kutta import integrate
     from simulators.system import limits_of, names_of
@@ -129,13 +129,14 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         *(f"{name} = {value!r}" for name, value in constants.items()),
         inspect.getsource(ExportedPhysics),
         inspect.getsource(ModelWithPhysics),
+        inspect.getsource(LoopWithPhysics),
         drift,
         f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, "
         + ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
         + ")",
         f"PHYSICS_U, PHYSICS_CHECK = {_literal(u)}, {_literal(fitted.values(states.states))}",
         "WITH_PHYSICS = ModelWithPhysics(MODEL, PHYSICS)",
-        "regressors, simulate = WITH_PHYSICS.regressors, WITH_PHYSICS.simulate",
+        "regressors, simulate, start = WITH_PHYSICS.regressors, WITH_PHYSICS.simulate, WITH_PHYSICS.start",
     ]
     usage = f"The signals {', '.join(physics.signals)} are simulated beside it (PHYSICS): u has the other inputs."
     return {

@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10350),
+    "sysid": (61, 10390),
     "simulators": (30, 2600),
-    "experiments": (76, 9920),
+    "experiments": (76, 9950),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7215),
-    "tests/sysid": (25, 7405),
+    "tests/experiments": (40, 7220),
+    "tests/sysid": (25, 7420),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

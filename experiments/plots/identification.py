@@ -57,7 +57,7 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
     series.plot(x, part["target"], ".", color=ORANGE, markersize=4, label="measured")
     series.set(xlabel=part["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
     series.set_title(title + name_records(result, np.unique(part["record"])), loc="left")
-    series.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=3, frameon=False)
+    series.legend(loc="upper right", ncols=3, framealpha=0.8)
     _standardised_errors(below, chosen, noise_variance)
     return figure
 
