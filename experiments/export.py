@@ -83,6 +83,8 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     )
     if foreign:
         raise ValueError(f"{title}: its drift needs {foreign}; write it with numpy, math and numbers alone")
+    if physics.interpolation != "held":
+        raise ValueError(f"{title}: a file holds inputs between samples; estimate it with physics.interpolation=held")
     if system.changes:
         raise ValueError(f"{title}: its parameters change over time; leave out its changes")
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,12 +50,19 @@ class Physics:
         Parameters that are the initial state, by name, each record has its own: ``{lower, upper}``.
     starts : int
         Runs of the estimation, from the system's own values and from random ones.
+    interpolation : "held", "linear" or "band_limited"
+        What the measured inputs do between their samples (`simulators.Interpolation`). Beside a simulation they are
+        held.
     """
 
     system: System
     free: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     initial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     starts: int = 3
+    interpolation: str = "held"
+
+    def __post_init__(self) -> None:
+        Interpolation(self.interpolation)
 
     @cached_property
     def initial_parameters(self) -> list[FreeParameter]:
@@ -87,9 +95,9 @@ class Physics:
         measured = [_measured(system, record) for record in recordings.estimation]
         fit, systems = None, [system] * len(measured)
         if free or self.initial_parameters:
-            fit = fit_output_error(system, measured, [*free, *self.initial_parameters], starts=self.starts, seed=seed)
+            fit = self.estimate(system, measured, [*free, *self.initial_parameters], seed)
             systems = list(fit.systems)
-        fitted = FittedPhysics(replace(self, system=systems[0]), fit)
+        fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed)
         estimation = tuple(fitted.add(record, one) for record, one in zip(recordings.estimation, systems, strict=True))
         return fitted, replace(
             recordings,
@@ -98,6 +106,17 @@ class Physics:
             validation=tuple(map(fitted.add, recordings.validation)),
             test=tuple(map(fitted.add, recordings.test)),
         )
+
+    def estimate(
+        self,
+        system: System,
+        records: Sequence[tuple[np.ndarray, np.ndarray]],
+        free: Sequence[FreeParameter],
+        seed: int = 0,
+    ) -> GreyBoxFit:
+        """Estimate free parameters by output error, with the inputs as they are between their samples."""
+        between = Interpolation(self.interpolation)
+        return fit_output_error(system, records, free, interpolation=between, starts=self.starts, seed=seed)
 
     def check(self, inputs: Sequence[str], outputs: Sequence[str], title: str) -> None:
         """Refuse records without the signals of the system."""
@@ -142,6 +161,7 @@ class FittedPhysics:
 
     physics: Physics
     fit: GreyBoxFit | None = None
+    seed: int = 0  # of the random starts of the fit
 
     def add(self, record: xr.Dataset, system: System | None = None, *, window: int = 0) -> xr.Dataset:
         """Simulate on the inputs of a record, and add the signals to it.
@@ -169,13 +189,47 @@ class FittedPhysics:
         system = self.physics.system if system is None else system
         u, _ = _measured(system, record)
         states = integrate(
-            system, system.initial_state(), u, np.zeros((len(u), len(system.noises))), Interpolation.held
+            system,
+            system.initial_state(),
+            u,
+            np.zeros((len(u), len(system.noises))),
+            Interpolation(self.physics.interpolation),
         ).states
         values, added = self.values(states), {}
         for i, (name, signal) in enumerate(self.physics.signals.items()):
             about = {"units": signal.unit, "long_name": f"{signal.description}, simulated"}
             added[name] = "time", values[:, i], about
         return record.assign(added)
+
+    def held_out(self, records: Sequence[xr.Dataset], parts: int) -> tuple[xr.Dataset, ...]:
+        """Estimation records with the signals of the physics whose parameters do not know the part that a sample is in.
+
+        The records, one behind the other, are cut into parts of equal lengths; for each the parameters are estimated
+        from the other parts, and all of the records is simulated with them, from the initial states that are known.
+        Physics without estimated parameters gives the records back.
+        """
+        free = [FreeParameter(name, **bounds) for name, bounds in self.physics.free.items()]
+        if self.fit is None or not free:
+            return tuple(records)
+        system, initial = self.physics.system, self.physics.initial_parameters
+        n = [record.sizes["time"] for record in records]
+        ends = np.cumsum(n)
+        signals = [record[list(self.physics.signals)].copy(deep=True) for record in records]
+        for first, last in pairwise(np.linspace(0, ends[-1], parts + 1).astype(int).tolist()):
+            cuts = [
+                np.clip([first - end + size, last - end + size], 0, size) for end, size in zip(ends, n, strict=True)
+            ]
+            pieces = []
+            for record, (low, high) in zip(records, cuts, strict=True):
+                u, y = _measured(system, record)
+                pieces += [(u[a:b], y[a:b]) for a, b in ((0, low), (high, len(u))) if b - a > len(initial)]
+            fit = self.physics.estimate(system, pieces, [*free, *initial], self.seed)
+            found = {parameter.name: getattr(fit.system, parameter.name) for parameter in free}
+            for record, own, known, (low, high) in zip(records, self.fit.systems, signals, cuts, strict=True):
+                simulated = self.add(record, replace(own, **found))
+                for name in known:
+                    known[name].values[low:high] = simulated[name].values[low:high]
+        return tuple(record.assign(known) for record, known in zip(records, signals, strict=True))
 
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
         """Samples that give the initial state of a record and are not judged: as given, or the record says, or 50."""
@@ -186,7 +240,7 @@ class FittedPhysics:
         free, system = self.physics.initial_parameters, self.physics.system
         u, y = _measured(system, record)
         try:
-            return fit_output_error(system, [(u[:n], y[:n])], free, starts=self.physics.starts).system
+            return self.physics.estimate(system, [(u[:n], y[:n])], free).system
         except ValueError as error:
             where = f"record {record.attrs['name']!r} from its first {n} samples"
             raise ValueError(f"physics: initial state of {where}: {error}") from error
@@ -216,7 +270,8 @@ class FittedPhysics:
         physics, system = self.physics, self.physics.system
         target = f"{type(system).__module__}.{type(system).__qualname__}"
         content = {"system": {"_target_": public_name(target) or target, **asdict(system)}}
-        return json.dumps(content | {"initial": physics.initial, "starts": physics.starts})
+        kept = {"initial": physics.initial, "starts": physics.starts, "interpolation": physics.interpolation}
+        return json.dumps(content | kept)
 
     def estimates(self) -> dict[str, Any]:
         """Estimates with their standard errors, and the error of the simulation, for a summary."""
@@ -240,6 +295,7 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
     try:
         content = json.loads(text)
         description = {"_target_": f"{__name__}.Physics", **{name: content[name] for name in KEPT}}
+        description["interpolation"] = content.get("interpolation", "held")  # earlier files know no other
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"physics of the model: expected the text that identification wrote ({error})") from None
     check_trusted(description, trusted)

@@ -19,6 +19,7 @@ from experiments.physics import FittedPhysics, Measured, Physics
 from experiments.plant import Plant, plant_of, warn_of_integration
 from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
+from sysid.stream import PARTS
 
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
 BLOCK = 250  # samples of a record that are delivered at a time
@@ -185,6 +186,8 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
     if physics is not None:
         physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
+        if physics.interpolation != "held":
+            raise ValueError(f"physics.interpolation={physics.interpolation} is for records, a controller holds inputs")
         physics = replace(physics, system=replace(physics.system, dt=plant.system.dt))
     fitted = None if physics is None else FittedPhysics(physics)
     return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made, fitted)
@@ -281,7 +284,9 @@ class RecordedSource:
 
     def calibrate(self, identification: Identification) -> None:
         """Measure the bands of the model by the estimation records."""
-        identification.calibrate(identification.narx.dataset(self._recordings.estimation))
+        records = self._recordings.estimation
+        judged = records if self.physics is None else self.physics.held_out(records, PARTS)
+        identification.calibrate(*map(identification.narx.dataset, (records, judged)))
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the smallest held-out error on the estimation records; none for static data."""

@@ -55,6 +55,7 @@ from .systems.bouc_wen import BoucWen as BoucWen
 from .systems.building import Building as Building
 from .systems.cascaded_tanks import CascadedTanks as CascadedTanks
 from .systems.servo import Servo as Servo
+from .systems.silverbox import Silverbox as Silverbox
 from .systems.van_der_pol import VanDerPol as VanDerPol
 from .systems.wiener_hammerstein import WienerHammerstein as WienerHammerstein
 from .weather import EpwWeather as EpwWeather

@@ -525,21 +525,30 @@ class Identification:
                     found[name, row - 1 - self.narx.features[column][1]] = value - before, as_measured - as_before
         return found
 
-    def calibrate(self, rows: xr.Dataset) -> None:
+    def calibrate(self, rows: xr.Dataset, judged: xr.Dataset | None = None) -> None:
         """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that it has learned.
 
         Each fifth of them is predicted by a model with the same hyper-parameters that learns from the others; of more
         than `PLENTY` rows for each point by the model itself, whose errors do not differ from these any more. Nothing
         is measured for a training that has done so, for a plant that changes (`forgetting`), and of fewer than `LEAST`
         rows.
+
+        Parameters
+        ----------
+        rows
+            Lag data set of the records.
+        judged
+            The same with the regressors that judge, where some are estimates that know the rows: every fifth as it is
+            for who has not seen it.
         """
         model, s = self.model, self.settings
         x, t, follows = rows["regressor"].values, rows["target"].values, consecutive(rows)
+        unseen = x if judged is None else judged["regressor"].values
         if model is None or model.bands or s.forgetting or len(t) < LEAST:
             return
-        segments = [Segment(x, t, np.full(1, np.nan))]
+        segments = [Segment(unseen, t, np.full(1, np.nan))]
         if self._mended.reach:
-            segments = segments_of(InitialSamples(self.narx, x, t, follows))
+            segments = segments_of(InitialSamples(self.narx, unseen, t, follows))
         known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
         start, held_out, begin = Start(model.scaling, model.mean, known, limits=model.limits), [], 0
         for fold in folds_of(segments, PARTS):

@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
     "sysid": (61, 10390),
-    "simulators": (30, 2600),
-    "experiments": (76, 9950),
+    "simulators": (31, 2635),
+    "experiments": (76, 10015),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7220),
+    "tests/experiments": (40, 7260),
     "tests/sysid": (25, 7420),
     "tests/simulators": (16, 1940),
 }

@@ -98,7 +98,8 @@ def call(arguments, cwd):
 
 
 def run(program, overrides, cwd):
-    done = call(["-m", f"experiments.{program}", *overrides], cwd)
+    """Run a command by the script that an installation makes."""
+    done = call([str(Path(sys.executable).parent / f"sysid-{program}"), *overrides], cwd)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -109,12 +110,13 @@ def added(overrides, more):
 
 
 def fewer(overrides):
-    """A sweep with two values of each key and few trials, on this machine."""
-    few = []
+    """A sweep with two values of its first two keys, one of the others, and few trials, on this machine."""
+    few, n_swept = [], 0
     for override in overrides:
         key, equals, value = override.partition("=")
         plain = equals and not key.startswith("hydra") and not set("[({") & set(value)
-        first = ",".join(value.split(",")[:2])
+        n_swept += bool(plain and "," in value)
+        first = ",".join(value.split(",")[: 2 if n_swept < 3 else 1])
         few.append(f"{key}={first}" if plain else override.replace("range(0,10)", "range(0,2)"))
     if "experiment=building_thresholds" in overrides:
         few += ["insertion.error_threshold=0.1,0.2", "reduction=mean_relevance", "acceptance=none", "seed=0"]

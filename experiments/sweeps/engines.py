@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -116,4 +117,12 @@ class JoblibPool(Engine):
                 "the rest has not been run; the same command resumes, hydra/launcher=dask outlives its workers"
             ) from None
         finally:
-            pool.shutdown(kill_workers=not over)
+            tell, threading.excepthook = threading.excepthook, threading.excepthook if over else _say_nothing
+            try:
+                pool.shutdown(kill_workers=not over)
+            finally:
+                threading.excepthook = tell
+
+
+def _say_nothing(failure: object) -> None:
+    """Take what a thread of loky says that misses the jobs of a pool which is killed."""

@@ -18,7 +18,7 @@ from experiments.identification import source_of
 from experiments.launch import Stopped
 from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics
 from experiments.sources import RecordedSource, trajectory_of
-from simulators import Building, CascadedTanks, Himmelblau, Sobol, simulate
+from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate
 from sysid import Narx, Recordings, make_record, store
 from sysid.data.source import part
 
@@ -340,6 +340,35 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
             export.physics_text(FittedPhysics(replace(TANKS, system=system)))
 
 
+def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
+    fitted, joined = TANKS.join(recordings(sensor=0.2), seed=0)
+    (record,) = joined.estimation
+    altered, second = record.copy(deep=True), slice(200, 400)
+    altered["level"].values[second] += 0.5
+    (before,), (after,) = fitted.held_out([record], 2), fitted.held_out([altered], 2)
+    for name in ("physics.level", "physics.upper_level"):
+        changes = np.abs(after[name].values - before[name].values)
+        assert changes[second].max() == 0.0 < changes[:200].max()
+        np.testing.assert_allclose(before[name], record[name], atol=0.3)  # much the same plant, not the same fit
+        changes = np.abs(before[name].values - record[name].values)
+        assert min(changes[:200].max(), changes[second].max()) > 0.0
+    constant = FittedPhysics(TANKS)
+    assert constant.held_out([record], 2)[0] is record
+
+
+@pytest.mark.parametrize("interpolation", Interpolation)
+def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolation):
+    record, _ = tank_record(0)
+    found = FittedPhysics(replace(TANKS, initial={}, interpolation=interpolation.value))
+    u = record["pump_voltage"].values[:, None]
+    level = simulate(TANKS.system, u, interpolation=interpolation, noise=False).output[:, 0]
+    np.testing.assert_allclose(found.add(record)["physics.level"], level, rtol=1e-12)
+    assert read_physics(found.describe(), []).physics.interpolation == interpolation.value
+    if interpolation is not Interpolation.held:
+        with pytest.raises(ValueError, match="a file holds inputs between samples"):
+            export.physics_text(found)
+
+
 def test_physics_runs_beside_a_closed_loop(tmp_path):
     wrong = "physics.system.zone_capacity=1.6e6"
     folder = execute(
@@ -372,6 +401,10 @@ def test_what_cannot_be_is_refused(tmp_path):
         execute(tmp_path, "narx.predict=residual", "duration=5d")
     with pytest.raises(ValueError, match=r"CascadedTanks has the inputs \['pump_voltage'\].*names"):
         execute(tmp_path, "physics=cascaded_tanks", "duration=5d")
+    with pytest.raises(ValueError, match=r"physics\.interpolation=linear is for records, a controller holds inputs"):
+        execute(tmp_path, "physics=building", "physics.interpolation=linear", "duration=5d")
+    with pytest.raises(ValueError, match="expected one of 'held', 'linear', 'band_limited'"):
+        replace(TANKS, interpolation="cubic")
     with pytest.raises(ValueError, match=r"needs the simulated output: add physics\.level: \[0\]"):
         TANKS.mean(Narx({"level": 2}, {"pump_voltage": 1}))
     assert TANKS.mean(ResidualNarx().narx(["level"], ["pump_voltage", "physics.level"])).coefficients == (0.0, 1.0)

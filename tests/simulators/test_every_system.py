@@ -19,11 +19,13 @@ INPUTS = {  # range of each input in its unit; (0.5, 1.5) for an input of a syst
     "BoucWen": ((-100.0, 100.0),),
     "CascadedTanks": ((1.0, 4.0),),
     "Basin": ((-0.02, 0.02),),
+    "Silverbox": ((-0.1, 0.1),),
 }
 SIGNED = {  # fields beside the initial values that may be negative
     "Building": {"supply_temperature"},
     "BoucWen": {"gamma", "delta"},
     "CascadedTanks": {"pump_threshold"},
+    "Silverbox": {"gain", "cubic", "quadratic", "quintic", "cubic_damping", "input_offset"},
 }
 IMPOSSIBLE = {  # other values that a field may not have
     "Building": {"dt": [0.0], "substeps": [0, 2.5], "zone_capacity": [0.0], "wall_resistance": [0.0]},
