@@ -225,7 +225,8 @@ def tell(result: Result, folder: Path) -> None:
     log.info("Results: %s", folder)
     model = folder / "model.nc"
     if model.is_file() and not is_multirun():
-        log.info("Next: look at %s, sysid-validate model=%s ..., sysid-export model=%s", folder / "*.png", model, model)
+        shown = model.relative_to(Path.cwd()) if model.is_relative_to(Path.cwd()) else model
+        log.info("Next: look at its figures; sysid-validate model=%s ...; sysid-export model=%s", shown, shown)
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:

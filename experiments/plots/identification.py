@@ -65,8 +65,9 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
 def name_records(dataset: xr.Dataset, numbers: np.ndarray) -> str:
     """Words for a title: which records are shown, if they have names."""
     names = json.loads(str(dataset.attrs.get("record_names", "[]")))
-    shown = [names[number] for number in numbers] if names else []
-    return "" if not shown else f": {shown[0]}" + (f" to {shown[-1]}" if len(shown) > 1 else "")
+    shown = [*dict.fromkeys(names[number].partition(", segment ")[0] for number in numbers)] if names else []
+    more = f" and {len(shown) - 2} more" if len(shown) > 2 else ""
+    return f": {', '.join(shown[:2])}{more}" if shown else ""
 
 
 def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
@@ -219,7 +220,7 @@ def signals(trajectory: xr.Dataset) -> Figure:
         _shade(whole, trajectory, trajectory["part"].values == 1)
     what = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
     records = name_records(trajectory, np.unique(trajectory["record"]))
-    panels[0, 0].set_title(f"{what}{records}, shaded: model frozen")
+    panels[0, 0].set_title(f"{what}{records}, shaded: model frozen", loc="left", fontsize="medium")
     left_out = f" ({len(names)} of {len(outputs) + len(inputs)} signals)" * (len(names) < len(outputs) + len(inputs))
     panels[0, 1].set_title(f"The end in detail{left_out}")
     for ax in panels[-1]:

@@ -439,6 +439,7 @@ def _find_step(
     deviation = np.where(known & ~jumps, np.abs(steps - step), 0.0)
     worst = int(np.argmax(deviation))
     if deviation[worst] > LARGEST_JITTER * step + resolution:
+        worst = int(np.argmax(deviation > LARGEST_JITTER * step + resolution))  # the first
         stated = "the median of all steps is" if dt is None else "dt is"
         raise ValueError(
             f"{_place(table, int(rows[worst + 1]))}: the step of time is {steps[worst]:.9g} s where {stated} "

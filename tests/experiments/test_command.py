@@ -185,6 +185,8 @@ def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
         out.write("\rsweep:  50%|##   | 1/2 [00:00<?, ?job/s]")
         progress.show()
     out.write("\rsweep: 100%|####| 2/2 [00:00<?, ?job/s]")
+    out.write("note\n")
+    out.write("\rsweep: 100%|####| 2/2 [00:00<?, ?job/s]")
     out.write("\n")
     progress.show()
     out.write("end\n")
@@ -192,7 +194,7 @@ def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
     words = "training: compiling, once per machine"
     assert (
         shown
-        == f"<{words}<result\n\rsweep:  50%|##   | 1/2 <sweep 1/2: {words}<\rsweep: 100%|####| 2/2 \n<loading<end\n"
+        == f"<{words}<result\n\rsweep:  50%|##   | 1/2 <sweep 1/2: {words}<\rsweep: 100%|####| 2/2 <note\n\rsweep: 100%|####| 2/2 \n<loading<end\n"
     )
 
 
