@@ -15,7 +15,7 @@ import xarray as xr
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
-COMMANDS = ("identify", "validate", "generate", "collect", "export", "reproduce", "benchmark")
+COMMANDS = ("identify", "validate", "compare", "generate", "collect", "report", "export", "reproduce", "benchmark")
 #: areas of the public names: title, and the modules that it takes them from
 AREAS = {
     "sysid": {

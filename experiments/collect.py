@@ -17,17 +17,17 @@ def main() -> None:
 def mark_folder(arguments: Sequence[str]) -> list[str]:
     """Turn the name of a folder among the arguments into an override, quoted so that any name is one text.
 
-    A folder is an argument that no option takes, and that exists or holds no ``=``.
-
     >>> mark_folder(["multirun/my sweep, 2", "figures=false"])
     ["folder='multirun/my sweep, 2'", 'figures=false']
     """
-    marked = []
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        is_name = "=" not in argument or (Path(argument).exists() and not argument.startswith("folder="))
-        is_folder = is_name and not argument.startswith("-") and not before.startswith("-")
-        marked.append(f"folder={quote(argument)}" if is_folder else argument)
-    return marked
+    pairs = zip(["", *arguments], arguments, strict=False)
+    return [f"folder={quote(argument)}" if is_path(before, argument) else argument for before, argument in pairs]
+
+
+def is_path(before: str, argument: str) -> bool:
+    """Whether an argument after another is a path: no option takes it, and it exists or holds no ``=``."""
+    is_name = "=" not in argument or (Path(argument).exists() and not argument.startswith("folder="))
+    return is_name and not argument.startswith("-") and not before.startswith("-")
 
 
 def quote(text: str) -> str:

@@ -15,7 +15,7 @@ from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build, build_one
 from experiments.files import write_every
-from experiments.job_file import attributes_of, is_lean, is_multirun
+from experiments.job_file import attributes_of, has_page, is_lean, is_multirun
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
@@ -78,6 +78,7 @@ def run(config: DictConfig, folder: Path) -> float:
     flag("validate", config.validate)
     flag("scale", config.scale)
     is_lean(config)  # refuses what it does not know
+    has_page(config)
     cache, named = cache_of(config), config.narx.get("target", "")
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):
@@ -124,8 +125,10 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
 def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
     """Write a result and report it; then say in one line what ended it early; a bug keeps its traceback."""
     with deferred_interrupt():
-        with doing("writing files and figures"):
+        with doing("writing files, figures and the page"):
             results.write(config, folder, result, in_job=in_job)
+            if in_job:
+                _write_page(config, folder)
         tell(result, folder)
     reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
@@ -135,6 +138,14 @@ def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     if reason is not None:
         log.error("Run stopped by an unexpected error. %s", where)
         raise reason
+
+
+def _write_page(config: DictConfig, folder: Path) -> None:
+    """Write the page of the run, if there is to be one."""
+    if has_page(config):
+        from experiments.pages.run import write_run  # imports matplotlib
+
+        write_run(folder)
 
 
 def _score(result: Result) -> float:
@@ -181,6 +192,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
         _write_job(config, folder, found, partial=False)
     if report is not None and not lean:
         write_every(writers(report, folder, attributes, figures=config.figures))
+    _write_page(config, folder)
     for target, measured in measures.items():
         log.info("Output %s", target)
         tell_free_run(measured)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from experiments.options import flag
 from sysid import store
 from sysid.model.model_file import GROUP, JOB
 from sysid.model.result import squared_unit
@@ -79,6 +81,21 @@ def is_lean(config: DictConfig) -> bool:
 def is_multirun() -> bool:
     """Whether this process runs a job of a sweep."""
     return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def has_page(config: DictConfig) -> bool:
+    """Whether a run writes report.html: as configured, null where Bokeh is installed; never beside lean outputs.
+
+    Raises
+    ------
+    ValueError
+        Another value; a page is asked for, and Bokeh is not there.
+    """
+    asked, is_there = config.get("report", False), find_spec("bokeh") is not None
+    wanted = is_there if asked is None else flag("report", asked)
+    if wanted and not is_there:
+        raise ValueError('report=true needs Bokeh: pip install -e ".[report]"')
+    return wanted and not ("outputs" in config and is_lean(config))
 
 
 def attributes_of(config: DictConfig, *, partial: bool) -> dict[str, Any]:

@@ -209,8 +209,8 @@ def launch(module: str, config: DictConfig) -> float | None:
 
 
 def remove_unused(folder: Path, log_file: str) -> None:
-    """Remove the folder of a run that was refused, unless it holds more than Hydra writes before a run."""
-    if {path.name for path in folder.iterdir()} <= {".hydra", log_file}:
+    """Remove the folder of a run that was refused, unless it is the working folder or holds more than Hydra writes."""
+    if folder.resolve() != Path.cwd() and {path.name for path in folder.iterdir()} <= {".hydra", log_file}:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -47,9 +47,8 @@ def parts(line):
 
 PROGRAMS = [(parts(line)[0], line.startswith(".venv/bin/sysid-identify --config-dir")) for line in COMMANDS]
 FIRST = [line for k, line in enumerate(COMMANDS) if PROGRAMS.index(PROGRAMS[k]) == k]
-QUICK = [
-    line for line in FIRST if parts(line)[0] not in ("benchmark", "collect", "reproduce") and "--config-dir" not in line
-]
+SLOW = ("benchmark", "collect", "compare", "report", "reproduce")
+QUICK = [line for line in FIRST if parts(line)[0] not in SLOW and "--config-dir" not in line]
 RUNS = [pytest.param(line, marks=() if line in QUICK else pytest.mark.slow) for line in COMMANDS]
 
 
@@ -169,7 +168,9 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
     program, own, overrides = parts(line)
     folder = tmp_path / "run"
     hydra = [f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}"]
-    if program in ("reproduce", "validate", "export") or any(name in o for name in PUBLISHED for o in overrides):
+    if program in ("reproduce", "validate", "export", "compare", "report") or any(
+        name in o for name in PUBLISHED for o in overrides
+    ):
         monkeypatch.setenv("SYSID_DATA", str(request.getfixturevalue("shared_data")))  # no test downloads
     write_records(tmp_path)
     write_own_files(tmp_path)
@@ -186,6 +187,14 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
         folder.parent.mkdir()
         run("identify", ["-m", "budget=15,20", *SHORT[:2], "figures=false", f"hydra.sweep.dir={folder}"], tmp_path)
         overrides = [*overrides, "figures=false"]
+    elif program in ("compare", "report"):
+        pytest.importorskip("bokeh")
+        kind = next(kind for kind in IDENTIFIED if kind in overrides or not kind)
+        for name in (override for override in overrides if "=" not in override):
+            (folder := tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            run("identify", [*added(IDENTIFIED[kind], SHORT), f"hydra.run.dir={folder}"], tmp_path)
+        overrides = [*overrides, "propagation=mean_only", *hydra] if program == "compare" else overrides
+        folder = tmp_path / "run" if program == "compare" else folder
     elif program in ("validate", "export"):
         shutil.copy(model_of(overrides), tmp_path / "model.nc")
         rule = "taylor" if any(o.startswith("propagation.") for o in overrides) else "mean_only"
@@ -200,7 +209,8 @@ def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
     if program == "export":
         assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0
         return
-    assert any(folder.rglob("*.csv" if program in ("reproduce", "collect") else "*.json"))
+    assert any(folder.rglob("*.csv" if program in ("reproduce", "collect", "compare") else "*.json"))
+    assert program not in ("compare", "report") or (folder / "report.html").is_file()
     if "-m" in overrides:
         ends = [json.loads(path.read_text())["status"] for path in folder.rglob("outcome.json")]
         assert len(ends) > 1

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from experiments.collection.read import AGAIN, SEED, Results, build_dataset, check_names, read_results, read_sweep
 from experiments.files import write_every
+from experiments.job_file import has_page
 from experiments.options import flag
 from experiments.plots.frames import pool, significant, to_csv, to_markdown
 from sysid import store
@@ -32,6 +33,7 @@ def run(config: DictConfig, folder: Path) -> None:
         No sweep, none of its jobs is done, or a file that cannot be written (the others are).
     """
     flag("figures", config.figures)
+    has_page(config)
     if config.records is not None:
         read = "xarray.open_dataset('.../0/job.nc', group='record')"
         raise ValueError(f"records is not there any more: the file of each job has its record, {read}")
@@ -66,6 +68,10 @@ def run(config: DictConfig, folder: Path) -> None:
 
         for name, draw in plan_figures(found, dataset).items():
             store.write_bytes(to_bytes(draw(), "png"), output / f"{name}.png")
+    if has_page(config):
+        from experiments.pages.sweep import write_sweep  # imports matplotlib
+
+        write_sweep(found, dataset, count_jobs(found, dataset), output)
     log.info("%s", count_jobs(found, dataset))
     for number, reason in reasons[reasons != ""][:LISTED].items():
         log.warning("Job %s: %s", number, reason)

@@ -24,7 +24,7 @@ OWN_FOLDERS = [Path(str(package.__file__)).parent for package in (sysid, simulat
 #: top-level packages whose version stands in the digest already, with that of Python
 VERSIONED = frozenset({*PACKAGES, "sysid", "simulators", "experiments", *sys.stdlib_module_names})
 #: keys of a configuration that decide where and how a job is run, not what comes out
-WITHOUT_EFFECT = frozenset({"hydra", "cache"})
+WITHOUT_EFFECT = frozenset({"hydra", "cache", "report"})
 #: keys of `sysid-identify` that decide what becomes of a simulated trajectory, not its samples; all others decide it
 AFTER_THE_TRAJECTORY = WITHOUT_EFFECT | {
     *("figures", "outputs", "validate", "on_missing", "duration", "identified", "budget", "propagation"),

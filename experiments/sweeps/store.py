@@ -27,7 +27,8 @@ OUTCOME, MANIFEST = "outcome.json", "sweep.json"
 SEARCH, TRIALS = "search.json", "search.csv"  # of a sweep that searches
 ATTEMPTS = "attempts"  # a line for each start of a job
 TRACE = ".trace"  # where a job stood when its timer ended it
-LEFT_OUT = (OUTCOME, ATTEMPTS, TRACE)  # files of a job that are no results; logs and hidden ones are none either
+#: files of a job that are no results, a page can be written anew; logs and hidden ones are none either
+LEFT_OUT = (OUTCOME, ATTEMPTS, TRACE, "report.html")
 VERSION = 1  # of both schemas
 PROJECT = "sysid"
 

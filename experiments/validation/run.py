@@ -1,6 +1,7 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +9,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.build import build, model_of, trusted_names
 from experiments.files import write_every
-from experiments.job_file import is_multirun
+from experiments.job_file import has_page, is_multirun
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics
 from experiments.progress import doing
 from experiments.summary import without_effect
-from experiments.validation.assessment import FREE_RUN, assess, check_signals, plan_cases, read_material
+from experiments.validation.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
 from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
@@ -38,10 +39,7 @@ def run(config: DictConfig, folder: Path) -> float:
     joint = JointModel.load(path, trusted=trusted_names(config))
     with doing("reading, or simulating, the records"):
         material = read_material(config)
-    if "physics" in (stated := header(path)):
-        physics = read_physics(str(stated["physics"]), trusted_names(config))
-        physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
-        material = replace(material, physics=physics)
+        material, stated = add_physics(material, str(path), trusted_names(config)), header(path)
     if not is_multirun():
         counted = f"{material.n_samples} samples of {material.source.name}"
         log.info("Validate %s on %s, up to the free run; takes seconds to a minute", path, counted)
@@ -69,10 +67,29 @@ def run(config: DictConfig, folder: Path) -> float:
         report = make_report(assessment, notes)
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
-        with doing("writing files and figures"):
+        with doing("writing files, figures and the page"):
             write_every(writers(report, folder, attributes, figures=config.figures))
+            if has_page(config):
+                from experiments.pages.run import write_run  # imports matplotlib
+
+                write_run(folder)
         tell(report, folder)
     return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
+
+
+def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:
+    """Add the physics that the file of a model states to what the model is validated on.
+
+    Raises
+    ------
+    ValueError
+        Signals that the physics does not fit.
+    """
+    if "physics" not in (stated := header(model)):
+        return material
+    physics = read_physics(str(stated["physics"]), list(trusted))
+    physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
+    return replace(material, physics=physics)
 
 
 def check_options(config: DictConfig) -> None:
@@ -90,3 +107,4 @@ def check_options(config: DictConfig) -> None:
         raise ValueError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
     whole("seed", config.seed, 0)
     flag("figures", config.figures)
+    has_page(config)

@@ -73,7 +73,8 @@ def undefined(config):
 
 
 def written(config):
-    """Write a file into the folder of the job; its folder is the only thing that Hydra tells."""
+    """Write a file and a page into the folder of the job; its folder is the only thing that Hydra tells."""
+    (folder_of_job() / "report.html").write_text("may be written anew")
     (folder_of_job() / "result.txt").write_text(f"number {config.number}\n")
     return float(config.number)
 

@@ -237,7 +237,7 @@ def test_the_command(sweep, monkeypatch, capsys):
     sweep = sweep.rename(sweep.with_name("it's, a=b ${x} {é} [1]"))
     monkeypatch.chdir(sweep.parent)
     before = files(sweep)
-    told = command(sweep.name)
+    told = command(sweep.name, "report=false")
     assert told.startswith("4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed.\n")
     after = files(sweep)
     assert after.keys() - before.keys() == FILES | FIGURES

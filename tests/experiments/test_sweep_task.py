@@ -39,7 +39,9 @@ def test_what_a_job_returns_is_stored_with_the_digests_of_its_files_and_stands(t
     assert (content["overrides"], list(content["files"])) == (["number=7"], ["result.txt"])
     assert damage(content, folder) == ""
     left = sorted(path.name for path in folder.iterdir() if path.suffix != ".log")
-    assert left == [".hydra", "attempts", "outcome.json", "result.txt"]
+    assert left == [".hydra", "attempts", "outcome.json", "report.html", "result.txt"]
+    (folder / "report.html").write_text("anew")
+    assert damage(content, folder) == ""
     (folder / "result.txt").write_text("number 8\n")
     assert damage(content, folder) == "result.txt is damaged"
     assert execute(one) == outcome

@@ -507,7 +507,11 @@ def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
     assert not any("fewer draws" in words for words in few)
 
 
-def test_a_folder_that_holds_more_than_hydra_wrote_is_kept(tmp_path):
+def test_a_folder_that_holds_more_than_hydra_wrote_is_kept_and_so_is_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    remove_unused(tmp_path / "here", "collect.log")
+    assert (tmp_path / "here").exists()
     for name, kept in (("notes.txt", True), ("validate.log", False)):
         (tmp_path / name / ".hydra").mkdir(parents=True)
         (tmp_path / name / name).write_text("mine")
