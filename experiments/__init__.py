@@ -32,3 +32,6 @@ if _is_command and "__mp_main__" not in sys.modules:  # not in somebody's script
     sys.excepthook = _end_quietly
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
+    from experiments import progress
+
+    progress.start()

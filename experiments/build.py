@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -82,6 +83,26 @@ def _check_scalars(description: Any, option: str) -> None:
             got = "null" if value is None else repr(value)
             raise ValueError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}")
         _check_scalars(value, f"{option}.{key}")
+
+
+def model_of(config: DictConfig) -> Path:
+    """File of the model that a configuration names.
+
+    Raises
+    ------
+    ValueError
+        No name, or the folder of a run, with the name to type.
+    """
+    if not isinstance(config.model, str) or not config.model:
+        raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
+    path = Path(config.model)
+    if path.is_dir():
+        found = sorted(path.rglob("model.nc"))
+        advice = (
+            f"write model={found[0]}" if found else "there is no model.nc in it; name the folder of an identification"
+        )
+        raise ValueError(f"model={path} is a folder: {advice}")
+    return path
 
 
 def trusted_names(config: DictConfig) -> list[str]:

@@ -32,16 +32,14 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         The model cannot be read, or the file not be written.
     """
-    from experiments.build import trusted_names
+    from experiments.build import model_of, trusted_names
     from experiments.options import flag
     from experiments.physics import read_physics
     from sysid import JointModel, Model, export_python
     from sysid.model.model_file import read_models
     from sysid.store import header
 
-    if config.model is None:
-        raise ValueError("model: expected the file of a model, model=outputs/identify/.../model.nc")
-    source = Path(str(config.model))
+    source = model_of(config)
     path = folder / f"{source.stem}.py" if config.output is None else Path(str(config.output))
     if path.exists() and not flag("overwrite", config.overwrite):
         raise ValueError(f"output: {path} exists; name another file, or say overwrite=true")
@@ -49,7 +47,7 @@ def run(config: DictConfig, folder: Path) -> None:
     kind = Model if "" in read_models(source) else JointModel  # one model, or those of all outputs
     model, stated = kind.load(source, trusted=trusted), header(source)
     more = physics_text(read_physics(str(stated["physics"]), trusted)) if "physics" in stated else {}
-    log.info("Exported: %s", export_python(model, path, **more))
+    log.info("Exported: %s; next: python %s checks it", export_python(model, path, **more), path)
 
 
 def physics_text(fitted: FittedPhysics) -> dict[str, str]:
@@ -69,7 +67,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     import numpy as np
 
     from experiments.physics import START
-    from experiments.standalone_physics import ExportedPhysics, ModelWithPhysics
+    from experiments.standalone_physics import ExportedPhysics, LoopWithPhysics, ModelWithPhysics
     from simulators import Interpolation
     from simulators.runge_kutta import integrate
     from simulators.system import limits_of, names_of
@@ -133,13 +131,14 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         *(f"{name} = {value!r}" for name, value in constants.items()),
         inspect.getsource(ExportedPhysics),
         inspect.getsource(ModelWithPhysics),
+        inspect.getsource(LoopWithPhysics),
         drift,
         f"PHYSICS = ExportedPhysics({type(system).drift.__name__}, "
         + ", ".join(f"{name}={_literal(value)}" for name, value in numbers.items())
         + ")",
         f"PHYSICS_U, PHYSICS_CHECK = {_literal(u)}, {_literal(fitted.values(states.states))}",
         "WITH_PHYSICS = ModelWithPhysics(MODEL, PHYSICS)",
-        "regressors, simulate = WITH_PHYSICS.regressors, WITH_PHYSICS.simulate",
+        "regressors, simulate, start = WITH_PHYSICS.regressors, WITH_PHYSICS.simulate, WITH_PHYSICS.start",
     ]
     usage = f"The signals {', '.join(physics.signals)} are simulated beside it (PHYSICS): u has the other inputs."
     return {

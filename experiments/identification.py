@@ -21,7 +21,7 @@ from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
 from experiments.physics import RESIDUAL, ResidualNarx, thin
-from experiments.progress import Progress
+from experiments.progress import Progress, doing
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
 from experiments.summary import summarise, tell, without_effect
@@ -38,12 +38,25 @@ PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection"
 NUMBERS = ("learning", "scale", "forgetting", "gate", "budget", "seed")  # settings that are no group
 
 
+#: what a part of a run does, by the name of its time
+WORDS = {
+    "setup": "preparing",
+    "record": "training",
+    "loop": "identifying",
+    "bands": "measuring the bands on held-out parts",
+    "validation": "predicting",
+    "free_run": "validating in free run",
+    "linear": "comparing with linear models",
+}
+
+
 @contextmanager
 def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Time a part of a run [s]; its times add up."""
     start = time.perf_counter()
     try:
-        yield
+        with doing(WORDS[name]):
+            yield
     finally:
         seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
 
@@ -114,9 +127,10 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
 def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
     """Write a result and report it; then say in one line what ended it early; a bug keeps its traceback."""
     with deferred_interrupt():
-        results.write(config, folder, result, in_job=in_job)
-        if in_job:
-            _write_page(config, folder)
+        with doing("writing files, figures and the page"):
+            results.write(config, folder, result, in_job=in_job)
+            if in_job:
+                _write_page(config, folder)
         tell(result, folder)
     reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
@@ -236,6 +250,12 @@ def prepare(
             f"{' and '.join(refused)}: this training chooses kernel and mean itself, its mean is linear; leave it "
             "out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
         )
+    if not is_multirun():
+        rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
+        if "kernel" in settings.training.replaces:
+            how_long = "some minutes, most of them to train for the free run"
+        counted = f"{source.n_identified} samples are learned, {rest} judge the model"
+        log.info("Identify %s with %d points: %s; takes %s", source.title, settings.budget, counted, how_long)
     narx = narx_of(config, source, settings)
     changes: dict[str, Any] = {}
     if config.narx.get("predict") == RESIDUAL:
@@ -259,7 +279,8 @@ def narx_of(config: DictConfig, source: Source, settings: Settings | None = None
         raise ValueError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
     narx = build_one({**config.narx, "predict": "value"} if is_residual else config.narx, "narx")
     if isinstance(narx, AutomaticNarx):
-        narx, report = source.lags(narx, Settings() if settings is None else settings)
+        with doing("choosing the lags"):
+            narx, report = source.lags(narx, Settings() if settings is None else settings)
         log.info("Lags chosen: %s", report)
     if isinstance(narx, Orders | ResidualNarx):
         narx = narx.narx(source.outputs, source.inputs)

@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -34,6 +36,7 @@ PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger(__name__)
 Main = Callable[[], Any]
+FULL_ERROR, COMPOSING = "HYDRA_FULL_ERROR", "SYSID_COMPOSING"  # environment: lets Hydra raise; that we have set it
 
 
 def entry(name: str, module: str) -> Main:
@@ -52,14 +55,23 @@ def entry(name: str, module: str) -> Main:
     @wraps(job)
     def run() -> Any:
         sys.path.append(os.getcwd())
+        if {"--help", "-h"} & {*sys.argv[1:]}:
+            from experiments.help import print_help
+
+            return print_help(name, next((text for text in sys.argv[1:] if text[0] != "-"), None))
+        check_arguments(name, sys.argv[1:])
+        if FULL_ERROR not in os.environ:  # what cannot be composed is told here, in one line
+            os.environ[FULL_ERROR] = os.environ[COMPOSING] = "1"
         try:
-            check_options(sys.argv[1:])
             return main()
-        except SystemExit as stop:
-            is_of_hydra = type(stop) is SystemExit and stop.code == 1 and not HydraConfig.initialized()
-            if is_of_hydra and (hint := _hint(name, sys.argv[1:])):
-                print(f"Error: {hint}", file=sys.stderr)
-            raise
+        except (HydraException, OmegaConfBaseException) as error:
+            if COMPOSING not in os.environ:
+                raise
+            told = _hint(name, sys.argv[1:]) or " ".join(str(error).split())
+            print(f"Error: {told}", file=sys.stderr)
+            raise Refused(1) from None
+        finally:
+            _end_composing()
 
     return run
 
@@ -74,6 +86,7 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
     try:
         parsed = OverridesParser.create().parse_overrides([text for text in arguments if text[0] != "-"])
         overrides = [one for one in parsed if not one.key_or_group.startswith("hydra")]
+        GlobalHydra.instance().clear()
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config, loader = compose(name), GlobalHydra.instance().config_loader()
             chosen = [str(one.input_line) for one in overrides if loader.get_group_options(one.key_or_group)]
@@ -84,23 +97,66 @@ def _hint(name: str, arguments: Sequence[str]) -> str:
         return ""
 
 
-def check_options(arguments: Sequence[str]) -> None:
-    """Refuse numbers and the like in the place of an option of a group, of which Hydra makes a traceback.
+def check_arguments(name: str, arguments: Sequence[str]) -> None:
+    """Refuse what is no setting, and numbers and the like in the place of an option of a group.
 
     Raises
     ------
     Refused
-        After the line that says it.
+        After the line that says what to type.
     """
-    with suppress(HydraException):  # Hydra tells
-        for one in OverridesParser.create().parse_overrides([text for text in arguments if text[:1] != "-"]):
-            group, values = one.key_or_group.partition("@")[0], getattr(one._value, "list", one._value)
-            names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-            given = values if isinstance(values, list) else [values]
-            wrong = [value for value in given if value is None or isinstance(value, bool | int | float | list)]
-            if wrong and names and not one.is_delete():
-                print(f"Error: {one.input_line}: {group} must be one of {', '.join(names)}", file=sys.stderr)
-                raise Refused(1)
+    flags, unknown = get_args_parser().parse_known_args(arguments)
+    told = ""
+    if unknown:
+        key, _, value = unknown[0].lstrip("-").partition("=")
+        value = value or next((text for text in [*unknown[1:], *flags.overrides] if "=" not in text), "...")
+        told = f"{unknown[0]}: settings are written without dashes, {key}={value}"
+        if unknown[0][:1] != "-":
+            told = f"{unknown[0]}: write flags, such as -m, before all settings"
+    for text in flags.overrides if not told else ():
+        try:
+            one = OverridesParser.create().parse_override(text)
+        except HydraException as error:
+            told = _explain_argument(name, text, error)
+            break
+        group, values = one.key_or_group.partition("@")[0], getattr(one._value, "list", one._value)
+        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        given = values if isinstance(values, list) else [values]
+        wrong = [value for value in given if value is None or isinstance(value, bool | int | float | list)]
+        if wrong and names and not one.is_delete():
+            told = f"{one.input_line}: {group} must be one of {', '.join(names)}"
+            break
+    if told:
+        print(f"Error: {told}", file=sys.stderr)
+        raise Refused(1)
+
+
+def _explain_argument(name: str, text: str, error: Exception) -> str:
+    """What to type instead of an argument that is no override."""
+    key, equals, value = text.partition("=")
+    if equals:  # a name with brackets, blanks, ...: in quotes of both kinds
+        names = value[1:-1].split(",") if value[:1] == "[" and value[-1:] == "]" else [value]
+        quoted = ",".join(f'"{one.strip()}"' for one in names)
+        written = f"{key}=[{quoted}]" if value[:1] == "[" else f"{key}={quoted}"
+        with suppress(HydraException):
+            OverridesParser.create().parse_override(written)
+            return (
+                f"{text}: put a value with brackets, blanks or signs into quotes of both kinds, {shlex.quote(written)}"
+            )
+        return f"{text}: {' '.join(str(error).split())}"
+    known = known_keys(name)
+    if "data" in known and Path(text).suffix.lower() in (".csv", ".txt", ".dat"):
+        role = "estimation" if name == "identify" else "test"
+        return f"{text}: to read a file write data=csv data.{role}={text} 'data.inputs=[...]' 'data.outputs=[...]'"
+    if "model" in known and (text.endswith(".nc") or Path(text).is_dir()):
+        return f"{text}: to name a model write model={Path(text) / 'model.nc' if Path(text).is_dir() else text}"
+    return f"{text}: expected key=value or group=option; sysid-{name} --help lists them"
+
+
+def _end_composing() -> None:
+    """From here on Hydra tells errors, and whatever is started inherits nothing."""
+    if os.environ.pop(COMPOSING, ""):
+        del os.environ[FULL_ERROR]
 
 
 class Refused(SystemExit):
@@ -119,6 +175,7 @@ def launch(module: str, config: DictConfig) -> float | None:
     """Run ``module.run(config, folder)``; in a single run a mistake ends in one line and exit code 1."""
     if signal.getsignal(signal.SIGINT) is end_at_once:  # in a command's own process, in its main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to keep
+    _end_composing()
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # who reads the terminal may stop reading (| head): the run goes on
     for noisy in ("numba", "matplotlib", "fontTools"):
@@ -184,11 +241,13 @@ class RunFolder(Callback):
 
     def on_run_start(self, config: DictConfig, **options: Any) -> None:
         """Make the folder of a single run."""
+        _end_composing()
         folder = str(config.hydra.run.dir)
         _make(folder, "output" if folder == config.get("output") else "hydra.run.dir")
 
     def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
         """Try whether the folder of a sweep can be made."""
+        _end_composing()
         folder = Path(str(config.hydra.sweep.dir))
         was_there = folder.is_dir()
         _make(str(folder), "hydra.sweep.dir")
@@ -216,14 +275,14 @@ def check_keys(config: DictConfig, name: str) -> None:
     ValueError
         With the nearest valid name.
     """
-    known = _known_keys(name)
+    known = known_keys(name)
     for key in config if known else ():
         if key not in known and key != "hydra":
             raise ValueError(f"unknown configuration key {key!r}{meant(str(key), known)}")
 
 
 @cache
-def _known_keys(name: str) -> list[str]:
+def known_keys(name: str) -> list[str]:
     """Keys of a command of the package; none for a primary configuration of the user's own."""
     if not (CONF / f"{name}.yaml").is_file():
         return []
@@ -232,7 +291,7 @@ def _known_keys(name: str) -> list[str]:
     known = {str(key) for key in primary} - {"defaults", "hydra"}
     for entry in primary.get("defaults", []):
         if isinstance(entry, str):
-            known |= set(_known_keys(entry))
+            known |= set(known_keys(entry))
         elif not str(next(iter(entry))).startswith("override "):
             known.add(str(next(iter(entry))).split("@")[0])
     return sorted(known)

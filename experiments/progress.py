@@ -1,33 +1,161 @@
-"""Progress of a live identification on the terminal."""
+"""What a command shows while it works: one line below what it has said, a bar or words; off a terminal nothing.
 
-from collections.abc import Iterable, Iterator
-from typing import Self
+The line is there from the first moment: nothing heavy is imported here.
+"""
 
-from tqdm import tqdm
+import atexit
+import gc
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
-from experiments.job_file import is_multirun
-from sysid import Measurement
-from sysid.stream import Block
+QUIET = 1.0  # s without output, after which the line says what is being done
+ERASE = "\r\x1b[K"
+BAR = re.compile(r"\r?([^|:]*): +\d+%\|.*\| *(\d+/\d+)")
+COMPILING = "compiling, once per machine"
+
+
+class Terminal:
+    """A standard stream that erases the line before other output, and one thread that keeps the line alive."""
+
+    work: ClassVar = ["loading"]  # what is being done, the innermost last
+    lock = threading.RLock()
+    line = ""  # what the cursor stands in: "words" of ours, a "bar", or nothing that gives way
+    bar = ""  # that is open, as it was last drawn
+    last = since = 0.0  # s, of the last output and of the begin of the work
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Pass text on; a carriage return and no line end makes a line that is replaced."""
+        kind = Terminal
+        with kind.lock:
+            if kind.line == "words" or (kind.line and text.strip() and not text.startswith("\r")):
+                _put(ERASE)
+            kind.line = "bar" if text.startswith("\r") and not text.endswith("\n") else ""
+            if BAR.search(text) or not text.strip():
+                kind.bar = text.strip()
+            kind.last = time.monotonic()
+            return int(self.stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _put(text: str) -> None:
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(text)
+        sys.__stderr__.flush()
+
+
+def start() -> None:
+    """Show what this process does from now on, if it has a terminal."""
+    if not sys.stderr or not sys.stderr.isatty():
+        return
+    sys.stdout, sys.stderr = Terminal(sys.stdout), Terminal(sys.stderr)
+    end, Terminal.since = threading.Event(), time.monotonic()
+    show()
+    threading.Thread(target=_keep_alive, args=(end,), daemon=True, name="progress").start()
+    atexit.register(_close, end)
+    os.register_at_fork(after_in_child=_forget)
+
+
+def show() -> None:
+    """Write what is being done into the line."""
+    with Terminal.lock:
+        seconds = time.monotonic() - Terminal.since
+        bar = BAR.search(Terminal.bar)
+        work = [f"{bar[1]} {bar[2]}"] if bar else []
+        work += dict.fromkeys(Terminal.work[1:] or Terminal.work)
+        words = ": ".join(work) + (f", {seconds:.0f} s" * (seconds >= 1))
+        _put(ERASE + words[: shutil.get_terminal_size().columns - 1])
+        Terminal.line = "words"
+
+
+def _keep_alive(end: threading.Event) -> None:
+    is_watched = False
+    while not end.wait(0.5):
+        is_watched = is_watched or _watch_compiler()
+        if time.monotonic() - Terminal.last > QUIET:
+            show()
+
+
+def _close(end: threading.Event) -> None:
+    end.set()
+    gc.freeze()  # to look at all that was compiled once more would take seconds
+    with Terminal.lock:
+        if Terminal.line == "words":
+            _put(ERASE)
+        Terminal.line = ""
+
+
+def _forget() -> None:
+    """A forked process has no thread that keeps the line, nor one that would release its lock."""
+    Terminal.lock, Terminal.line = threading.RLock(), ""
+
+
+@contextmanager
+def doing(words: str) -> Iterator[None]:
+    """Say what the block does, while it does not say anything itself."""
+    with Terminal.lock:
+        Terminal.work.append(words)
+        Terminal.since = time.monotonic()
+    try:
+        yield
+    finally:
+        with Terminal.lock:
+            Terminal.work.remove(words)
+
+
+def _watch_compiler() -> bool:
+    """Say that functions are compiled while they are, once numba is there; returns whether it is."""
+    if not hasattr(sys.modules.get("numba.core.dispatcher"), "Dispatcher"):
+        return False
+    from numba.core import event
+
+    class Compiling(event.Listener):
+        def on_start(self, event: Any) -> None:
+            with Terminal.lock:
+                Terminal.since = Terminal.since if COMPILING in Terminal.work else time.monotonic()
+                Terminal.work.append(COMPILING)
+
+        def on_end(self, event: Any) -> None:
+            with Terminal.lock:
+                Terminal.work.remove(COMPILING)
+
+    event.register("numba:compile", Compiling())
+    return True
 
 
 class Progress:
     """Bar with samples per second and the size of the dictionary; silent off a terminal and in a sweep."""
 
     def __init__(self, n_samples: int) -> None:
+        from tqdm import tqdm
+
+        from experiments.job_file import is_multirun
+
         silent = True if is_multirun() else None  # None: unless it is a terminal
         self._bar = tqdm(total=n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *error: object) -> None:
         self._bar.close()
 
-    def show(self, block: Block) -> None:
+    def show(self, block: Any) -> None:
         """Show what became of identified samples."""
         self._bar.set_postfix_str(f"{block.record['n_points'][-1]} points", refresh=False)
 
-    def count(self, samples: Iterable[Measurement]) -> Iterator[Measurement]:
+    def count(self, samples: Any) -> Iterator[Any]:
         """Pass samples, or blocks of them, on and count them."""
         for sample in samples:
             self._bar.update(1 if sample.output.ndim == 1 else len(sample.output))

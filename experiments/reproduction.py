@@ -26,6 +26,7 @@ from experiments.launch import Stopped
 from experiments.options import flag, meant, whole
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import to_bytes
+from experiments.progress import doing
 from experiments.studies.baselines import BaselinesStudy
 from experiments.studies.guidelines import Guidelines
 from experiments.studies.online import OnlineStudy
@@ -76,6 +77,8 @@ def run(config: DictConfig, folder: Path) -> None:
     plan, gaps = read_records(plan)
     if any((plan.folder / "parts").glob("*")) and not plan.parts.is_dir():
         log.info("Results of another version, or of other settings, are in %s: all is computed again", plan.folder)
+    how_long = "a minute or two" if config.quick else "minutes to hours, and can be stopped and continued"
+    log.info("Reproduce %s into %s; takes %s", ", ".join(sorted(names)), plan.folder, how_long)
     studies = [study for name, study in STUDIES.items() if name in names]
     units = [unit for study in studies for unit in study.units(plan) if unit.task not in gaps]
     prepared = {unit.task for unit in units if STUDIES[unit.study].is_prepared}
@@ -87,9 +90,12 @@ def run(config: DictConfig, folder: Path) -> None:
     ]
     everything = [unit for wave in waves for unit in wave]
     try:
-        with tqdm(
-            total=len(everything), initial=sum(map(plan.is_kept, everything)), disable=None, desc="studies"
-        ) as bar:
+        with (
+            tqdm(
+                total=len(everything), initial=sum(map(plan.is_kept, everything)), disable=None, desc="studies"
+            ) as bar,
+            doing(f"computing in {workers} processes, each compiles what is not compiled yet"),
+        ):
             for _ in execute(waves, plan, workers):
                 bar.update()
     except (KeyboardInterrupt, BrokenProcessPool) as error:

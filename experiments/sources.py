@@ -270,10 +270,11 @@ class RecordedSource:
 
     def warnings(self) -> list[str]:
         """What judges, if no record was given to judge by."""
+        notes = list(self._recordings.notes)
         if self.split is None:
-            return []
+            return notes
         share = f"the first {100 * self.split:g} % of each record are identified, the rest judges"
-        return [f"no test record: {share} (identified={self.split:g})"]
+        return [*notes, f"no test record: {share} (identified={self.split:g})"]
 
     def know(self, narx: Narx, settings: Settings) -> Start:
         """What all samples of the estimation records say before the first is learned."""
@@ -310,13 +311,18 @@ Source: TypeAlias = LiveSource | RecordedSource
 def trajectory_of(source: Source) -> xr.Dataset:
     """All records behind each other along `time`, each sample with the number of its record and its part."""
     records = source.records()
+    names = (
+        {"record_names": json.dumps([str(one.attrs["name"]) for one in records])} if "name" in records[0].attrs else {}
+    )
     number = np.repeat(np.arange(len(records)), [record.sizes["time"] for record in records])
     dataset = records[0]
     if len(records) > 1:
         dataset = xr.concat(records, "time", data_vars="all", coords="minimal", combine_attrs="drop_conflicts")
     part = source.is_validation(number, dataset["time"].values).astype(np.int8)
     flags = {"flag_values": np.array([0, 1], dtype=np.int8), "flag_meanings": "identified validation"}
-    return dataset.assign_attrs(inputs=json.dumps(source.inputs), outputs=json.dumps(source.outputs)).assign_coords(
+    return dataset.assign_attrs(
+        names, inputs=json.dumps(source.inputs), outputs=json.dumps(source.outputs)
+    ).assign_coords(
         record=("time", number, {"long_name": "number of the record"}),
         part=("time", part, {"long_name": "part of the run", **flags}),
     )

@@ -99,17 +99,28 @@ class ModelWithPhysics(NamedTuple):
         """Inputs of the plant, without the signals of the physics."""
         return [name for name in self.model.inputs if name not in self.physics.signals]
 
+    @property
+    def names(self) -> list[str]:
+        """All inputs that are given: those of the model, and those that only the physics has."""
+        return self.inputs + [name for name in self.physics.inputs if name not in self.inputs]
+
+    def split(self, u: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs that are given (n, number of names), those of the physics, and its initial state by first outputs."""
+        inputs, outputs = columns(u, self.names, "u"), columns(y, self.model.outputs, "y")
+        own = inputs[:, [self.names.index(name) for name in self.physics.inputs]]
+        measured = outputs[:, [list(self.model.outputs).index(name) for name in self.physics.outputs]]
+        return inputs, own, self.physics.first_state(own[: len(measured)], measured)
+
+    def combine(self, inputs: np.ndarray, signals: np.ndarray) -> np.ndarray:
+        """Inputs of the model (n, n_u) from those that are given and the signals of the physics."""
+        everything = {name: inputs[:, i] for i, name in enumerate(self.names)}
+        everything |= {name: signals[:, i] for i, name in enumerate(self.physics.signals)}
+        return np.stack([everything[name] for name in self.model.inputs], axis=1)
+
     def join(self, u: Any, y_init: Any) -> np.ndarray:
         """Inputs of the model from those of the plant, and from the first outputs, which say the initial state."""
-        names, physics, model = [*self.inputs], self.physics, self.model
-        names += [name for name in physics.inputs if name not in names]
-        inputs, outputs = columns(u, names, "u"), columns(y_init, model.outputs, "y_init")
-        own = inputs[:, [names.index(name) for name in physics.inputs]]
-        measured = outputs[:, [list(model.outputs).index(name) for name in physics.outputs]]
-        signals = physics.simulate(own, physics.first_state(own[: len(measured)], measured))
-        everything = {name: inputs[:, i] for i, name in enumerate(names)}
-        everything |= {name: signals[:, i] for i, name in enumerate(physics.signals)}
-        return np.stack([everything[name] for name in model.inputs], axis=1)
+        inputs, own, state = self.split(u, y_init)
+        return self.combine(inputs, self.physics.simulate(own, state))
 
     def regressors(self, u: Any, y: Any) -> np.ndarray:
         """Regressors (n - L, p) of samples L, ..., n - 1 of inputs u and outputs y; the first say the initial state."""
@@ -119,3 +130,34 @@ class ModelWithPhysics(NamedTuple):
     def simulate(self, u: Any, y_init: Any) -> np.ndarray:
         """Outputs in free run from inputs u and the first outputs y_init, which say the initial state."""
         return self.model.simulate(self.join(u, y_init), y_init)
+
+    def start(self, u: Any, y: Any) -> LoopWithPhysics:
+        """Loop of your own behind the first inputs u and outputs y, which say the initial state."""
+        return LoopWithPhysics(self, u, y)
+
+
+class LoopWithPhysics:
+    """The model and the physics beside a running plant: one sample in, its prediction out."""
+
+    def __init__(self, both: ModelWithPhysics, u: Any, y: Any) -> None:
+        """Begin behind these first samples."""
+        self.both, self.k = both, 0
+        inputs, own, self.state = both.split(u, y)
+        signals = both.physics.simulate(own, self.state)
+        self.loop = both.model.start(both.combine(inputs, signals), y)
+        for row in own:
+            self.advance(row)
+
+    def advance(self, own: np.ndarray) -> None:
+        """Bring the physics to the next sample."""
+        self.state = self.both.physics.step(self.k * self.both.physics.dt, self.state, own)
+        self.k += 1
+
+    def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
+        """As `Loop.step`; u are the inputs of the plant."""
+        both, physics = self.both, self.both.physics
+        inputs = columns(np.reshape(u, (1, -1)), both.names, "u")
+        signals = (self.state[None] @ physics.matrix.T) + physics.offset
+        row = both.combine(inputs, signals)[0]
+        self.advance(inputs[0, [both.names.index(name) for name in physics.inputs]])
+        return self.loop.step(row, y)

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from experiments.files import plain
+from experiments.job_file import is_multirun
 from experiments.linear import note_linear
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
@@ -222,6 +223,10 @@ def tell(result: Result, folder: Path) -> None:
     for warning in summary["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)
+    model = folder / "model.nc"
+    if model.is_file() and not is_multirun():
+        shown = model.relative_to(Path.cwd()) if model.is_relative_to(Path.cwd()) else model
+        log.info("Next: look at its figures; sysid-validate model=%s ...; sysid-export model=%s", shown, shown)
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:

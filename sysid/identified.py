@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,8 +15,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from sysid.data.csv import CsvFiles
-from sysid.data.source import Recordings, make_record
+from sysid.data.csv import ON_MISSING, read_table, split_table
+from sysid.data.source import Recordings
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Matern32, Matern52, SquaredExponential
@@ -82,6 +83,7 @@ def identify(
     outputs: Sequence[str] | None = None,
     dt: float | None = None,
     time: str | None = None,
+    on_missing: str = "error",
     test: Signals | Sequence[Signals] | None = None,
     identified: float = 0.7,
     purpose: str = "prediction",
@@ -102,9 +104,13 @@ def identify(
     inputs, outputs
         Names of the signals; by default those of `narx`.
     dt : float, optional
-        Sampling time [s] of data that does not state times.
+        Sampling time [s]; None: the median step of the times.
     time : str, optional
-        Column of a table with times [s] or time stamps; an index of time stamps needs no name.
+        Column of a table with times [s] or time stamps, whose steps may jitter by 10 %. An index of time stamps needs
+        no name, nor does a column called time, t, stamp, timestamp, datetime or date.
+    on_missing : "error" or "skip"
+        What to do at a missing value of a table, or a gap of its times: skip it, and go on behind it with a record of
+        its own, if that has 50 samples. A warning counts what was left out.
     test
         Records that judge, as `data`. None: the last part of every record judges.
     identified : float
@@ -142,7 +148,9 @@ def identify(
         inputs, outputs = inputs or narx.input_names, outputs or narx.output_names
     elif narx != "auto":
         raise ValueError(f'identify: narx must be "auto" or a Narx, got {narx!r}')
-    reader = _Reader(inputs, outputs, dt, time)
+    if on_missing not in ON_MISSING[:2]:
+        raise ValueError(f"identify: on_missing must be one of {', '.join(ON_MISSING[:2])}, got {on_missing!r}")
+    reader = _Reader(inputs, outputs, dt, time, on_missing)
     estimation, judges = reader.read(data), reader.read(test) if test is not None else ()
     recordings = Recordings("data", reader.inputs, reader.outputs, estimation=estimation, test=judges)
     if not judges and identified != 1:
@@ -199,45 +207,45 @@ class _Reader:
     """Turns what a person has into records with the same signals."""
 
     def __init__(
-        self, inputs: Sequence[str] | None, outputs: Sequence[str] | None, dt: float | None, time: str | None
+        self,
+        inputs: Sequence[str] | None,
+        outputs: Sequence[str] | None,
+        dt: float | None,
+        time: str | None,
+        on_missing: str,
     ) -> None:
         for kind, names in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(names, str):
                 raise TypeError(f"identify: {kind} must be a list of names, got {names!r}: write [{names!r}]")
         self.inputs, self.outputs, self.dt, self.time = tuple(inputs or ()), tuple(outputs or ()), dt, time
+        self.on_missing = on_missing
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
-        """Records of one or of a list."""
-        return tuple(self._record(one, i) for i, one in enumerate(data if isinstance(data, list) else [data]))
+        """Records of one or of a list; each part between two gaps is one."""
+        given = data if isinstance(data, list) else [data]
+        return tuple(record for i, one in enumerate(given) for record in self._records(one, i))
 
-    def _record(self, data: Any, number: int) -> xr.Dataset:
+    def _records(self, data: Any, number: int) -> list[xr.Dataset]:
         if isinstance(data, tuple) and len(data) == 2:
             data = self._name(*data)
         if not self.outputs:
             raise ValueError("identify: name the signals, inputs=['u'] and outputs=['y']")
-        if isinstance(data, str | os.PathLike):
-            form: dict[str, Any] = {"inputs": self.inputs, "outputs": self.outputs}
-            if self.dt is None and self.time is None:
-                raise ValueError(
-                    f"identify: {os.fspath(data)} needs dt=<seconds>, or time=<name of its column of times>"
-                )
-            return CsvFiles(estimation=os.fspath(data), dt=self.dt, time=self.time, **form).load().estimation[0]
         if isinstance(data, xr.Dataset):
             (read,) = read_records(data, (*self.inputs, *self.outputs))
             own = {"name": f"record {number}", "initialisation_window": 0, "static": 0} | data.attrs
-            return data.assign_attrs(own | {"sampling_time": read.sampling_time})
-        if isinstance(data, pd.DataFrame):
-            signals: dict[str, Any] = {str(name): data[name].to_numpy() for name in data.columns}
-            if self.time is None and isinstance(data.index, pd.DatetimeIndex | pd.TimedeltaIndex):
-                return self._make(signals, data.index, number)
-        elif isinstance(data, Mapping):
-            signals = dict(data)
+            return [data.assign_attrs(own | {"sampling_time": read.sampling_time})]
+        if isinstance(data, str | os.PathLike):
+            name, data = Path(data).name, read_table(Path(data))
+        elif isinstance(data, pd.DataFrame | Mapping):
+            name, data = f"record {number}", pd.DataFrame(data)
         else:
             expected = "an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, or a pair (u, y)"
             raise TypeError(f"identify: expected {expected}, or a list of these, got {type(data).__name__}")
-        if self.time is not None and self.time not in signals:
-            raise ValueError(f"identify: no column {self.time!r} for time, there are {sorted(signals)}")
-        return self._make(signals, None if self.time is None else pd.Index(signals[self.time]), number)
+        signals = [*self.inputs, *self.outputs]
+        found = split_table(data, signals, name=name, dt=self.dt, time=self.time, on_missing=self.on_missing)
+        if "note" in found[0].attrs:
+            warnings.warn(found[0].attrs["note"], stacklevel=4)
+        return found
 
     def _name(self, u: Any, y: Any) -> dict[str, Any]:
         """Columns of arrays by name; names that nobody gave are u, y, or with numbers."""
@@ -251,27 +259,6 @@ class _Reader:
             setattr(self, kind, names)
             found |= dict(zip(names, columns, strict=True))
         return found
-
-    def _make(self, signals: Mapping[str, Any], times: pd.Index | None, number: int) -> xr.Dataset:
-        names = (*self.inputs, *self.outputs)
-        if missing := [name for name in names if name not in signals]:
-            raise ValueError(f"identify: no signals {missing}, there are {sorted(map(str, signals))}")
-        if (times is None) == (self.dt is None):
-            raise ValueError("identify: the sampling time is not known, or twice: give dt=<seconds>, or times")
-        record = make_record(
-            {name: signals[name] for name in names}, name=f"record {number}", sampling_time=self.dt or 1.0
-        )
-        if times is None:
-            return record
-        if not isinstance(times, pd.DatetimeIndex | pd.TimedeltaIndex) and not pd.api.types.is_numeric_dtype(times):
-            times = pd.DatetimeIndex(times)
-        passed = times - times[0]
-        seconds = passed.total_seconds() if isinstance(passed, pd.TimedeltaIndex) else passed
-        clock = np.asarray(seconds, dtype=float)
-        step = float(f"{(clock[-1] - clock[0]) / max(1, len(clock) - 1):.12g}")  # 0.1, not 0.09999999999999999
-        if len(clock) < 2 or not step > 0 or np.abs(np.diff(clock) - step).max() > 1e-3 * step:
-            raise ValueError(f"identify: times of record {number} must rise in equal steps; split it at its gaps")
-        return record.assign_coords(time=step * np.arange(len(clock))).assign_attrs(sampling_time=step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,8 +335,8 @@ class IdentifiedModel:
 
     def _records(self, data: Any) -> Sequence[xr.Dataset]:
         if data is not None:
-            sampling_time = None if _states_time(data) else self.recordings.sampling_time
-            return _Reader(self.recordings.inputs, self.recordings.outputs, sampling_time, None).read(data)
+            one = self.recordings
+            return _Reader(one.inputs, one.outputs, one.sampling_time, None, "keep").read(data)
         if not self.recordings.test:
             raise ValueError("there is no test record (identified=1): give data")
         return self.recordings.test
@@ -490,9 +477,3 @@ def _values(narx: Narx, rows: xr.Dataset, arx: LinearArx) -> tuple[np.ndarray, n
     """Measured and predicted outputs of the rows of a lag data set."""
     to_value, before = narx.predict.to_value, rows["previous"].values
     return to_value(rows["target"].values, before), to_value(arx.one_step(rows), before)
-
-
-def _states_time(data: Any) -> bool:
-    one = data[0] if isinstance(data, list) and data else data
-    is_dated = isinstance(one, pd.DataFrame) and isinstance(one.index, pd.DatetimeIndex | pd.TimedeltaIndex)
-    return isinstance(one, xr.Dataset) or is_dated

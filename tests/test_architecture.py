@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10215),
+    "sysid": (61, 10420),
     "simulators": (31, 2635),
-    "experiments": (83, 10395),
+    "experiments": (84, 10730),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7485),
-    "tests/sysid": (25, 7325),
+    "tests/experiments": (41, 7540),
+    "tests/sysid": (25, 7435),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -28,7 +28,7 @@ for seed, name in enumerate(("experiment.csv", "check.csv")):
     rng = np.random.default_rng(seed)
     pump = APRBS(low=-2.5, high=2.5, shortest_hold=40.0, longest_hold=400.0, offset=3.0).signal(2000, 4.0, rng)
     run = simulate(CascadedTanks(), pump, seed=seed, measurement=MeasurementNoise(std=0.05))
-    table = pd.DataFrame({"time": run.time, "pump": pump, "level": run.output[:, 0]})
+    table = pd.DataFrame({"time [s]": run.time, "pump [V]": pump, "level [V]": run.output[:, 0]})
     table.to_csv(folder / name, sep=";", decimal=",", index=False, float_format="%.4f")
 print((folder / "experiment.csv").read_text()[:80])
 
@@ -36,7 +36,8 @@ print((folder / "experiment.csv").read_text()[:80])
 # Read, and look
 # --------------
 #
-# ``CsvFiles`` checks every cell: a gap, a text or an irregular time is an error that names the line. Look at the data
+# ``CsvFiles`` reads files as they come: units in the names of the columns, times or time stamps, semicolons, decimal
+# commas. It checks every cell: a gap, a text or an irregular time is an error that names the line. Look at the data
 # before you model them. Does the input move over the range that you care about? Does the output saturate?
 
 from sysid import CsvFiles
@@ -46,10 +47,6 @@ source = CsvFiles(
     test=str(folder / "check.csv"),
     inputs=["pump"],
     outputs=["level"],
-    time="time",
-    units={"pump": "V", "level": "V"},
-    delimiter=";",
-    decimal=",",
 )
 recordings = source.load()
 (record,), (test,) = recordings.estimation, recordings.test
@@ -173,13 +170,12 @@ print(sorted(path.name for path in folder.iterdir()))
 # .. code-block:: bash
 #
 #    sysid-identify data=csv data.estimation=experiment.csv data.test=check.csv data.inputs=[pump] \
-#        data.outputs=[level] data.time=time 'data.delimiter=";"' 'data.decimal=","'
+#        data.outputs=[level]
 #
 # It chooses the lags, compares the model with linear ones, validates it on the other record and draws all this. With
 # ``training=free_run`` it trains for the free run, all ways, and chooses the lags for it too.
 #
-# In Python one call does the same, from tables too; ``purpose="simulation"`` trains for the free run:
+# In Python one call does the same, from files or tables; ``purpose="simulation"`` trains for the free run:
 
-learn, check = (pd.read_csv(folder / name, sep=";", decimal=",") for name in ("experiment.csv", "check.csv"))
-found = identify(learn, inputs=["pump"], outputs=["level"], time="time", test=check)
+found = identify(folder / "experiment.csv", inputs=["pump"], outputs=["level"], test=folder / "check.csv")
 print(found.compare().round(3))

@@ -14,6 +14,7 @@ from experiments.benchmarks.dictionary import accuracy, memory, not_inserted, re
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
 from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
 from experiments.plots.frames import to_markdown, to_text
+from experiments.progress import doing
 from sysid.store import write_bytes
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,13 @@ def run(config: DictConfig, folder: Path) -> None:
         A file could not be written.
     """
     names, plan, facts = names_of(config), Plan.of(config), machine()
+    log.info("Measure %s; takes %s", ", ".join(names), "a minute or two" if config.quick else "some minutes")
     rows, seconds = [], {}
     for name in (bar := tqdm(names, disable=None, unit="benchmark")):
         start = time.perf_counter()
         bar.set_postfix_str(name)
-        rows += [{"benchmark": name} | row for row in BENCHMARKS[name](plan)]
+        with doing(f"measuring {name}"):
+            rows += [{"benchmark": name} | row for row in BENCHMARKS[name](plan)]
         seconds[name] = time.perf_counter() - start
     table = to_frame(rows)
     if config.quick:

@@ -77,7 +77,7 @@ def run(config: DictConfig, folder: Path) -> None:
         log.warning("Job %s: %s", number, reason)
     if not (jobs["status"] == "done").all():
         log.warning("Jobs without result stand in sweep.md. To fill the gaps, %s", AGAIN)
-    log.info("Results: %s, sweep.csv and sweep.md", output / "sweep.nc")
+    log.info("Results: %s, sweep.csv, sweep.md and figures; next: read sweep.md", output / "sweep.nc")
 
 
 # --- tables ---------------------------------------------------------------------------------------

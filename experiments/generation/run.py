@@ -20,10 +20,12 @@ from experiments.build import build_all, check_trusted, targets_of, trusted_name
 from experiments.generation.baselines import choose_lags, score_models
 from experiments.generation.benchmark import Benchmark, plan_records, read_ranges, simulate_record
 from experiments.generation.card import fill_card, table
+from experiments.job_file import is_multirun
 from experiments.launch import CONF
 from experiments.options import flag, whole
 from experiments.plant import Plant, plant_of, warn_of_integration
 from experiments.plots.frames import to_csv
+from experiments.progress import doing
 from sysid import Recordings, StoreError
 from sysid.data.source import ROLES
 from sysid.store import provenance, write_bytes, write_groups
@@ -68,10 +70,13 @@ def run(config: DictConfig, folder: Path, *, trusted: Sequence[str] = ()) -> flo
     name = type(plant.system).__name__ if config.name is None else config.name
     check_options(config, name)
     target = Path(config.output) if config.output else folder / name
+    if not is_multirun():
+        log.info("Generate a benchmark of %s: records, noise floor, baselines; takes seconds to some minutes", name)
     with new_folder(target) as place:
         stored = {key: value for key, value in settings.items() if key not in NOT_STORED}
         benchmark = make_benchmark(config, name, plant, stored)
-        write_benchmark(benchmark, place, figures=config.figures)
+        with doing("writing files and figures"):
+            write_benchmark(benchmark, place, figures=config.figures)
     tell(benchmark, target)
     return float(benchmark.scores["free_run"]["noise_floor"][plant.outputs[0]]["rmse"])
 
@@ -108,12 +113,15 @@ def make_benchmark(config: DictConfig, name: str, plant: Plant, settings: dict[s
     plans = plan_records(config, float(plant.system.dt))
     ranges = read_ranges(config.initial_states, plant.system)
     baselines = build_all(config, "baseline")
-    lags, notes = choose_lags(config, plant, plans[0].n_samples, plans[0].seed)
+    with doing("choosing the lags"):
+        lags, notes = choose_lags(config, plant, plans[0].n_samples, plans[0].seed)
     shortest = min(plan.n_samples for plan in plans if plan.role != "estimation")
     window = choose_window(config.initialisation_window, shortest, max(narx.max_lag for narx in lags.values()))
-    records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
+    with doing("simulating"):
+        records = [simulate_record(plan, plant, ranges, transient=config.transient, window=window) for plan in plans]
     notes += warn_of_integration([record.trajectory for record in records])
-    scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
+    with doing("computing the noise floor and the baselines"):
+        scores = score_models(records, lags, baselines, plant, seed=config.seed, noise_paths=config.noise_paths)
     return Benchmark(name, settings, plant, ranges, records, lags, baselines, scores, notes)
 
 
@@ -145,7 +153,7 @@ def tell(benchmark: Benchmark, target: Path) -> None:
     seed = benchmark.settings["seed"]
     if seed < GUESSABLE:
         log.info("Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits", seed)
-    log.info("Benchmark: %s", target)
+    log.info("Benchmark: %s; next: read README.md in it, python score.py predictions.csv scores a model", target)
 
 
 # --- the folder -----------------------------------------------------------------------------------

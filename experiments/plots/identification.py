@@ -22,7 +22,10 @@ MOST_PANELS = 6
 def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) -> dict[str, Callable[[], Figure]]:
     """Figure name to the function that draws it."""
     trajectory = style.with_clock(trajectory, "time")
-    result = style.on_clock_of(trajectory, result).assign_attrs(static=trajectory.attrs.get("static", 0))
+    own = {"static": 0, "record_names": "[]"} | trajectory.attrs
+    result = style.on_clock_of(trajectory, result).assign_attrs(
+        {name: own[name] for name in ("static", "record_names")}
+    )
     return {
         "signals": partial(signals, trajectory),
         "prediction": partial(prediction, result, noise_variance),
@@ -53,10 +56,18 @@ def prediction(result: xr.Dataset, noise_variance: float) -> Figure:
         show_from_to(series, x)
     series.plot(x, part["target"], ".", color=ORANGE, markersize=4, label="measured")
     series.set(xlabel=part["shown"].attrs["label"], ylabel=label_of(chosen["target"]))
-    series.set_title(title, loc="left")
-    series.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, ncols=3, frameon=False)
+    series.set_title(title + name_records(result, np.unique(part["record"])), loc="left")
+    series.legend(loc="upper right", ncols=3, framealpha=0.8)
     _standardised_errors(below, chosen, noise_variance)
     return figure
+
+
+def name_records(dataset: xr.Dataset, numbers: np.ndarray) -> str:
+    """Words for a title: which records are shown, if they have names."""
+    names = json.loads(str(dataset.attrs.get("record_names", "[]")))
+    shown = [*dict.fromkeys(names[number].partition(", segment ")[0] for number in numbers)] if names else []
+    more = f" and {len(shown) - 2} more" if len(shown) > 2 else ""
+    return f": {', '.join(shown[:2])}{more}" if shown else ""
 
 
 def _standardised_errors(ax: Axes, chosen: xr.Dataset, noise_variance: float) -> None:
@@ -136,6 +147,7 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
         )
     period = clock if width == 1.0 else f"{width:.2g} {clock}{'s' * (clock in PLURALS)}"
     title = "Error of predictions" if result.attrs["static"] else "Error of one-step predictions over time"
+    title += name_records(result, np.unique(chosen["record"]))
     ax.set(ylabel=f"rms per {period} [{unit_of(chosen['target'])}]", yscale="log", title=title)
     ax.set_xlabel(chosen["shown"].attrs["label"])
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
@@ -207,7 +219,8 @@ def signals(trajectory: xr.Dataset) -> Figure:
         whole.set_ylabel(label_of(trajectory[name], 26), fontsize="small")
         _shade(whole, trajectory, trajectory["part"].values == 1)
     what = "All rows" if trajectory.attrs.get("static", 0) else "The whole run"
-    panels[0, 0].set_title(f"{what}, shaded: model frozen")
+    records = name_records(trajectory, np.unique(trajectory["record"]))
+    panels[0, 0].set_title(f"{what}{records}, shaded: model frozen", loc="left", fontsize="medium")
     left_out = f" ({len(names)} of {len(outputs) + len(inputs)} signals)" * (len(names) < len(outputs) + len(inputs))
     panels[0, 1].set_title(f"The end in detail{left_out}")
     for ax in panels[-1]:

@@ -85,8 +85,9 @@ def to_bytes(figure: Figure, form: str) -> bytes:
 
 
 def label_of(variable: xr.DataArray, width: int = 34) -> str:
-    """Label of an axis with the unit, in lines that fit."""
-    return fill(f"{variable.attrs.get('long_name', variable.name)} [{unit_of(variable)}]", width)
+    """Label of an axis, with the unit if it is known, in lines that fit."""
+    unit = f" [{variable.attrs['units']}]" if variable.attrs.get("units") else ""
+    return fill(f"{variable.attrs.get('long_name', variable.name)}{unit}", width)
 
 
 def unit_of(variable: xr.DataArray) -> str:

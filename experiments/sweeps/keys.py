@@ -22,7 +22,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.launch import check_keys
+from experiments.launch import CONF, check_keys, known_keys
 from experiments.options import meant
 
 
@@ -141,12 +141,27 @@ def explain(error: Exception, overrides: Sequence[Override], config: DictConfig,
     for one in overrides:
         options = loader.get_group_options(one.key_or_group)
         if options and isinstance(one._value, str) and not one.is_delete() and one._value not in options:
+            if one.key_or_group == "data" and Path(one._value).suffix:
+                return f"data={one._value}: to read a file write data=csv data.estimation={one._value}"
             return f"unknown option {one._value!r} of {one.key_or_group}{meant(one._value, options)}"
     known = {*_keys(config), *loader.list_groups("")}
     for one in overrides:
         if not one.is_add() and one.key_or_group not in known and not loader.get_group_options(one.key_or_group):
-            return f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}"
+            return (
+                f"unknown key {one.key_or_group!r}{_find_elsewhere(one.key_or_group) or meant(one.key_or_group, known)}"
+            )
     return " ".join(str(error).split())
+
+
+def _find_elsewhere(key: str) -> str:
+    """Which other options of its group, or else which commands, have a key; empty if none has."""
+    group, _, rest = key.partition(".")
+    options = sorted((CONF / group).glob("*.yaml")) if rest else []
+    if having := [path.stem for path in options if OmegaConf.select(OmegaConf.load(path), rest, default=key) != key]:
+        return f" of the option that is chosen: write {group}={having[0]} as well (those with it: {', '.join(having)})"
+    commands = [path.stem for path in sorted(CONF.glob("*.yaml")) if not rest and path.stem != "plant"]
+    others = [f"sysid-{name}" for name in commands if key in known_keys(name)]
+    return f": it belongs to {', '.join(others)}" if others else ""
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from sysid.simulation.validation import validate
 FREE_RUN = "free_run"  # the horizon that has no end
 SERIES = ("measured", "mean", "variance")  # of a forecast
 #: what systems and sources of data bring for an identification
-OF_THE_MODEL = frozenset({"narx", "insertion", "on_missing"})
+OF_THE_MODEL = frozenset({"narx", "insertion"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def read_material(config: DictConfig) -> Material:
     record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset()
     record = record.assign_attrs(name=name, sampling_time=float(plant.system.dt), initialisation_window=0)
     recordings = Recordings(name, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
-    return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part"} | plant.unused, plant)
+    return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part", "on_missing"} | plant.unused, plant)
 
 
 def select_records(recordings: Recordings, part: str | None = None) -> Material:

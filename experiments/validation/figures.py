@@ -85,7 +85,8 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     rmse = f"RMSE {score.rmse:.4g} {unit}".removesuffix(" 1")
     reached = f"{rmse}, fit {score.fit_percent:.1f} %" if np.isfinite(score.rmse) else "it diverges"
     where = f"; the longest of {len(found.records)} records" if len(found.records) > 1 else ""
-    title = f"{output}, free run: {reached}, the 95 % band covers {100 * score.coverage_95:.1f} %{where}"
+    reached += where
+    title = f"{output}, free run on {record.attrs['name']}: {reached}, 95 % band covers {100 * score.coverage_95:.1f} %"
     run.set_title(title, loc="left", fontsize="medium")
     run.set_ylabel(f"{output} [{assessment.unit(output) or '1'}]")
     error.set(ylabel=f"residual [{unit}]", xlabel=record["shown"].attrs["label"])

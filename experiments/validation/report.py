@@ -236,7 +236,7 @@ def tell(report: Report, folder: Path) -> None:
         log.info("Loop around the model against the loop around the plant, %s: %s", signal.name, numbers)
     for warning in report.content["warnings"]:
         log.warning("Note: %s", warning)
-    log.info("Results: %s", folder)
+    log.info("Results: %s; next: look at its figures, sysid-export model=... writes the model as one file", folder)
 
 
 def tell_free_run(found: Mapping[str, Any]) -> None:

@@ -1,17 +1,19 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from experiments.build import build, trusted_names
+from experiments.build import build, model_of, trusted_names
 from experiments.files import write_every
-from experiments.job_file import has_page
+from experiments.job_file import has_page, is_multirun
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics
+from experiments.progress import doing
 from experiments.summary import without_effect
 from experiments.validation.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
 from experiments.validation.loop import compare_loops
@@ -19,6 +21,8 @@ from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
 from sysid.data.source import ROLES
 from sysid.store import header
+
+log = logging.getLogger(__name__)
 
 
 def run(config: DictConfig, folder: Path) -> float:
@@ -31,21 +35,27 @@ def run(config: DictConfig, folder: Path) -> float:
     """
     check_options(config)
     propagation = build(config, "propagation")
-    if not isinstance(config.model, str) or not config.model:
-        raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
-    joint = JointModel.load(config.model, trusted=trusted_names(config))
-    material = read_material(config)
-    material, stated = add_physics(material, config.model, trusted_names(config)), header(config.model)
+    path = model_of(config)
+    joint = JointModel.load(path, trusted=trusted_names(config))
+    with doing("reading, or simulating, the records"):
+        material = read_material(config)
+        material, stated = add_physics(material, str(path), trusted_names(config)), header(path)
+    if not is_multirun():
+        counted = f"{material.n_samples} samples of {material.source.name}"
+        log.info("Validate %s on %s, up to the free run; takes seconds to a minute", path, counted)
     check_signals(joint, material, config.left_out)
     cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
     material = replace(material, records=material.records_after(cases[0].window))
-    assessment = assess(joint, material, cases, propagation, seed=config.seed)
+    with doing("predicting"):
+        assessment = assess(joint, material, cases, propagation, seed=config.seed)
     if (controller := material.controller) is not None and material.physics is None:
         settings = {"window": cases[0].window, "seed": config.seed}
-        loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
+        with doing("closing the loop around the model"):
+            loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
         assessment = replace(assessment, loop=loop)
     idle = without_effect(material.unused)
-    notes = [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
+    notes = [*material.source.notes]
+    notes += [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
     if material.physics is not None and material.controller is not None:
         notes.append("no closed loop with the model: its physics follows measured inputs")
     if material.plant is not None and str(stated.get("seed")) == str(config.seed) and "configuration" in stated:
@@ -53,14 +63,16 @@ def run(config: DictConfig, folder: Path) -> float:
         if f"\n{system}" in f"\n{stated['configuration']}\n":  # as text: what a stranger wrote is not parsed
             same = f"the simulation has the seed {config.seed} of the identification"
             notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
-    report = make_report(assessment, notes)
+    with doing("testing the residuals"):
+        report = make_report(assessment, notes)
     attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
-        write_every(writers(report, folder, attributes, figures=config.figures))
-        if has_page(config):
-            from experiments.pages.run import write_run  # imports matplotlib
+        with doing("writing files, figures and the page"):
+            write_every(writers(report, folder, attributes, figures=config.figures))
+            if has_page(config):
+                from experiments.pages.run import write_run  # imports matplotlib
 
-            write_run(folder)
+                write_run(folder)
         tell(report, folder)
     return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
 

@@ -34,6 +34,7 @@ class Recordings:
     - ``name``;
     - ``sampling_time`` [s], or 1 where ``time`` counts samples (units ``1``);
     - ``initialisation_window``: so many samples at the start only initialise a model and are not judged;
+    - ``note``, if anything was left out or taken otherwise when it was read;
     - ``static`` = 1 where the rows are independent of each other (a table, not a signal over time).
 
     Parameters
@@ -99,6 +100,11 @@ class Recordings:
         """Unit of every input and output that has one."""
         first = self.records[0]
         return {n: first[n].attrs["units"] for n in self.inputs + self.outputs if "units" in first[n].attrs}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be told of how the records were read, once each."""
+        return tuple(dict.fromkeys(str(one.attrs["note"]) for one in self.records if "note" in one.attrs))
 
     def hold_out(self, fraction: float, *, initialisation_window: int = 0) -> Recordings:
         """Move the last part of every estimation record to validation.

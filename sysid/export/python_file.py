@@ -50,7 +50,9 @@ Variances are those of the function; add NOISE_VARIANCE for a measurement. Signa
 signals) in the order of INPUTS and OUTPUTS. Run as a script, the file checks itself.
 """'''
 FREE_RUN = (
-    "    y = {name}.simulate(u, y_init)  # free run: all outputs from the inputs and {window} or more first outputs"
+    "    y = {name}.simulate(u, y_init)  # free run: all outputs from the inputs and {window} or more first outputs\n"
+    "    loop = {name}.start(u_init, y_init)  # a loop of your own, behind these first samples\n"
+    "    mean, variance = loop.step(u_now, y_now)  # predicts this sample, then takes y_now; without y_now the mean"
 )
 
 CHECK = '''\
@@ -75,19 +77,22 @@ def export_python(
 ) -> Path:
     """Write a Python file that predicts as the model does, with NumPy alone; returns its path.
 
-    The file has ``regressors`` (from signals), ``predict`` (mean and variance one step ahead) and ``simulate`` (the
-    mean in free run), states lags and units, holds every number in full precision, and checks itself when it is run.
+    The file has ``regressors`` (from signals), ``predict`` (mean and variance one step ahead), ``simulate`` (the mean
+    in free run) and ``start`` (a loop of your own, with ``step`` for one sample). It states lags and units, holds
+    every number in full precision, and checks itself when it is run.
     It appears under its name only after that check has passed.
 
     Parameters
     ----------
     model : Model or JointModel
-        A single model that looks at other outputs can predict, not simulate: its file has no ``simulate``.
+        A single model that looks at other outputs can predict, not simulate: its file lacks ``simulate`` and
+        ``start``.
     path
         Ends in ``.py``; a file of that name is replaced.
     addition, usage, checks
         Python text that makes more of the model, before the file checks itself: it knows `MODEL`, and may replace
-        ``regressors`` and ``simulate``; lines about it for the head of the file; further pairs ``(found, kept)``.
+        ``regressors``, ``simulate`` and ``start``; lines about it for the head of the file; further pairs ``(found,
+        kept)``.
 
     Raises
     ------
@@ -112,7 +117,7 @@ def export_python(
         f"PARTS = ({', '.join(f'PART_{i}' for i in range(len(models)))},)",
         f"MODEL = ExportedModel(PARTS, OUTPUTS, INPUTS, FEATURES, IS_CHANGE, {window or 0})",
         "predict, regressors = MODEL.predict, MODEL.regressors",
-        *([] if window is None else ["simulate = MODEL.simulate"]),
+        *([] if window is None else ["simulate, start = MODEL.simulate, MODEL.start"]),
         addition,
         *_evidence(models, window),
         f"TOLERANCE = {TOLERANCE!r}",

@@ -71,11 +71,62 @@ class ExportedModel(NamedTuple):
                 signals[name][k] = min(max(y, self.parts[i].lowest), self.parts[i].highest)
         return shaped([signals[name] for name in self.outputs])
 
+    def start(self, u: Any, y: Any) -> Loop:
+        """Loop of your own behind the first inputs u and outputs y, as many as a free run needs, or more."""
+        return Loop(self, u, y)
+
     def signals(self, inputs: np.ndarray, outputs: np.ndarray) -> dict[str, np.ndarray]:
         """Columns of inputs and outputs by name."""
         signals = {name: outputs[:, i] for i, name in enumerate(self.outputs)}
         signals.update({name: inputs[:, i] for i, name in enumerate(self.inputs)})
         return signals
+
+
+class Loop:
+    """The model beside a running plant: one sample in, its prediction out; the lags are kept here."""
+
+    def __init__(self, model: ExportedModel, u: Any, y: Any) -> None:
+        """Begin behind these first samples."""
+        inputs, outputs = columns(u, model.inputs, "u"), columns(y, model.outputs, "y")
+        if not model.window <= len(outputs) == len(inputs):
+            raise ValueError(
+                f"expected u and y of the first {model.window} or more samples, got {len(inputs)} and {len(outputs)}"
+            )
+        self.model, self.last = model, max([lag for _, lag in model.features])
+        self.kept: dict[str, np.ndarray] = {}  # the last samples of every signal, the present one at the end
+        for k in range(len(inputs)):
+            self.append(inputs[k], outputs[k])
+
+    def append(self, u: np.ndarray, y: np.ndarray) -> None:
+        """Take one more sample of inputs and outputs; the first one stands for all before it."""
+        for name, value in self.model.signals(u[None], y[None]).items():
+            kept = self.kept.get(name, np.repeat(value, self.last + 1))
+            self.kept[name] = np.append(kept[1:], value)
+
+    def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
+        """Mean and latent variance of the outputs of this sample, from its inputs and all before it.
+
+        Then y is taken for what was measured at this sample; without it the mean is, within its bounds, as in a free
+        run: the variance remains that of one step. Numbers for a single output, else arrays (number of outputs,).
+        """
+        model = self.model
+        row = columns(np.reshape(u, (1, -1)), model.inputs, "u")[0]
+        given = None if y is None else columns(np.reshape(y, (1, -1)), model.outputs, "y")[0]
+        before = np.array([self.kept[name][-1] if self.kept else 0.0 for name in model.outputs])
+        self.append(row, before)  # the output of this sample is among no features
+        x = lagged(model.features, self.kept, self.last)
+        found = [moments(part, x[None]) for part in model.parts]
+        mean = np.array([one[0] for one, _ in found])
+        if given is None:
+            mean = np.array([mean_only(part, x) for part in model.parts])
+        mean = mean + before if model.is_change else mean
+        if given is None:
+            bounds = np.array([(part.lowest, part.highest) for part in model.parts])
+            given = mean = np.clip(mean, bounds[:, 0], bounds[:, 1])
+        for i, name in enumerate(model.outputs):
+            self.kept[name][-1] = given[i]
+        variance = np.array([one[0] for _, one in found])
+        return (float(mean[0]), float(variance[0])) if len(mean) == 1 else (mean, variance)
 
 
 def moments(part: Part, regressors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Commands: exit codes, refusals (`refusals.yaml`), what only a process of its own shows, and `sysid-export`."""
 
 import importlib
+import io
 import logging
 import os
 import re
@@ -20,9 +21,10 @@ from omegaconf import OmegaConf
 from running import COMMAND, DATA, ROOT, SHORT, bits, configured, data_of, execute, said, summary_of
 from validating import QUICK, csv_file, recorded, saved, validate
 
-from experiments import export, reproduction
+from experiments import export, progress, reproduction
 from experiments.benchmarks import session
 from experiments.build import build_one
+from experiments.help import print_help
 from experiments.launch import is_bug_of_ours, is_mistake
 from experiments.validation import run as validation
 from sysid import ConstantMean, ErrorThreshold, Identification, JointModel, Model, Narx, OnlineGP, Scaling, StoreError
@@ -83,6 +85,14 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(fi
         ("budget=1", ["Error: ", "budget", "2"]),
         ("+budgett=50", ["did you mean 'budget'?"]),
         ("system=buildin", ["did you mean 'building'?"]),
+        ("budgett=50", ["Error: unknown key 'budgett'; did you mean 'budget'?"]),
+        ("narx.na=3", ["Error: unknown key 'narx.na'", "write narx=orders as well"]),
+        ("model=run", ["Error: unknown key 'model': it belongs to sysid-export, sysid-validate"]),
+        ("data=a.csv", ["write data=csv data.estimation=a.csv"]),
+        ("a.csv", ["write data=csv data.estimation=a.csv"]),
+        ("--budget 50", ["Error: --budget: settings are written without dashes, budget=50"]),
+        ("data.inputs=[u[%]]", ["""'data.inputs=["u[%]"]'"""]),
+        ("nothing", ["Error: nothing: expected key=value or group=option; sysid-identify --help"]),
         ("system.radiator_capacity=1 system.substeps=1", ["diverged at time", "Partial results are in"]),
         ("hydra.run.dir={}/file/run", ["Error: cannot write to the folder of the run", "set hydra.run.dir"]),
         ("-m seed=1,2 hydra.sweep.dir={}/file/run", ["Error: cannot write", "set hydra.sweep.dir"]),
@@ -95,6 +105,8 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, called,
     code, text = called(*where, *SHORT, *given)
     assert code == 1
     assert "Traceback" not in text
+    assert "HYDRA_FULL_ERROR" not in text
+    assert "HYDRA_FULL_ERROR" not in os.environ
     assert all(word in text for word in words), text
     assert (tmp_path / "file").read_text() == ""
     assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
@@ -146,7 +158,7 @@ def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
     )
     shown = process(["-c", script], tmp_path).stdout
     assert shown.endswith("heavy: []\n")
-    assert all(word in shown for word in ("reduction: ", "mean_relevance", "budget: 100"))
+    assert all(word in shown for word in ("  reduction ", "mean_relevance;", "budget,", "--help GROUP"))
     assert not list(tmp_path.iterdir())
 
 
@@ -162,9 +174,44 @@ def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finish
             assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
 
 
+def test_help_shows_options_and_their_values_on_demand(called):
+    overview, options, values, own = (
+        called(*given)[1] for given in (["--help"], ["--help", "narx"], ["--help", "narx=orders"], ["--help", "values"])
+    )
+    assert len(overview.splitlines()) < 45
+    for path in (ROOT / "conf" / "narx").glob("*.yaml"):
+        assert f"  {path.stem} " in options
+    assert values == (ROOT / "conf" / "narx" / "orders.yaml").read_text()
+    assert "budget: 100  # points of the online GP" in own
+    for command in ("validate", "generate", "export", "collect", "reproduce", "benchmark"):
+        print_help(command)
+
+
+def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", screen)
+    monkeypatch.setattr(progress.Terminal, "work", ["loading"])
+    out = progress.Terminal(screen)
+    with progress.doing("training"), progress.doing(progress.COMPILING):
+        progress.show()
+        out.write("result\n")
+        out.write("\rsweep:  50%|##   | 1/2 [00:00<?, ?job/s]")
+        progress.show()
+    out.write("\rsweep: 100%|####| 2/2 [00:00<?, ?job/s]")
+    out.write("note\n")
+    out.write("\rsweep: 100%|####| 2/2 [00:00<?, ?job/s]")
+    out.write("\n")
+    progress.show()
+    out.write("end\n")
+    shown = re.sub(r", \d+ s|\[00.*?\]", "", screen.getvalue()).replace(progress.ERASE, "<")
+    words = "training: compiling, once per machine"
+    lines = f"<{words}<result", f"\rsweep:  50%|##   | 1/2 <sweep 1/2: {words}<\rsweep: 100%|####| 2/2 <note"
+    assert shown == "\n".join([*lines, "\rsweep: 100%|####| 2/2 ", "<loading<end", ""])
+
+
 def test_installed_commands_are_the_modules():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert len(scripts) == 7
+    assert len(scripts) == 9
     for name, entry in scripts.items():
         module, _, function = entry.partition(":")
         assert module == name.replace("sysid-", "experiments.")
@@ -232,7 +279,7 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
     )
     assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("a", "b")
     before = (tmp_path / "mine.py").read_text()
-    with pytest.raises(ValueError, match="model: expected the file of a model"):
+    with pytest.raises(ValueError, match="name the file of the model"):
         export.run(configured(command="export"), tmp_path)
     with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
         export.run(configured(path, f"output={tmp_path}/mine.py", command="export"), tmp_path)

@@ -25,6 +25,7 @@ from validating import QUICK as QUICK_VALIDATION
 from validating import csv_file, saved
 
 from experiments.launch import sweep_name
+from experiments.progress import ERASE
 from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
@@ -420,9 +421,12 @@ def test_a_terminal_shows_one_line_of_progress_and_failures_shortly(tmp_path):
             text += part
     assert process.wait(timeout=60) == 1
     text = text.decode()
-    lines = text.replace("\r\n", "\n").split("\n")
+    raw = text.replace("\r\n", "\n").split("\n")
+    lines = [line.rpartition(ERASE)[2] for line in raw]  # what is left of the words on what is being done
+    assert f"{ERASE}loading" in raw[0]
     assert lines[0].startswith("Sweep of 24 jobs, 24 to run: ")
-    shown = [frame for frame in lines[1].split("\r") if frame.strip()]
+    shown = [frame for frame in raw[1].replace(ERASE, "\x1b").split("\r") if frame.strip() and frame[0] != "\x1b"]
+    shown = [frame.partition("\x1b")[0] for frame in shown]
     assert all(frame.startswith("sweep:") for frame in shown), shown
     assert "24/24" in shown[-1]
     assert "21 failed" in shown[-1]

@@ -18,7 +18,7 @@ import sysid
 from experiments.build import build_one
 from experiments.generation import score
 from experiments.generation.score import read_predictions
-from experiments.launch import Refused, Stopped, check_keys, check_options, is_mistake
+from experiments.launch import Refused, Stopped, check_arguments, check_keys, is_mistake
 from experiments.summary import _tell_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
@@ -38,7 +38,7 @@ def test_a_group_takes_names_of_its_options(overrides, capsys):
     """Hydra alone ends in a traceback."""
     group = overrides[-1].partition("=")[0].partition("@")[0]
     with pytest.raises(Refused) as refused:
-        check_options(overrides)
+        check_arguments("identify", overrides)
     assert refused.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"Error: {overrides[-1]}: {group} must be one of")
@@ -46,8 +46,11 @@ def test_a_group_takes_names_of_its_options(overrides, capsys):
 
 
 def test_what_hydra_takes_for_a_group_is_not_refused():
-    check_options(["system=building", "system=[building]", "-m", "system=building,servo", "system={dt: 3}", "~weather"])
-    check_options(["budget=3", "+mine=3", "system='building'", "hydra/launcher=dask", "not an override=="])
+    check_arguments(
+        "identify",
+        ["-m", "system=building", "system=[building]", "system=building,servo", "system={dt: 3}", "~weather"],
+    )
+    check_arguments("identify", ["budget=3", "+mine=3", "system='building'", "hydra/launcher=dask"])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_facto
     monkeypatch.chdir(folder)
     started = time.monotonic()
     try:
-        check_options(overrides)
+        check_arguments("identify", overrides)
         config = configured(*overrides, command=command)
         check_keys(config, command)
         importlib.import_module(RUN[command]).run(config, folder)

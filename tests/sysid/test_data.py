@@ -207,7 +207,7 @@ def test_columns_become_signals_and_files_records(load, tmp_path):
     load(name="one.csv")
     read = load(units={"y": "mm"}, initialisation_window=1, test=[str(tmp_path / "one.csv")] * 2)
     assert (read.inputs, read.outputs, read.units, read.sampling_time) == (("u",), ("y",), {"y": "mm"}, 0.1)
-    assert [record.attrs["name"] for record in read.records] == ["run", "one", "one"]
+    assert [record.attrs["name"] for record in read.records] == ["run.csv", "one.csv", "one.csv"]
     (record,) = read.estimation
     np.testing.assert_array_equal(record.time, [0.0, 0.1, 0.2])
     assert set(record.data_vars) == {"u", "y"}
@@ -229,46 +229,142 @@ def test_a_column_of_times_gives_the_sampling_time(load):
     [
         (GOOD, {}),
         (b"\xef\xbb\xbfu,y\n1,10\n2,20.5\n-0.3,30\n", {}),
-        (GOOD.replace("\n", ",\r\n") + "\r\n,,,,,\r\n", {}),
+        (GOOD.replace("\n", ",\r\n") + "\r\n,,,\r\n", {}),
         ('"t","u","y"\n"0.0","1","10"\n"0.1", 2 ,20.5\n0.2,-0.3,30\n', {}),
         (GOOD.replace(",", "\t"), {"delimiter": r"\t"}),
+        (GOOD.replace(",", "\t"), {}),
         (GOOD.replace(",", ";").replace(".", ","), COMMA),
+        (GOOD.replace(",", ";").replace(".", ","), {}),
+        ("sep=;\n" + GOOD.replace(",", ";"), {}),
+        ("sep=,\nu [m/s],y (°C)\n1,10\n2,20.5\n-0.3,30\n", {"dt": 0.1}),
+        ("u [m/s],y [°C]\n1,10\n2,20.5\n-0.3,30\n".encode("cp1252"), {"encoding": "cp1252"}),
+        ("y [K];y 2;u\n10;9;1\n20,5;9;2\n30;9;-0,3\n", {"outputs": ["y [K]"]}),
     ],
-    ids=["plain", "byte-order mark", "line ends", "quotes", "tab", "decimal comma"],
 )
 def test_ways_of_writing_the_same(content, options, load):
-    (record,) = load(content, **options).estimation
-    np.testing.assert_array_equal([record.u, record.y], [[1.0, 2.0, -0.3], [10.0, 20.5, 30.0]])
+    read = load(content, **options)
+    (record,) = read.estimation
+    np.testing.assert_array_equal([record.u, record[read.outputs[0]]], [[1.0, 2.0, -0.3], [10.0, 20.5, 30.0]])
+
+
+def test_units_stand_in_the_names_of_columns(load):
+    content = 'time [ms],T out [degC],u1 [%],"flow (l/min)"\n0,1,2,3\n100,1,2,3\n200,1,2,3\n'
+    signals = {"inputs": ["u1", "flow"], "outputs": ["T out [degC]"], "units": {"flow": "m3"}, "dt": None}
+    read = load(content, **signals)
+    assert read.units == {"u1": "%", "flow": "m3", "T out [degC]": "degC"}
+    assert (read.sampling_time, read.estimation[0]["T out [degC]"].attrs["long_name"]) == (0.1, "T out")
+    with pytest.raises(ValueError, match=r"no columns \['v'\].*'data\.inputs=\[flow\]'"):
+        load(content, **signals | {"inputs": ["v"], "units": None})
+    with pytest.raises(ValueError, match=r"""more than once.*'data\.inputs=\["u \[V\]"\]'"""):
+        load("u [V],u [A],y\n1,2,3\n", inputs=["u"])
+
+
+STAMPS = np.datetime64("2024-02-29T23:59:59.800") + 50 * np.arange(9).astype("timedelta64[ms]")
+
+
+@pytest.mark.parametrize(
+    ("texts", "options"),
+    [
+        ([str(stamp) for stamp in STAMPS], {}),
+        ([str(stamp).replace(".000", "") + "+01:00" for stamp in STAMPS], {}),
+        ([f"{str(s)[8:10]}.{str(s)[5:7]}.{str(s)[:4]} {str(s)[11:]}" for s in STAMPS], {}),
+        ([f"{str(s)[5:7]}/{str(s)[8:10]}/{str(s)[:4]} {str(s)[11:]}" for s in STAMPS], {"time": "when"}),
+        (
+            [f"{str(s)[8:10]}/{str(s)[5:7]}/{str(s)[:4]} {str(s)[11:]}" for s in STAMPS],
+            {"time_format": "%d/%m/%Y %H:%M:%S.%f"},
+        ),
+        ([f"{k * 0.05:.15g}".replace(".", ",") for k in range(9)], {}),
+        ([repr(k * 0.05 + 1.7e9) for k in range(9)], {}),
+        ([repr(k * 0.05) for k in range(9)], {"dt": 0.05, "time": "when"}),
+    ],
+)
+def test_times_and_stamps_give_the_sampling_time(load, texts, options):
+    name = options.get("time", "Timestamp")
+    rows = [f"{text};{k};{k}\n" for k, text in enumerate(texts)]
+    read = load(f"{name};u;y\n{''.join(rows)}", **{"dt": None} | options)
+    (record,) = read.estimation
+    assert read.sampling_time == 0.05  # not 0.05000000000000002
+    np.testing.assert_allclose(record.time - record.time[0], 0.05 * np.arange(9), atol=1e-6)
+    assert "note" not in record.attrs
+    assert record.attrs.get("start", "")[:8] == ("2024-02-" if ":" in texts[0] else "")
+
+
+def test_times_that_jitter_are_told_and_refused_beyond_a_tenth(load):
+    jitter = np.random.default_rng(0).uniform(-0.004, 0.004, 41)
+    jitter[[7, 8]] = -0.004, 0.004
+    read = load("t,u,y\n" + "".join(f"{0.1 * k + jitter[k]:.6f},1,2\n" for k in range(41)), dt=None)
+    step = float(np.median(np.diff(np.round(0.1 * np.arange(41) + jitter, 6))))
+    assert read.sampling_time == pytest.approx(step, abs=1e-12)
+    worst = 100 * (0.108 - step) / step
+    assert f"run.csv: times jitter by up to {worst:.2g} % of {read.sampling_time:.9g} s" in read.notes[0]
+    with pytest.raises(
+        ValueError, match=r"line 10: the step of time is 0\.112 s where the median of all steps is 0\.1 s"
+    ):
+        load("t,u,y\n" + "".join(f"{0.1 * k + 0.012 * (k >= 8)},1,2\n" for k in range(41)), dt=None)
+
+
+def test_gaps_split_a_record_into_segments_that_are_counted(load):
+    rows = [[str(0.1 * k), str(k), str(-k)] for k in range(400)]
+    rows[100][1], rows[101][2], rows[230][1] = "", "nan", ""
+    rows[210][0] = ""
+    content = "t,u,y\n" + "".join(",".join(row) + "\n" for k, row in enumerate(rows) if not 300 <= k < 305)
+    read = load(content, dt=None, on_missing="skip", initialisation_window=3)
+    kept = [np.arange(100), np.arange(102, 210), np.arange(231, 300), np.arange(305, 400)]  # 211 to 229 are too few
+    for record, k in zip(read.estimation, kept, strict=True):
+        np.testing.assert_array_equal([record.u, -record.y], [k, k])
+        np.testing.assert_allclose(record.time, 0.1 * k)
+        assert record.attrs["initialisation_window"] == 3
+    assert [record.attrs["name"] for record in read.estimation][:2] == ["run.csv, segment 1", "run.csv, segment 2"]
+    (note,) = read.notes
+    assert (
+        "4 rows without a value and 1 gaps of time skipped, segments: 4; 1 shorter than 50 left out (19 samples)"
+        in note
+    )
+    with pytest.raises(
+        ValueError, match=r"line 102, column 'u': the value is missing, the first of 4.*on_missing=skip"
+    ):
+        load(content, dt=None)
+    with pytest.raises(ValueError, match="5 parts of at most 108 samples, expected one of at least 200"):
+        load(content, dt=None, on_missing="skip", shortest=200)
+    whole = load("u,y\n" + "1,2\n" * 20, on_missing="skip")  # no gap, nothing to leave out
+    assert (whole.estimation[0].sizes["time"], whole.notes) == (20, ())
 
 
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        (HEAD + "2,oops\n", {}, "line 3 .*'y'.*'oops'"),
-        (HEAD + "2,\n", {}, "line 3 .*'y'.*empty"),
-        (HEAD + "nan,2\n", {}, "line 3 .*'u'.*'nan'"),
-        (HEAD + "1_000,2\n", {}, "line 3 .*'u'.*'1_000'"),
-        (HEAD + "\n3,3\n", {}, "line 3.*empty"),
-        (HEAD + "2\n", {}, "line 3.*2 cells"),
-        (HEAD + "1,5,2,5\n", {}, r"line 3.*2 cells.*data\.delimiter.*data\.decimal"),
-        ("u;y\n1,5;2,5\n", {"delimiter": ";"}, r"line 2 .*'u'.*'1,5'.*data\.decimal=\",\""),
-        ("u;y\n1;2\n", {}, r"\['u', 'y'\].*data\.delimiter=\";\""),
-        ("u;y\n1.5;2,5\n", COMMA, r"line 2 .*'u'.*'1.5'.*data\.decimal=\"\.\""),
+        (HEAD + "2,oops\n", {}, "line 3, .*'y'.*'oops'"),
+        (HEAD + "2,\n", {}, "line 3, .*'y'.*missing"),
+        (HEAD + "inf,2\n", {}, "line 3, .*'u'.*missing"),
+        (HEAD + "1_000,2\n", {}, "line 3, .*'u'.*'1_000'"),
+        (HEAD + "\n3,3\n", {}, "line 3, .*missing"),
+        (HEAD + "2\n", {}, "line 3, .*'y'.*missing"),
+        (HEAD + "1,5,2,5\n", {}, "line 3.*decimal comma"),
+        ("u,y\n1,5,2,5\n", {}, "line 2.*decimal comma"),
+        ("u;y\n1,5;2,5\n", {"decimal": "."}, r"line 2, .*'u'.*'1,5'.*data\.decimal=\",\""),
+        ("u;y\n1;2\n", {"delimiter": ","}, r"\['u', 'y'\]"),
+        ("u;y\n1.5;2,5\n", COMMA, r"line 2, .*'u'.*'1.5'.*data\.decimal=\"\.\""),
         ("1,2\n3,4\n", {}, r"\['u', 'y'\].*no header"),
         ('u,y\n"1,2\n3,4\n', {}, "quotes"),
-        ("t,u,y\n0,1,1\n", {"dt": None, "time": "t"}, "'t', line 2"),
+        ("t,u,y\n0,1,1\n", {"dt": None, "time": "t"}, "line 2: expected at least two times"),
         ("u,height\n3,4\n", {}, r"\['y'\].*\['u', 'height'\]"),
-        ("u,y,u\n3,4,5\n", {}, r"\['u'\].*more than once"),
+        ("u,y,u\n3,4,5\n", {}, r"\['u', 'u'\].*more than once"),
         ("u,y\n", {}, "rows of numbers"),
         (GOOD.encode("utf-16"), {}, "UTF-8"),
-        (GOOD.replace("0.2", "0.1"), {"dt": None, "time": "t"}, "'t', line 4"),
-        (GOOD + "0.4,1,1\n", {"dt": None, "time": "t"}, "'t', line 5"),
+        ("when,u,y\n0,1,1\n", {"dt": None}, "sampling time is not known.*'when'"),
+        ("t [parsec],u,y\n0,1,1\n", {"dt": None}, "times in 'parsec'"),
+        ("t,u,y\n2024-01-01,1,1\nnoon,1,1\n", {"dt": None}, "line 3: 'noon' is neither"),
+        (GOOD.replace("0.2", "0.1"), {"dt": None, "time": "t"}, "line 4: the time is not later"),
+        (GOOD + "0.4,1,1\n", {"dt": None, "time": "t"}, "line 5: the step of time is 0.2 s"),
         *[
             (GOOD, options, message)
             for options, message in (
                 ({"estimation": []}, r"data\.estimation"),
                 ({"dt": float("nan")}, "dt=nan"),
-                ({"time": "t"}, r"data\.time"),
+                ({"dt": 0.2, "time": "t"}, "line 3: the step of time is 0.1 s where dt is 0.2 s"),
+                ({"time": "when"}, r"\['when'\].*'data\.time|data\.time"),
+                ({"on_missing": "fill"}, "on_missing must be one of error, skip"),
+                ({"encoding": "morse"}, "encoding"),
                 ({"delimiter": ",", "decimal": ","}, "decimal"),
                 ({"units": {"x": "m"}}, r"units of \['x'\]"),
                 ({"inputs": "u"}, "inputs='u'"),

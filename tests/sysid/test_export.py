@@ -87,6 +87,20 @@ def test_the_file_predicts_and_simulates_as_the_model(case, tmp_path):
     assert file["self_check"]() < 1e-11
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_one_sample_at_a_time_is_the_free_run_or_the_prediction_bit_for_bit(case, tmp_path):
+    file = exported(CASES[case](), tmp_path)
+    y = np.random.default_rng(3).normal(size=(12, len(file["OUTPUTS"])))
+    loop = file["start"](INPUTS[:2], y[:2])
+    np.testing.assert_array_equal([loop.step(u)[0] for u in INPUTS[2:]], file["simulate"](INPUTS, y[:2])[2:])
+    loop, previous = file["start"](INPUTS[:2], y[:2]), y[:-1] if file["IS_CHANGE"] else 0.0 * y[:-1]
+    first = max(lag for _, lag in file["FEATURES"])
+    for k in range(2, 12):  # after these many samples all lags are measured
+        found = np.ravel(loop.step(INPUTS[k], y[k]))
+        mean, variance = file["predict"](file["regressors"](INPUTS, y)[k - first][None])
+        np.testing.assert_array_equal(found, np.ravel([np.ravel(mean) + previous[k - 1], np.ravel(variance)]))
+
+
 def test_rounding_makes_no_variance_negative():
     one = np.ones((1, 1))
     kernel = (lambda parameters, points, x: np.ones(1) * x[0], None)
@@ -138,11 +152,16 @@ def test_the_file_states_lags_units_and_every_number_bit_for_bit(tmp_path):
 
 def test_the_file_refuses_wrong_arrays(tmp_path):
     file = exported(model(), tmp_path)
+    file["step"] = file["start"]([0.0], [0.0]).step
     for function, arguments, words in (
         ("predict", [np.zeros((2, 4))], r"\(n, 3\)"),
         ("predict", [np.full((2, 3), np.nan)], "finite"),
         ("simulate", [np.zeros(5), []], "1 to 4 first outputs, got 0"),
         ("simulate", [[0.0, np.inf], [1.0]], "u: .*finite"),
+        ("start", [[], []], "first 1 or more samples, got 0 and 0"),
+        ("start", [[1.0, 2.0], [1.0]], "got 2 and 1"),
+        ("step", [np.nan], "u: .*finite"),
+        ("step", [1.0, [1.0, 2.0]], "y: "),
         ("regressors", [np.zeros(5), np.zeros(6)], "one length"),
     ):
         with pytest.raises(ValueError, match=words):
