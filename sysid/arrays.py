@@ -18,7 +18,7 @@ def _floats(values: ArrayLike, name: str) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
-    return np.asarray(array, dtype=np.float64, order="C")
+    return np.require(array, np.float64, ["C", "W"])  # for arrays that may not be written all would be compiled again
 
 
 def _check_finite(array: np.ndarray, name: str) -> None:
@@ -69,8 +69,8 @@ def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tu
     is_plain = (
         type(x) is type(y) is np.ndarray
         and x.dtype == y.dtype == np.float64
-        and x.flags.c_contiguous
-        and y.flags.c_contiguous
+        and x.flags.carray
+        and y.flags.carray
     )
     if is_plain and x.ndim == 2 and x.shape == (*y.shape, n_columns):
         return x, y

@@ -453,7 +453,7 @@ class OnlineGP:
         """
         point, target = np.ascontiguousarray(x), np.array([y])
         fits = point.shape == (self.n_features,) and target.shape == (1,)
-        if not (fits and point.dtype == target.dtype == np.float64):
+        if not (fits and point.dtype == target.dtype == np.float64 and point.flags.writeable):
             point, target = vector(x, self.n_features, "x"), vector([y], 1, "y")  # a closed loop passes what fits
         return UpdateReport(*self.learn(point[None], target, NO_MEAN).item())
 

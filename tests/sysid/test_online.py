@@ -593,7 +593,12 @@ def test_an_empty_gp_predicts_the_prior_and_inputs_are_checked():
 def test_all_settings_have_one_compiled_loop():
     for options in ({}, {"learning": "every_sample", "gate": 3.0}, {"forgetting": 50, "insertion": rules.Novelty()}):
         OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3, **options).update([0.0], 0.0)
-    assert len(dictionary.learn.signatures) == 1
+    gp, x, y = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3), np.eye(1), np.zeros(1)
+    x.flags.writeable = y.flags.writeable = False  # as arrays of other libraries are
+    gp.update_many(x, y)
+    gp.update(x[0], y[0])
+    gp.predict(x)
+    assert len(dictionary.learn.signatures) == len(dictionary.predict.signatures) == 1
 
 
 if __name__ == "__main__":
