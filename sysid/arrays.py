@@ -67,10 +67,7 @@ def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tu
     """
     x, y = np.asanyarray(inputs), np.asanyarray(targets)
     is_plain = (
-        type(x) is type(y) is np.ndarray
-        and x.dtype == y.dtype == np.float64
-        and x.flags.carray
-        and y.flags.carray
+        type(x) is type(y) is np.ndarray and x.dtype == y.dtype == np.float64 and x.flags.carray and y.flags.carray
     )
     if is_plain and x.ndim == 2 and x.shape == (*y.shape, n_columns):
         return x, y

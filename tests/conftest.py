@@ -34,8 +34,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 
 
 def pytest_xdist_auto_num_workers(config):
-    """No workers for tests that are named file by file: most files end before the workers have started."""
-    return 0 if all(Path(argument.partition("::")[0]).is_file() for argument in config.args) else None
+    """One more than there are processors: tests wait for processes that they start.
+
+    No workers for tests that are named file by file: most files end before the workers have started.
+    """
+    is_named = all(Path(argument.partition("::")[0]).is_file() for argument in config.args)
+    return 0 if is_named else (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="session")

@@ -91,8 +91,12 @@ class Sweep:
         try:
             report = Report(self.folder, planned)
             with interruptible() as self._check, store.hold(self.folder), report as self.report:
-                self._manifest = Manifest.open(self.folder, str(self.master.hydra.job.config_name))
-                yield
+                try:
+                    self._manifest = Manifest.open(self.folder, str(self.master.hydra.job.config_name))
+                    yield
+                except Exception:
+                    self._check()  # what an interrupt cuts off in a library may end in an error of that
+                    raise
         except KeyboardInterrupt:
             raise Refused(130) from None
         except EngineStopped:

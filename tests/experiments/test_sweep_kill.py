@@ -1,5 +1,6 @@
 """SIGKILL, SIGTERM and Ctrl-C at random moments: what is finished is kept, the rest comes out as if nothing was."""
 
+import contextlib
 import os
 import random
 import re
@@ -26,6 +27,7 @@ from sweep_command import (
 from sweep_jobs import wait_until
 
 from experiments.launch import deferred_interrupt, interruptible
+from experiments.sweeps.store import Manifest
 
 N = 9
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
@@ -180,6 +182,18 @@ def test_an_interrupt_that_is_swallowed_or_deferred_is_not_lost_and_an_ignored_o
             check()
     finally:
         signal.signal(signal.SIGINT, own)
+
+
+def test_an_error_of_a_library_that_an_interrupt_has_cut_off_is_the_interrupt(tmp_path, monkeypatch):
+    def cut_off(*arguments):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        raise ValueError("half of a configuration")
+
+    monkeypatch.setattr(Manifest, "open", cut_off)
+    said = sweep(tmp_path / "sweep", *QUICK, "cache=null", "seed=0,1")
+    assert (said.code, said.out + said.err) == (130, "Sweep interrupted before its first job\n")
 
 
 def signalled_and_failing(number):
