@@ -14,8 +14,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # what one worker has compiled the othe
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
     from filelock import FileLock
     from numba.core.caching import IndexDataCacheFile
+    from numba.core.dispatcher import Dispatcher
 
-    lock = FileLock(folder / ".lock")
+    lock, locks = FileLock(folder / ".lock"), {}
 
     def locked(original):
         """Numba numbers the versions of a function without a lock: two processes that compile may mix them up."""
@@ -26,6 +27,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # what one worker has compiled the othe
 
         return call
 
+    def once(original):
+        """A worker that needs what another one compiles waits for it, and loads it; threads do not wait here."""
+
+        def call(self, signature):
+            name = f"{self.py_func.__module__}.{self.py_func.__qualname__}".replace("<", "").replace(">", "")
+            own = locks.setdefault(name, FileLock(folder / f"{name}.lock", thread_local=False))
+            with own:
+                return original(self, signature)
+
+        return call
+
+    Dispatcher.compile = once(Dispatcher.compile)
     IndexDataCacheFile.save = locked(IndexDataCacheFile.save)
     IndexDataCacheFile.load = locked(IndexDataCacheFile.load)
 
