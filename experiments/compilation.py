@@ -23,9 +23,11 @@ def compile_together() -> None:
     files, and makes the same machine code whoever compiles. With one processor, without fork, and in a sweep, which has
     a process for each processor, everything is compiled when it is first called.
     """
-    gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, learning="stored")
     n_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if PLAIN or is_multirun() or n_processors < 2 or learn.signatures or not covariance_matrix.stats.cache_misses:
+    if PLAIN or is_multirun() or n_processors < 2 or learn.signatures:
+        return
+    gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, learning="stored")
+    if not covariance_matrix.stats.cache_misses:
         return
     log.info("The first run compiles for some seconds")
     with no_interrupt_for_children():
