@@ -33,7 +33,7 @@ from sysid.model.mean import AutomaticMean, MeanFunction
 from sysid.model.model import NO_LIMITS, Model
 from sysid.narx.lags import LagRows, Narx, Target, consecutive
 from sysid.narx.window import LagWindow
-from sysid.simulation_error.calibration import measure_bands
+from sysid.simulation_error.calibration import between, measure_bands
 from sysid.simulation_error.segments import Segment, folds_of, n_samples, segments_of
 
 SCREENINGS, MOST_SCREENED = 3, 2000  # trainings that leave outliers out, and samples that are looked at, at most
@@ -538,21 +538,21 @@ class Identification:
         rows
             Lag data set of the records.
         judged
-            The same with the regressors that judge, where some are estimates that know the rows: every fifth as it is
-            for who has not seen it.
+            The same where some regressors are estimates that know the rows: every fifth as it is for who has not seen
+            it. The bands lie between what both say (`between`).
         """
         model, s = self.model, self.settings
         x, t, follows = rows["regressor"].values, rows["target"].values, consecutive(rows)
-        unseen = x if judged is None else judged["regressor"].values
+        seen = [x] if judged is None else [judged["regressor"].values, x]
         if model is None or model.bands or s.forgetting or len(t) < LEAST:
             return
-        segments = [Segment(unseen, t, np.full(1, np.nan))]
+        segments = [[Segment(each, t, np.full(1, np.nan))] for each in seen]
         if self._mended.reach:
-            segments = segments_of(InitialSamples(self.narx, unseen, t, follows))
+            segments = [segments_of(InitialSamples(self.narx, each, t, follows)) for each in seen]
         known = Hyperparameters(model.gp.kernel, model.gp.noise_variance, np.nan)
         start, held_out, begin = Start(model.scaling, model.mean, known, limits=model.limits), [], 0
-        for fold in folds_of(segments, PARTS):
-            judge, end = model, begin + n_samples(fold.parts)
+        for folds in zip(*(folds_of(each, PARTS) for each in segments), strict=True):
+            judge, end = model, begin + n_samples(folds[0].parts)
             if len(t) <= PLENTY * s.budget:
                 rest = np.r_[0:begin, end : len(t)]
                 training = MaximumAPosteriori(n_initial=min(s.budget, len(rest)))
@@ -560,9 +560,10 @@ class Identification:
                 again.observe_many(x[rest], t[rest], follows=follows[rest] & (rest != end))
                 assert again.model is not None
                 judge = again.model
-            held_out.append((judge, fold.parts))
+            held_out.append([(judge, fold.parts) for fold in folds])
             begin = end
-        self.model = replace(model, bands=measure_bands(model, held_out, s.seed))
+        bands = [measure_bands(model, each, s.seed) for each in zip(*held_out, strict=True)]
+        self.model = replace(model, bands=between(bands[0], bands[-1]))
 
     def finish(self) -> None:
         """No sample will follow: learn one that waits for it; train now if the training takes all that there are."""

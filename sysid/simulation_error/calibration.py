@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -37,13 +38,12 @@ LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at leas
 HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
 REACH = 1.75  # times and part of a horizon: steps that count for it
 RUNS = ((10, 16), (2, 400))  # simulations of each part that is held out, and their steps
+Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
 LEVELS = (0.5, 0.95)  # of the bands that shall cover
 MOST_INFLATED = 100.0  # largest standardised error that counts
 
 
-def measure_bands(
-    model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int
-) -> tuple[tuple[int, float], ...]:
+def measure_bands(model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int) -> Bands:
     """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
 
     Parts are predicted one step ahead, and simulated from several places on, by models that have not learned them; the
@@ -93,6 +93,17 @@ def measure_bands(
         z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])
         bands += [(horizon, _widen(z))] if len(z) else []
     return tuple(bands)
+
+
+def between(held_out: Bands, learned: Bands) -> Bands:
+    """Mean of the factors of held-out samples and of those that are known, by horizon.
+
+    What is estimated without a part, a fit of a cross-validation or the parameters of physics, is estimated from fewer
+    samples: its errors are larger than those of what knows all of them, which are larger than the errors that this
+    makes where it knows the samples. (Efron, Estimating the error rate of a prediction rule, 1983, weighs the two for
+    the same reason.)
+    """
+    return tuple((horizon, 0.5 * (c + d)) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
 
 
 def _widen(z: Array) -> float:

@@ -17,7 +17,7 @@ from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands
+from sysid.simulation_error.calibration import between, calibrate, find_saturation, measure_bands
 from sysid.simulation_error.candidate import (
     Estimator,
     FitResult,
@@ -48,7 +48,6 @@ PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lag
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
 
 log = logging.getLogger(__name__)
-Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
 Fitted: TypeAlias = tuple[FitResult, float] | Refusal  # without a fold, and the mean square of its simulation
 
 
@@ -288,21 +287,11 @@ class FreeRun(Training):
             apart.append((_model_of(narx, begun, limits), fold.parts))
         held_out = measure_bands(model, apart, seed)
         learned = measure_bands(model, [(model, parts) for _, parts in apart], seed)
-        return initial._replace(bands=_between(held_out, learned))
+        return initial._replace(bands=between(held_out, learned))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""
         return folds_of(segments, min(self.folds, max(2, PLENTY // n_samples(segments))))
-
-
-def _between(held_out: Bands, learned: Bands) -> Bands:
-    """Mean of the factors of held-out samples and of those that the model learned, by horizon.
-
-    The fits of the cross-validation chose everything, the metric and the points too, from fewer samples: their errors
-    are larger than those of the model, which are larger than its errors of what it learned. (Efron, Estimating the
-    error rate of a prediction rule, 1983, weighs the two for the same reason.)
-    """
-    return tuple((horizon, 0.5 * (c + d)) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
 
 
 def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:

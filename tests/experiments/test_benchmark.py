@@ -155,7 +155,7 @@ def test_models_of_published_records_keep_their_bounds(shared_data, monkeypatch,
         row, validation = command.free_run(harness.Plan.of(settings()))
     assert (row["case"], row["met"], validation["case"]) == (name, True, f"{name}: its validation")
     for kind in ("one_step", "free_run"):
-        assert 0.35 < row["details"][f"{kind}_coverage_50"] < 0.7
+        assert 0.35 < row["details"][f"{kind}_coverage_50"] < 0.65
         assert 0.88 < row["details"][f"{kind}_coverage_95"] < 0.99
     assert row["details"]["free_run_rmse"] < 0.9 * row["details"]["best_free_run_rmse"]
 
