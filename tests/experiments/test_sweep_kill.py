@@ -135,7 +135,7 @@ def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
     if launcher == "slurm" and shutil.which("sbatch") is None:
         pytest.skip("there is no Slurm here")
     random_ = random.Random(launcher)
-    moments = [random_.uniform(0.2, 7.0) for _ in range(3)] if LAUNCHERS[launcher] else [0.8, None]
+    moments = [random_.uniform(0.2, 7.0) for _ in range(4)] if LAUNCHERS[launcher] else [0.8, None]
     for number, moment in enumerate(moments):  # None: while 3000 jobs are composed
         own, folder = marked(), tmp_path / f"{number}"
         jobs = (*QUICK, "cache=null", f"seed=range(0,{N if moment else 3000})")

@@ -8,7 +8,7 @@ import pytest
 from sweep_command import environment, manifest
 
 pytestmark = pytest.mark.slow
-N = 200
+N = 300
 COMMAND = """
 import atexit, resource
 import hydra
@@ -31,7 +31,7 @@ if __name__ == "__main__":
 CONFIGURATION = """
 defaults: [_self_, override hydra/launcher: in_process, override hydra/sweeper: grid]
 number: 0
-refused: [99, 199]
+refused: [149, 299]
 hydra: {searchpath: [pkg://conf], sweep: {dir: sweep, subdir: "${hydra.job.num}"}}
 """
 
@@ -50,7 +50,7 @@ def run(tmp_path):
 
 
 def test_a_command_of_a_users_own_is_swept_like_ours_and_found_by_workers(run):
-    process = run("number=0,99,2", "hydra/launcher=joblib", "hydra.launcher.workers=1")
+    process = run("number=0,149,2", "hydra/launcher=joblib", "hydra.launcher.workers=1")
     assert process.returncode == 1, process
     assert "3 jobs: 2 done, 1 failed" in process.stdout
     assert "Traceback" not in process.stderr
@@ -70,7 +70,7 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
         folder = tmp_path / "sweep" / str(number)
         assert (folder / "number.txt").read_text() == str(number)
         status = json.loads((folder / "outcome.json").read_text())["status"]
-        assert status == ("failed" if number % 100 == 99 else "done")
+        assert status == ("failed" if number % 150 == 149 else "done")
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
     process = run(f"number=range(0,{N})")
     assert f"{N - 3} finished already, 3 to run (1 anew, damaged or out of date)" in process.stdout
