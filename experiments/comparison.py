@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,11 @@ from sysid import JointModel, Recordings, StoreError, store
 from sysid.store import header
 
 LEARNING = ("record", "loop", "training", "bands")  # times of a run in which its model came about
+#: settings of a run that say what its model learned from
+LEARNED = (
+    *("seed", "data", "identified", "system", "controller", "weather", "excitation", "excitations", "noise"),
+    *("interpolation", "duration"),
+)
 OTHER = "name the record for all of them: data=..., or a plant with system=..."
 
 log = logging.getLogger(__name__)
@@ -67,21 +73,23 @@ def run(config: DictConfig, folder: Path) -> None:
     needed = [one.default_window(joints[name]) for name, one in given.items()]
     window = config.window or max([*needed, *([] if is_named else map(read_window, paths.values()))])
     cases, propagation, found = plan_cases([1], window, window), build(config, "propagation"), dict[str, Assessment]()
+    about = f"{material.source.name}, {material.part}: {material.n_samples} samples"
+    log.info("Compare %s on %s; all are shown the first %s of each record", ", ".join(paths), about, window)
     for name, one in given.items():
         records = replace(one, records=one.records_after(window))
         found[name] = assess(joints[name], records, cases, propagation, seed=config.seed)
-    table = tabulate(found, paths)
+    table, notes = tabulate(found, paths), note_differences(paths)
     with deferred_interrupt():
         files = {"comparison.csv": to_csv(table).encode()}
         if config.figures:
             files["comparison.png"] = draw(found)
         write_every([partial(store.write_bytes, content, folder / name) for name, content in files.items()])
         if has_page(config):
-            write_page(config, found, table, folder)
-        title, n = f"{material.source.name}, {material.part}", material.n_samples
-        log.info("%s: %s samples, the first %s are shown to all models", title, n, window)
+            write_page(config, found, table, notes, folder)
         for line in write_text(table).splitlines():
             log.info("%s", line)
+        for note in notes:
+            log.info("Note: %s", note)
         log.info("Results: %s", folder)
 
 
@@ -147,6 +155,28 @@ def read_window(path: Path) -> int:
     """Measured samples that a run gave its model before it was validated; 1 if it was not."""
     validation = path.parent / "validation.json"
     return int(json.loads(validation.read_text())["horizons"][0]["window"]) if validation.is_file() else 1
+
+
+def note_differences(paths: Mapping[str, Path]) -> list[str]:
+    """Say what the runs learned from, where it is not the same for all: their options alone do not explain the rest.
+
+    Configurations are compared as text: what a stranger wrote is not parsed. A model without one is left out.
+    """
+    found = dict[str, dict[str, str]]()
+    for name, path in paths.items():
+        if text := str(header(path).get("configuration", "")):
+            blocks = dict(re.findall(r"^(\w+):(.*(?:\n[ -].*)*)", text, re.MULTILINE))
+            blocks["data"] = re.sub(r"\n  test:.*(?:\n  [ -].*)*", "", blocks.get("data", ""))  # judges
+            found[name] = {key: blocks.get(key, "").strip() for key in LEARNED}
+    differing = []
+    for key in LEARNED:
+        values = {name: one[key] for name, one in found.items()}
+        if len({*values.values()}) > 1:
+            is_short = not any("\n" in value for value in values.values())
+            told = f" ({', '.join(f'{name}: {value}' for name, value in values.items())})" if is_short else ""
+            differing.append(key + told)
+    what = "the models did not learn from the same; different are"
+    return [f"{what} {', '.join(differing)}"] if differing else []
 
 
 def fit_material(material: Material, joint: JointModel, path: Path, trusted: Sequence[str]) -> Material:
@@ -232,7 +262,9 @@ def draw(found: Mapping[str, Assessment]) -> bytes:
     return png(figure)
 
 
-def write_page(config: DictConfig, found: Mapping[str, Assessment], table: pd.DataFrame, folder: Path) -> None:
+def write_page(
+    config: DictConfig, found: Mapping[str, Assessment], table: pd.DataFrame, notes: Sequence[str], folder: Path
+) -> None:
     """Write the comparison as a page."""
     from experiments.pages import page
 
@@ -251,7 +283,7 @@ def write_page(config: DictConfig, found: Mapping[str, Assessment], table: pd.Da
         figures,
         title=f"{len(found)} models compared",
         name=one.material.source.name,
-        warnings=[f"{name}: {text}" for name, assessment in found.items() for text in warn(assessment)],
+        warnings=[*notes, *(f"{name}: {text}" for name, assessment in found.items() for text in warn(assessment))],
         rows=table.astype(object).where(table.notna(), None).to_dict("records"),
         part=one.material.part,
         n_samples=one.material.n_samples,

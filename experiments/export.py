@@ -43,6 +43,7 @@ def run(config: DictConfig, folder: Path) -> None:
     path = folder / f"{source.stem}.py" if config.output is None else Path(str(config.output))
     if path.exists() and not flag("overwrite", config.overwrite):
         raise ValueError(f"output: {path} exists; name another file, or say overwrite=true")
+    log.info("Export %s as one Python file that needs NumPy only", source)
     trusted = trusted_names(config)
     kind = Model if "" in read_models(source) else JointModel  # one model, or those of all outputs
     model, stated = kind.load(source, trusted=trusted), header(source)

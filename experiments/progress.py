@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-QUIET = 1.0  # s without output, after which the line says what is being done
+QUIET = 0.5  # s without output, after which the line says what is being done
 ERASE = "\r\x1b[K"
 BAR = re.compile(r"\r?([^|:]*): +\d+%\|.*\| *(\d+/\d+)")
 COMPILING = "compiling, once per machine"
@@ -81,7 +81,7 @@ def show() -> None:
 
 def _keep_alive(end: threading.Event) -> None:
     is_watched = False
-    while not end.wait(0.5):
+    while not end.wait(QUIET / 2):
         is_watched = is_watched or _watch_compiler()
         if time.monotonic() - Terminal.last > QUIET:
             show()

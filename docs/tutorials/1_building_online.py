@@ -30,9 +30,9 @@ samples = closed_loop(system, PI(), {"ambient_temperature": weather}, seed=0)
 # The model
 # ---------
 #
-# It predicts the change of the zone temperature over the next sample from three lags of each signal. The first 100
-# samples give the hyper-parameters. From then on every sample is learned, and one that is wrong by 0.1 K or more asks
-# for a place among the 100 stored points.
+# It predicts the change of the zone temperature over the next sample from three lags of each signal: its last three
+# values. The first 100 samples give the hyper-parameters. From then on every sample is learned, and one whose
+# prediction is wrong by 0.1 K or more asks for a place among the 100 stored points.
 
 from sysid import ErrorThreshold, Identification, LagWindow, Narx, Settings
 
@@ -48,16 +48,18 @@ window = LagWindow(narx)
 # Live in the loop
 # ----------------
 #
-# One half of the year is identified. ``window`` keeps the lags; ``observe`` predicts the target, and only then learns
-# it. The second half goes on under the same controller and is kept to judge the model.
+# One half of the year is identified. ``window`` keeps the lags and hands out a pair: the lags, and the target that
+# belongs to them. ``observe`` predicts the target, and only then learns it. The second half goes on under the same
+# controller and is kept to judge the model.
 
-reports, rows = [], []
-for sample in samples:
+reports, judged = [], []
+for k, sample in enumerate(samples):
     pair = window.observe(sample.output, sample.input)
     if pair is None:  # the lags are not there yet
         continue
-    rows.append(pair)
-    if len(rows) <= n // 2:
+    if k > n // 2:
+        judged.append(pair)
+    else:
         report = identification.observe(*pair)
         if report is not None:  # the first 100 samples only train
             reports.append(report)
@@ -69,20 +71,20 @@ print(f"{len(reports)} samples learned, {sum(r.accepted for r in reports)} enter
 # What it predicts
 # ----------------
 #
-# The model as it stands at the end of the first half predicts the second half one step ahead. SMSE is the mean squared
-# error over the variance of the target: 1 is as good as "no change".
+# The model as it stands at the end of the first half predicts the second half one step ahead. ``variance`` says how
+# unsure the model is of the function; the noise of a measurement comes on top of it. SMSE is the mean squared error
+# over the variance of the target: 1 is as good as "no change".
 
 from sysid import validate
 
-judged = rows[n // 2 :]
 x, y = np.array([row.regressor for row in judged]), np.array([row.target for row in judged])
 mean, variance = model.predict(x)
 scores = validate(y, mean, model.calibrated(variance), model.gp.noise_variance)
 print(f"SMSE {scores.smse:.3f}, RMSE {scores.rmse:.4f} K, the 95 % band covers {100 * scores.coverage_95:.1f} %")
 
 # %%
-# The last two days of December, with the band of a measurement. The jumps are the set-point, in the morning
-# of a working day and at night:
+# The last two days of December, with the band in which 95 % of the measurements should lie. The jumps are the
+# set-point, in the morning of a working day and at night:
 
 days = slice(len(y) - 2 * 96, len(y))
 half_width = 1.96 * np.sqrt(model.calibrated(variance) + model.gp.noise_variance)
@@ -102,16 +104,18 @@ plt.show()
 # ----------------------
 #
 # Now and then a sample is worth a place, and another one leaves for it: the points cover what the loop has seen. All
-# other samples move the values at these points.
+# other samples move the values at these points. Points outside the grey ones are of the first days, before the zone was
+# warm.
 
 entered = np.cumsum([report.accepted for report in reports])
 weeks = np.arange(len(entered)) / (7 * 96)
 fig, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 axes[0].plot(weeks, entered)
 axes[0].set(xlabel="week", ylabel="samples that entered")
-axes[1].plot(x[:, 3], x[:, 0], ".", color="0.8", markersize=1, label="second half of the year")
-points = model.scaling.inverse(model.gp.inputs)
-axes[1].plot(points[:, 3], points[:, 0], "o", markersize=3, label="stored points")
+now, outside = 0, 3  # columns: the first lag of the zone temperature, the first one of the ambient temperature
+axes[1].plot(x[:, outside], x[:, now], ".", color="0.8", markersize=1, label="second half of the year")
+points = model.scaling.inverse(model.gp.inputs)  # the model keeps them standardised
+axes[1].plot(points[:, outside], points[:, now], "o", markersize=3, label="stored points")
 axes[1].set(xlabel="ambient temperature [degC]", ylabel="zone temperature [degC]")
 axes[1].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, markerscale=1.5)
 plt.show()
@@ -120,6 +124,7 @@ plt.show()
 # Where to go on
 # --------------
 #
-# ``sysid-identify`` is this script with files, figures and a summary. Take another criterion with
-# ``reduction=marginal_log_likelihood``, or learn from the stored points alone, as the paper does, with
-# ``learning=stored gate=none``.
+# ``sysid-identify`` is this script with files, figures and a summary. It counts some more samples that entered: the
+# gate holds a sample back that is wrong by more than four standard deviations, and some of these enter one sample
+# later. Take another criterion with ``reduction=marginal_log_likelihood``, or learn from the stored points alone, as
+# the paper does, with ``learning=stored gate=none``.

@@ -63,7 +63,8 @@ plt.show()
 # ----
 #
 # ``choose_lags`` compares lags on parts of the record that were held out: linear models of all numbers of lags, and the
-# model itself for the best of them.
+# model itself for the best of them. ``na`` and ``nb`` are the numbers of lags of the level and of the pump, ``nk`` is
+# the first one of the pump. The numbers are errors (RMSE) in V; the smallest one of the model wins.
 
 from sysid import choose_lags
 
@@ -86,8 +87,9 @@ print(f"{model.gp.n_points} points, noise {np.sqrt(model.gp.noise_variance):.3f}
 # What the residuals still know
 # -----------------------------
 #
-# Predict the other record one step ahead. If the residuals are correlated with themselves, lags or noise are wrong; if
-# they are correlated with the pump, the model has missed a part of its effect.
+# Predict the other record one step ahead. What is measured minus what is predicted are the residuals. If they are
+# correlated with themselves, lags or noise are wrong; if they are correlated with the pump, the model has missed a part
+# of its effect. :doc:`Residual tests </explanation/residual_tests>` says what each test looks for.
 
 from sysid import AboutPath, Pathwise, forecast, residual_tests, validate
 
@@ -98,7 +100,7 @@ def judge(model, horizon):
     (one,) = predicted.records
     scores = validate(one.measured[:, 0], one.mean[:, 0], one.variance[:, 0], model.gp.noise_variance)
     print(
-        f"{horizon or 'free run'}: RMSE {scores.rmse:.3f} V, fit {scores.fit_percent:.1f} %, "
+        f"{f'{horizon} ahead' if horizon else 'free run'}: RMSE {scores.rmse:.3f} V, fit {scores.fit_percent:.1f} %, "
         f"95 % band covers {100 * scores.coverage_95:.0f} %"
     )
     return one
@@ -179,3 +181,7 @@ print(sorted(path.name for path in folder.iterdir()))
 
 found = identify(folder / "experiment.csv", inputs=["pump"], outputs=["level"], test=folder / "check.csv")
 print(found.compare().round(3))
+
+# %%
+# One step ahead the model is the best of the three. In free run a linear model (ARX) is better, because this model was
+# not trained for it: see above for what ``purpose="simulation"`` brings.

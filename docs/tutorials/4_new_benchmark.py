@@ -26,7 +26,7 @@ import numpy as np
 
 folder = Path(tempfile.mkdtemp())
 (folder / "mine" / "conf" / "system").mkdir(parents=True)
-(folder / "mine" / "pendulum.py").write_text('''
+PENDULUM = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -56,8 +56,12 @@ class Pendulum(System):
 
     def parameters(self):
         return np.array([self.friction, self.frequency])
-''')
-(folder / "mine" / "conf" / "system" / "pendulum.yaml").write_text("_target_: mine.pendulum.Pendulum\nfriction: 0.5\n")
+'''
+for name, text in (
+    ("pendulum.py", PENDULUM),
+    ("conf/system/pendulum.yaml", "_target_: mine.pendulum.Pendulum\nfriction: 0.5\n"),
+):
+    (folder / "mine" / name).write_text(text)
 
 # %%
 # Simulate it once, before anything is published: does the excitation reach the nonlinear region?
@@ -78,7 +82,8 @@ plt.show()
 # The folder
 # ----------
 #
-# Measured at 40 dB, one record of each kind, and a few baselines.
+# One record of each kind, measured with noise at a signal-to-noise ratio of 40 dB, and a few baselines. ``narx=orders``
+# gives the baselines two lags of each signal.
 
 command = (
     "--config-dir mine/conf system=pendulum excitation.rms=2 excitation.band=[0.05,1] noise.snr_db=40 "
@@ -92,8 +97,9 @@ benchmark = folder / "pendulum_benchmark"
 print(*sorted(str(path.relative_to(benchmark)) for path in benchmark.rglob("*") if path.is_file()), sep="\n")
 
 # %%
-# ``CARD.md`` tells a stranger what he has to know, in words; ``scores.json`` has its numbers: the noise floor, which is
-# the best that any model can do, and the baselines.
+# ``CARD.md`` tells a stranger what there is to know, in words; ``scores.json`` has its numbers: the noise floor, which
+# is the best that any model can do, and the baselines. These were identified one step ahead, which is why they simulate
+# badly (``free_run``).
 
 scores = json.loads((benchmark / "scores.json").read_text())
 for task in ("one_step", "free_run"):
@@ -106,7 +112,8 @@ for task in ("one_step", "free_run"):
 #
 # Another group has ``benchmark.nc`` or the CSV files, and ``score.py``, which needs NumPy only. Learn from the
 # estimation record, simulate the test, write the prediction, score it. The model is trained for the simulation, by one
-# quick way of several (see the tutorial on your own record).
+# quick way of several (see the tutorial on your own record). In the score NRMSE is the RMSE over the standard deviation
+# of the output, and the fit what is left of 100 %.
 
 from sysid import FreeRun, Narx, OutputErrorRefinement, Settings, StoredRecordings, free_run, identify
 

@@ -71,8 +71,8 @@ slopes = dynamics.gradient(regressors)[:, 0, :]
 stiffness = -slopes[:, :2].sum(axis=1) / slopes[:, 2:].sum(axis=1)  # N/kg per m, at rest
 
 fig, axis = plt.subplots(figsize=(8, 3), layout="constrained")
-axis.plot(positions, 4.0 + 60.0 * positions**2, "k:", label="of the equation")
 axis.plot(positions, stiffness, label="of the gradient of the model")
+axis.plot(positions, 4.0 + 60.0 * positions**2, "k:", label="of the equation")
 axis.set(xlabel="position [m]", ylabel="stiffness [N/(kg m)]")
 axis.legend(frameon=False)
 plt.show()
@@ -141,10 +141,10 @@ for k in range(n):
 # %%
 time = plant.dt * np.arange(n)
 fig, axes = plt.subplots(2, 1, figsize=(8, 4), sharex=True, layout="constrained")
-axes[0].plot(time, target, "k:", label="target")
+axes[0].step(time, target, "k:", where="post", label="target")
 axes[0].plot(time, y, label="position")
 axes[0].set(ylabel="position [m]")
-axes[0].legend(frameon=False, ncols=2)
+axes[0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
 axes[1].step(time, u, where="post")
 axes[1].set(xlabel="time [s]", ylabel="force [N/kg]")
 plt.show()

@@ -43,7 +43,9 @@ def run(config: DictConfig, folder: Path) -> None:
         raise ValueError(f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}")
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
-    found = read_results(read_sweep(source))
+    sweep = read_sweep(source)
+    log.info("Collect the %s jobs of %s: one data set, tables, figures; takes seconds", len(sweep.jobs), source)
+    found = read_results(sweep)
     jobs, reasons = found.jobs, found.jobs["error"][found.jobs["status"] != "missing"]
     if not (jobs["status"] == "done").any():
         why = f" ({reasons.iloc[0]})" if len(reasons) else ""
@@ -77,7 +79,8 @@ def run(config: DictConfig, folder: Path) -> None:
         log.warning("Job %s: %s", number, reason)
     if not (jobs["status"] == "done").all():
         log.warning("Jobs without result stand in sweep.md. To fill the gaps, %s", AGAIN)
-    log.info("Results: %s, sweep.csv, sweep.md and figures; next: read sweep.md", output / "sweep.nc")
+    figures = " and figures" if config.figures else ""
+    log.info("Results: %s, sweep.csv, sweep.md%s; next: read sweep.md", output / "sweep.nc", figures)
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def tell(benchmark: Benchmark, target: Path) -> None:
     seed = benchmark.settings["seed"]
     if seed < GUESSABLE:
         log.info("Note: seed %s can be guessed; to publish without the answer take a secret one of 63 bits", seed)
-    log.info("Benchmark: %s; next: read README.md in it, python score.py predictions.csv scores a model", target)
+    log.info("Benchmark: %s; next: read CARD.md; python %s/score.py predictions.csv scores a model", target, target)
 
 
 # --- the folder -----------------------------------------------------------------------------------

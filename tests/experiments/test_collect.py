@@ -238,7 +238,9 @@ def test_the_command(sweep, monkeypatch, capsys):
     monkeypatch.chdir(sweep.parent)
     before = files(sweep)
     told = command(sweep.name, "report=false")
-    assert told.startswith("4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed.\n")
+    begin, counted, *_ = told.splitlines()
+    assert begin.startswith(f"Collect the 4 jobs of {sweep.name}: ")
+    assert counted == "4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed."
     after = files(sweep)
     assert after.keys() - before.keys() == FILES | FIGURES
     assert before.items() <= after.items()

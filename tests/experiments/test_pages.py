@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 from running import configured, execute, summary_of
 from test_collect import VALUES, write_sweep
 from test_run import BOTH, ONE, RECORD, SMALL
@@ -245,6 +246,25 @@ def test_what_cannot_be_compared_is_refused(runs, tmp_path, names, words):
     with pytest.raises((ValueError, StoreError), match=words):
         compare(tmp_path / "c", *(runs / name for name in names))
     assert not list((tmp_path / "c").iterdir())
+
+
+def test_a_comparison_says_what_its_models_did_not_learn_alike(monkeypatch):
+    def text(*options, estimation="a.csv", test="b.csv"):
+        given = (*RECORD, f"data.estimation={estimation}", f"data.test=[{test}]", *options)
+        return OmegaConf.to_yaml(configured(*given), resolve=True)
+
+    texts = {"one": text(), "two": text("budget=9", test="c.csv"), "three": text("seed=3"), "own": ""}
+    texts["four"] = text(estimation="d.csv")
+    monkeypatch.setattr(comparison, "header", lambda name: {"configuration": texts[name]})
+
+    def notes(*names):
+        return comparison.note_differences({name: name for name in names})
+
+    assert notes("one", "two", "own") == []
+    (seeds,), (records,) = notes("one", "three"), notes("one", "four")
+    assert "seed (one: 0, three: 3)" in seeds
+    assert "data" not in seeds
+    assert records.endswith(" data")
 
 
 # --- in a browser
