@@ -173,10 +173,9 @@ def note_differences(paths: Mapping[str, Path]) -> list[str]:
         values = {name: one[key] for name, one in found.items()}
         if len({*values.values()}) > 1:
             is_short = not any("\n" in value for value in values.values())
-            told = f" ({', '.join(f'{name}: {value}' for name, value in values.items())})" if is_short else ""
+            told = f" ({', '.join(f'{name} {value}' for name, value in values.items())})" if is_short else ""
             differing.append(key + told)
-    what = "the models did not learn from the same; different are"
-    return [f"{what} {', '.join(differing)}"] if differing else []
+    return [f"the runs differ in what their models learned from: {', '.join(differing)}"] if differing else []
 
 
 def fit_material(material: Material, joint: JointModel, path: Path, trusted: Sequence[str]) -> Material:
@@ -226,7 +225,7 @@ def write_text(table: pd.DataFrame) -> str:
         text[f"NLPD {words}"] = [fixed(value, 2) for value in table[f"nlpd_{kind}"]]
         text[f"95 % {words}"] = [fixed(100 * value, 1) for value in table[f"coverage_95_{kind}"]]
     text["lags"], text["points"] = table["lags"], table["points"]
-    text["s"] = [fixed(value, 2) for value in table["seconds"]]
+    text["seconds"] = [fixed(value, 2) for value in table["seconds"]]
     return to_text(text, words=("output", "lags"))
 
 

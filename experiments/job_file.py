@@ -94,7 +94,7 @@ def has_page(config: DictConfig) -> bool:
     asked, is_there = config.get("report", False), find_spec("bokeh") is not None
     wanted = is_there if asked is None else flag("report", asked)
     if wanted and not is_there:
-        raise ValueError('report=true needs Bokeh: pip install -e ".[report]"')
+        raise ValueError('report.html needs Bokeh: pip install -e ".[report]"')
     return wanted and not ("outputs" in config and is_lean(config))
 
 

@@ -1,5 +1,6 @@
 """From the command line to a running experiment: checks, quiet logs, readable errors, interrupts, exit codes."""
 
+import argparse
 import dis
 import hashlib
 import importlib
@@ -31,6 +32,8 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments import end_at_once
 from experiments.options import meant
 
+if sys.version_info >= (3, 14):  # argparse looks into help texts when they are added; one of Hydra 1.3 is no text yet
+    setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
 CONF = Path(__file__).resolve().parents[1] / "conf"
 PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -113,11 +116,13 @@ def check_arguments(name: str, arguments: Sequence[str]) -> None:
         told = f"{unknown[0]}: settings are written without dashes, {key}={value}"
         if unknown[0][:1] != "-":
             told = f"{unknown[0]}: write flags, such as -m, before all settings"
-    for text in flags.overrides if not told else ():
+    for number, text in enumerate(flags.overrides if not told else ()):
         try:
             one = OverridesParser.create().parse_override(text)
         except HydraException as error:
-            told = _explain_argument(name, text, error)
+            rest = flags.overrides[number:]  # the shell has split a list at its blanks
+            end = next((k for k, one in enumerate(rest) if one.endswith("]")), 0) if "=[" in text else 0
+            told = _explain_argument(name, " ".join(rest[: end + 1]), error)
             break
         group, values = one.key_or_group.partition("@")[0], getattr(one._value, "list", one._value)
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))

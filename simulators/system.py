@@ -1,6 +1,7 @@
 """The role of a simulated system: its signals, its drift, its output."""
 
 import functools
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -291,7 +292,7 @@ def _check_fields(system: type[System]) -> None:
         With their names.
     """
     for part in (part for part in system.__mro__ if issubclass(part, System) and part is not System):
-        own = vars(part).get("__annotations__", {})
+        own = inspect.get_annotations(part)
         inherited = {field.name for base in part.__mro__[1:] if is_dataclass(base) for field in fields(base)}
         ignored = [name for name in vars(part) if name in inherited and name not in own]
         if "__dataclass_fields__" not in vars(part):

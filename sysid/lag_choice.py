@@ -44,7 +44,7 @@ class LagChoice(NamedTuple):
 
     def __str__(self) -> str:
         what = "in free run" if self.criterion == "free_run" else "one step ahead"
-        lines = [f"{_shorten(self.narx)}; RMSE {what} on held-out parts:"]
+        lines = [f"{_shorten(self.narx)}; RMSE {what} on held-out parts, unit of {self.narx.target}:"]
         judged = [row for row in self.tried if "model" in row] or self.tried
         for row in judged[:MOST_TOLD]:
             errors = [f"{name} {row[name]:.4g}" for name in ("linear", "model") if row.get(name) is not None]

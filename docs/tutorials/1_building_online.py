@@ -104,8 +104,8 @@ plt.show()
 # ----------------------
 #
 # Now and then a sample is worth a place, and another one leaves for it: the points cover what the loop has seen. All
-# other samples move the values at these points. Points outside the grey ones are of the first days, before the zone was
-# warm.
+# other samples move the values at these points. Points outside the grey ones are of the first day, when
+# the zone was still cold.
 
 entered = np.cumsum([report.accepted for report in reports])
 weeks = np.arange(len(entered)) / (7 * 96)

@@ -106,7 +106,7 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
         raise TypeError(f"trusted must be a list of modules and classes, [{trusted!r}], got {trusted!r}")
     content = json.loads(text)
     if not isinstance(content, dict) or not issubclass(_class_of(str(content.get("class")), trusted), role):
-        raise ValueError(f"expected the description of a {role.__name__}, got {text}")
+        raise ValueError(f"expected the description of a {role.__name__}, got {text[:200]}")
     built: Role = _rebuild(content, trusted)
     return built
 

@@ -45,6 +45,12 @@ def test_a_group_takes_names_of_its_options(overrides, capsys):
     assert f"{next((ROOT / 'conf' / group).glob('*.yaml')).stem}" in line
 
 
+def test_a_list_that_the_shell_has_split_is_answered_with_what_to_type(capsys):
+    with pytest.raises(Refused):
+        check_arguments("identify", ["data=csv", "data.inputs=[pump", "voltage,u]", "seed=1"])
+    assert capsys.readouterr().err.endswith(', \'data.inputs=["pump voltage","u"]\'\n')
+
+
 def test_what_hydra_takes_for_a_group_is_not_refused():
     check_arguments(
         "identify",
