@@ -226,7 +226,8 @@ def tell(result: Result, folder: Path) -> None:
     model = folder / "model.nc"
     if model.is_file() and not is_multirun():
         shown = model.relative_to(Path.cwd()) if model.is_relative_to(Path.cwd()) else model
-        log.info("Next: look at its figures; sysid-export model=%s writes the model as one Python file", shown)
+        look = "look at its figures; " if any(folder.glob("*.png")) else ""
+        log.info("Next: %ssysid-export model=%s writes the model as one Python file", look, shown)
         log.info("and sysid-validate model=%s, with data=... or system=..., judges it on other data", shown)
 
 

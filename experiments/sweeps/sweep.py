@@ -325,7 +325,7 @@ class Report:
             say(f"Error, configuration and traceback of a job: {self._name}/<number>/{OUTCOME}", sys.stderr)
         if failed or missing:
             say(f"The same command again runs only what is missing or failed. Log: {self._name}/sweep.log")
-        say(f"Results: {self._name}")
+        say(f"Results: {self._name}; next: sysid-collect {self._name}")
 
     def _tell(self, line: str) -> None:
         self.log(line)

@@ -351,7 +351,7 @@ class LagReport:
 
     def __str__(self) -> str:
         largest = ", ".join(f"{n} of {name}" for name, n in {self.output: self.n_y, **self.n_u}.items())
-        lines = [f"lags: {largest}; the largest of {len(self.points)} operating points, sampled every {self.dt:g} s"]
+        lines = [f"{largest}; the largest of {len(self.points)} operating points, sampled every {self.dt:g} s"]
         groups: dict[tuple[object, ...], list[PointLags]] = {}
         for point in self.points:
             groups.setdefault((point.lags, point.reasons), []).append(point)
