@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from tqdm import tqdm
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
@@ -21,7 +23,7 @@ from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
 from experiments.physics import RESIDUAL, ResidualNarx, thin
-from experiments.progress import Progress, doing
+from experiments.progress import doing
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
 from experiments.summary import summarise, tell, without_effect
@@ -293,16 +295,23 @@ def stream(
 ) -> BaseException | None:
     """Run the loop, collect records, see the rest; returns what ended it early, if there is something to keep."""
     names = {"outputs": source.outputs, "inputs": source.inputs}
+    silent = True if is_multirun() else None  # None: unless it is a terminal
+    bar = tqdm(total=source.n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
+
+    def count(samples: Any) -> Iterator[Any]:
+        for sample in samples:
+            bar.update(1 if sample.output.ndim == 1 else len(sample.output))
+            yield sample
+
     try:
-        with Progress(source.n_samples) as progress:
+        with bar:
             for samples in source.segments():
                 window.reset()
-                for block in learn_from(progress.count(samples), identification, window, **names):
+                for block in learn_from(count(samples), identification, window, **names):
                     records.append(block.record)
-                    progress.show(block)
+                    bar.set_postfix_str(f"{block.record['n_points'][-1]} points", refresh=False)
             identification.finish()
-            for _ in progress.count(source.finish()):
-                pass
+            deque(count(source.finish()), maxlen=0)
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:
             raise

@@ -149,21 +149,6 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     return found[SUMMARY] if SUMMARY in found else {name.partition("/")[2]: one for name, one in found.items()}
 
 
-def read_record(path: str | Path, output: str = "") -> xr.Dataset:
-    """Record of a job, sample by sample; of several outputs that of the named one.
-
-    Raises
-    ------
-    sysid.StoreError
-        Missing, damaged or foreign file; no such output; a job that ended before there was a record.
-    """
-    name = _name(RECORD, output)
-    found = store.read_groups(path, kind=JOB, under=name)
-    if name not in found:
-        raise store.StoreError(f"{path} holds no record {name!r}, it holds {store.header(path)['group_names']}")
-    return found[name]
-
-
 def _name(group: str, output: str) -> str:
     return f"{group}/{output}" if output else group
 

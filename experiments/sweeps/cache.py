@@ -199,25 +199,18 @@ class CachedSimulation(Simulation):
     def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
         self._plant, self._n_samples, self._seed = plant, n_samples, seed
         self._cache, self._key = cache, key
-        self._n_seen = 0
+        self.n_seen = 0
         self._samples: Samples | None = None
         self._reason: Exception | None = None  # why the simulation broke off
-
-    @property
-    def n_seen(self) -> int:
-        return self._n_seen
-
-    def restart(self) -> None:
-        self._n_seen = 0
 
     def until(self, n_samples: int) -> Iterator[Measured]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
         samples = self._samples = self._samples or self._obtain()
         n_there = len(samples["time"])
-        for begin in range(self._n_seen, min(n_samples, n_there), BLOCK):
-            self._n_seen = min(begin + BLOCK, n_samples, n_there)
-            yield Measured(samples["output"][begin : self._n_seen], samples["input"][begin : self._n_seen])
-        if self._n_seen < n_samples and self._reason is not None:
+        for begin in range(self.n_seen, min(n_samples, n_there), BLOCK):
+            self.n_seen = min(begin + BLOCK, n_samples, n_there)
+            yield Measured(samples["output"][begin : self.n_seen], samples["input"][begin : self.n_seen])
+        if self.n_seen < n_samples and self._reason is not None:
             raise self._reason
 
     def _obtain(self) -> Samples:
@@ -242,7 +235,7 @@ class CachedSimulation(Simulation):
     def record(self) -> Trajectory:
         assert self._samples is not None
         plant = self._plant
-        time, y, u, x, w, y0, clipped = (values[: self._n_seen] for values in self._samples.values())
+        time, y, u, x, w, y0, clipped = (values[: self.n_seen] for values in self._samples.values())
         return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))
 
 
