@@ -17,8 +17,7 @@ from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build, build_one
 from experiments.compilation import compile_together
-from experiments.files import write_every
-from experiments.job_file import attributes_of, has_page, is_lean, is_multirun
+from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole

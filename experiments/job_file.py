@@ -1,8 +1,9 @@
-"""The file of a job: summary, record and model of an identification, of one output or of several."""
+"""Files of a run; the file of a job: summary, record and model of an identification, of one output or of several."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -175,3 +176,35 @@ def _checked(attributes: dict[str, Any], path: str | Path) -> dict[str, Any]:
     if attributes.get("summary_sha256") != _digest(text):
         raise store.StoreError(f"{path} has a summary that is damaged or was edited: run its job again")
     return dict(store.parse_json(text, path))
+
+
+# --- files of any run -------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """JSON knows no nan: it becomes None; NumPy numbers become Python's."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_every(jobs: Iterable[Callable[[], object]]) -> None:
+    """Write every file that can be written; then report those that could not.
+
+    Raises
+    ------
+    sysid.StoreError
+        If a file could not be written; the others are there.
+    """
+    failures = []
+    for job in jobs:
+        try:
+            job()
+        except store.StoreError as error:
+            failures.append(str(error))
+    if failures:
+        raise store.StoreError("; ".join(failures))

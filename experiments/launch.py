@@ -64,7 +64,7 @@ def entry(name: str, module: str) -> Callable[[], Any]:
         except (HydraException, OmegaConfBaseException, OSError) as error:
             if COMPOSING not in os.environ:
                 raise
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, HydraException):
                 reason = f"({error.strerror}): set hydra.run.dir, or output, if the command has it, to another"
                 told = f"cannot write to the folder of the run, {error.filename} {reason}"
             else:
@@ -185,10 +185,6 @@ def launch(module: str, config: DictConfig) -> float | None:
     single = settings.mode == RunMode.RUN
     try:
         check_keys(config, str(settings.job.config_name))
-        if single and (added := [text for text in settings.overrides.task if text.startswith("+")]):
-            from experiments.sweeps.keys import check_added
-
-            check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, Path(settings.runtime.output_dir))
     except Stopped as stop:
         log.error("%s", stop)

@@ -14,7 +14,6 @@ import xarray as xr
 from tqdm import tqdm
 
 from experiments.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_summary
-from experiments.options import meant
 from experiments.sweeps.store import MANIFEST, OUTCOME, SEARCH, Entry, Manifest, damage, read_outcome
 from sysid import StoreError
 from sysid.model.result import squared_unit
@@ -345,9 +344,3 @@ def find_unit(name: str, target_unit: str) -> str:
 
 def _drop_empty(**attributes: str | int) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value}
-
-
-def check_names(option: str, names: Sequence[str], known: Sequence[Any], problem: str) -> None:
-    """Raise ValueError for the first name that is not known, with the nearest that is."""
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"{option}: {problem} {unknown[0]!r}{meant(unknown[0], known)}")

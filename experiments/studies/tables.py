@@ -117,19 +117,13 @@ def offer_at_own_threshold(row: Mapping[str, Any], unit: Unit, plan: Plan, n_pub
     The rule looks at the training part alone: the initial model predicts the whole stream; the threshold starts at
     the value that `n_published` points of it exceed (latent variance, or absolute error), and is raised by a quarter
     until the stream revises no more points than published.
-
-    Raises
-    ------
-    ValueError
-        If the initial model leaves nothing to exceed: no factor raises a threshold of 0.
     """
     run = Run(*(row[name] for name in Run._fields))
     data, model = stream.data_of(unit.task, unit.seed, plan), stream.start(run, unit, plan).model
     assert model is not None
     mean, variance = model.predict(data.inputs)
     threshold = find_exceeded(variance if run.rule == "variance" else np.abs(data.targets - mean), n_published)
-    if not threshold > 0:
-        raise ValueError(f"own threshold: expected errors or variances above 0 in the stream, got {threshold}")
+
     while (found := stream.offer(run._replace(threshold=threshold), unit, plan))["n_revised"] > n_published:
         threshold *= RAISE
     return found

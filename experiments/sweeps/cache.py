@@ -9,6 +9,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -280,38 +281,21 @@ class CachedTraining:
         return getattr(self.training, name)
 
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
-        def compute() -> Start:
-            return self.training.prepare(samples, known, mean=mean, budget=budget, seed=seed)
-
+        compute = partial(self.training.prepare, samples, known, mean=mean, budget=budget, seed=seed)
         arrays = samples.regressors, samples.targets, samples.follows
-        return self._obtain(compute, arrays, known, mean, [samples.narx.to_dict(), budget, seed])
+        return self._obtain(compute, arrays, known, mean, samples.narx.to_dict(), budget, seed)
 
     def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
-        def compute() -> Start:
-            return self.training.know(regressors, targets, mean=mean, seed=seed)
+        compute = partial(self.training.know, regressors, targets, mean=mean, seed=seed)
+        return self._obtain(compute, (regressors, targets), Start(), mean, "record", seed)
 
-        return self._obtain(compute, (regressors, targets), Start(), mean, ["record", seed])
-
-    def _obtain(
-        self,
-        compute: Callable[[], Start],
-        arrays: tuple[np.ndarray, ...],
-        known: Start,
-        mean: MeanFunction,
-        others: list[Any],
-    ) -> Start:
+    def _obtain(self, compute: Callable[[], Start], arrays: Any, known: Start, mean: MeanFunction, *more: Any) -> Start:
         try:
             before = start_to_dataset(known)
-            key = key_of(
-                {
-                    "samples": array_digest(*arrays),
-                    "known": [before.attrs, {name: array_digest(v.values) for name, v in before.data_vars.items()}],
-                    "training": describe(self.training),
-                    "mean": describe(mean),
-                    "others": json.dumps(others),
-                    "code": self._code,
-                }
-            )
+            numbers = {name: array_digest(v.values) for name, v in before.data_vars.items()}
+            content = {"samples": array_digest(*arrays), "known": [before.attrs, numbers], "others": json.dumps(more)}
+            content |= {"training": describe(self.training), "mean": describe(mean), "code": self._code}
+            key = key_of(content)
         except TypeError as reason:
             self._cache.counts[START.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", START.name, reason)

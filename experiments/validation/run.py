@@ -8,8 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.build import build, model_of, trusted_names
-from experiments.files import write_every
-from experiments.job_file import has_page, is_multirun
+from experiments.job_file import has_page, is_multirun, write_every
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics

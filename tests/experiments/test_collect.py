@@ -293,7 +293,6 @@ MISTAKES = {
     "output must be the name of a folder": {"output": ["a"]},
     "set output to another": {"output": "s/sweep.json"},
     "expected the folder of a sweep": {"folder": None},
-    "records is not there any more": {"records": ["mean"]},
 }
 
 
