@@ -4,6 +4,8 @@ Hydra composes options first and sets values afterwards. Composing takes it a te
 each combination of options, and each job sets its values on a copy.
 """
 
+import importlib
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -76,6 +78,7 @@ class Composer:
                 composable, _ = self._load(lines)
             raise ValueError(explain(error, parsed, composable, self._loader)) from error
         check_keys(config, str(self._master.hydra.job.config_name))
+        check_added(parsed, config)
         values = {one.key_or_group: _value(one) for one in parsed if not one.is_hydra_override()}
         numbered = self._load(lines)[1] or any("hydra" in str(one.input_line) for one in parsed)
         return content, values, numbered
@@ -187,6 +190,29 @@ def _value(override: Override) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return override.get_value_element_as_str()
+
+
+def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
+    """Refuse keys added with a plus that the class of their group does not take.
+
+    Raises
+    ------
+    ValueError
+        With the nearest valid name.
+    """
+    for one in overrides:
+        group, _, name = one.key_or_group.rpartition(".")
+        node = OmegaConf.select(config, group) if group and (one.is_add() or one.is_force_add()) else None
+        if not isinstance(node, DictConfig) or "_target_" not in node or name.startswith("_"):
+            continue
+        module, _, target = str(node["_target_"]).rpartition(".")
+        try:
+            taken = inspect.signature(getattr(importlib.import_module(module), target)).parameters
+        except (ImportError, AttributeError, TypeError, ValueError):  # who makes the object will say so
+            continue
+        if name not in taken and not any(argument.kind is argument.VAR_KEYWORD for argument in taken.values()):
+            known = [f"{group}.{argument}" for argument in taken]
+            raise ValueError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
 
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
