@@ -170,7 +170,7 @@ def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | 
             _keep(single, own, result, in_job=False)
     except BaseException:
         with deferred_interrupt():
-            _write_job(config, folder, found, partial=True)
+            _write_job(config, folder, found, attributes_of(config, source.physics, partial=True))
         raise
     _conclude(config, source, folder, found)
     return max(map(_score, found.values()))
@@ -180,10 +180,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     """Join the models, validate them in free run, write both and report them."""
     models = [result.identification.model for result in found.values()]
     joint = JointModel(tuple(model for model in models if model is not None))
-    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
-    if source.physics is not None:
-        attributes["physics"] = source.physics.describe()
-    lean = is_lean(config)
+    attributes, lean = attributes_of(config, source.physics, partial=False), is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)
     report, notes = validate_on_test(config, source, joint)
@@ -192,7 +189,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
         result.summary["free_run"] = measures.get(target)
         result.summary["warnings"] += notes
     with deferred_interrupt():
-        _write_job(config, folder, found, partial=False)
+        _write_job(config, folder, found, attributes)
     if report is not None and not lean:
         write_every(writers(report, folder, attributes, figures=config.figures))
     _write_page(config, folder)
@@ -204,11 +201,11 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))
 
 
-def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], *, partial: bool) -> None:
+def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], attributes: dict[str, Any]) -> None:
     """Write what was found to the file of the job, if there is to be one."""
     if found and (is_lean(config) or is_multirun()):
         contents = {target: result.content for target, result in found.items()}
-        job_file.write(contents, folder / job_file.FILE, attributes_of(config, partial=partial))
+        job_file.write(contents, folder / job_file.FILE, attributes)
 
 
 def _for_output(config: DictConfig, target: str, *, validate: bool) -> DictConfig:

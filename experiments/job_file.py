@@ -99,10 +99,11 @@ def has_page(config: DictConfig) -> bool:
     return wanted and not ("outputs" in config and is_lean(config))
 
 
-def attributes_of(config: DictConfig, *, partial: bool) -> dict[str, Any]:
-    """Attributes that every NetCDF file of a run carries."""
+def attributes_of(config: DictConfig, physics: Any, *, partial: bool) -> dict[str, Any]:
+    """Attributes that every NetCDF file of a run carries, with the `FittedPhysics` beside the model, if any."""
     configuration = OmegaConf.to_yaml(config, resolve=True)
-    return {"configuration": configuration, "seed": int(config.seed), "partial": int(partial)}
+    described = {} if physics is None else {"physics": physics.describe()}
+    return {"configuration": configuration, "seed": int(config.seed), "partial": int(partial), **described}
 
 
 def text_of(summary: dict[str, Any]) -> str:

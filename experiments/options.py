@@ -56,7 +56,7 @@ def flag(option: str, value: Any) -> bool:
     return value
 
 
-def choose(key: str, value: object, known: Sequence[str]) -> list[str]:
+def choose(key: str, value: Any, known: Sequence[str]) -> list[str]:
     """Names that a configuration lists, in the order of those known; ``all`` stands for all.
 
     Raises
@@ -64,9 +64,8 @@ def choose(key: str, value: object, known: Sequence[str]) -> list[str]:
     ValueError
         A name that does not exist, with the nearest that does, or none at all.
     """
-    names = (
-        [str(name) for name in value] if isinstance(value, Sequence) and not isinstance(value, str) else [str(value)]
-    )
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    names = [str(name) for name in (value if is_list else [value])]
     if names == ["all"]:
         return list(known)
     unknown = next((name for name in names if name not in known), None if names else "none")

@@ -155,6 +155,10 @@ def _basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
     return online_methods.BasisPosterior(*case.gp, budget, initial=initial, **options)
 
 
+def _streaming(case: Case, rows: Rows) -> online_methods.Method:
+    return online_methods.StreamingVFE(*case.gp, case.budget)
+
+
 def _random(case: Case, rows: Rows) -> online_methods.Method:
     return online_methods.RandomFeatures(*case.gp, case.budget - case.budget % 2, seed=case.seed)
 
@@ -192,7 +196,7 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),
     "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
-    "VFE, streaming": partial(run_other, make=lambda case, _: online_methods.StreamingVFE(*case.gp, case.budget)),
+    "VFE, streaming": partial(run_other, make=_streaming),
     "random_features": partial(run_other, make=_random),
     "RLS": partial(run_other, make=_least_squares),
     "RLS, forgetting": partial(run_other, make=partial(_least_squares, forgetting=1 - 1 / 300)),
