@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.collection.read import AGAIN, SEED, Results, build_dataset, read_results, read_sweep
+from experiments.collection.read import AGAIN, SEED, Results, build_dataset, read_results
 from experiments.job_file import has_page, write_every
 from experiments.options import flag, meant
 from experiments.plots.frames import pool, significant, to_csv, to_markdown
@@ -40,7 +40,7 @@ def run(config: DictConfig, folder: Path) -> None:
         raise ValueError(f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}")
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
-    found = read_results(read_sweep(source))
+    found = read_results(source)
     jobs, reasons = found.jobs, found.jobs["error"][found.jobs["status"] != "missing"]
     if not (jobs["status"] == "done").any():
         why = f" ({reasons.iloc[0]})" if len(reasons) else ""
