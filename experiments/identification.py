@@ -17,7 +17,7 @@ from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build, build_one
 from experiments.compilation import compile_together
-from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every
+from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every, write_page
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
@@ -131,7 +131,7 @@ def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
         with doing("writing files, figures and the page"):
             results.write(config, folder, result, in_job=in_job)
             if in_job:
-                _write_page(config, folder)
+                write_page(config, folder)
         tell(result, folder)
     reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
@@ -141,14 +141,6 @@ def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     if reason is not None:
         log.error("Run stopped by an unexpected error. %s", where)
         raise reason
-
-
-def _write_page(config: DictConfig, folder: Path) -> None:
-    """Write the page of the run, if there is to be one."""
-    if has_page(config):
-        from experiments.pages.run import write_run  # imports matplotlib
-
-        write_run(folder)
 
 
 def _score(result: Result) -> float:
@@ -192,7 +184,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
         _write_job(config, folder, found, attributes)
     if report is not None and not lean:
         write_every(writers(report, folder, attributes, figures=config.figures))
-    _write_page(config, folder)
+    write_page(config, folder)
     for target, measured in measures.items():
         log.info("Output %s", target)
         tell_free_run(measured)

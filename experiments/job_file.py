@@ -209,3 +209,11 @@ def write_every(jobs: Iterable[Callable[[], object]]) -> None:
             failures.append(str(error))
     if failures:
         raise store.StoreError("; ".join(failures))
+
+
+def write_page(config: DictConfig, folder: Path) -> None:
+    """Write the page of the run, if there is to be one."""
+    if has_page(config):
+        from experiments.pages.run import write_run  # imports matplotlib
+
+        write_run(folder)

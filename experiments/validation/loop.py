@@ -54,8 +54,15 @@ def close_loop(
     outputs : (P, n, m)
     inputs : (P, n, n_u)
         Both nan from the sample on at which an output left the bounds of the dynamics.
+
+    Raises
+    ------
+    ValueError
+        A window that is shorter than a lag or leaves nothing to predict.
     """
-    narx, n = dynamics.narx, len(time)
+    narx, n, least = dynamics.narx, len(time), max(dynamics.narx.max_lag, 1)
+    if not least <= window < n:
+        raise ValueError(f"the loop needs a window from {least} to {n - 1} samples, got {window}: change windows")
     read = [narx.output_names.index(name) for name in controller.outputs_read]
     driven = [narx.input_names.index(name) for name in controller.inputs_driven]
     bounds, goes_on = dynamics.bounds(outputs[None, :window]), np.ones(n_paths, dtype=bool)
