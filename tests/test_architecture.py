@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (61, 10420),
     "simulators": (31, 2635),
-    "experiments": (84, 10735),
+    "experiments": (83, 10460),
     "hydra_plugins": (2, 150),
     "tests/experiments": (41, 7550),
     "tests/sysid": (25, 7440),
