@@ -185,6 +185,10 @@ def launch(module: str, config: DictConfig) -> float | None:
     single = settings.mode == RunMode.RUN
     try:
         check_keys(config, str(settings.job.config_name))
+        if single and (added := [text for text in settings.overrides.task if text.startswith("+")]):
+            from experiments.sweeps.keys import check_added
+
+            check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, Path(settings.runtime.output_dir))
     except Stopped as stop:
         log.error("%s", stop)

@@ -221,7 +221,7 @@ class Follower(Protocol):
         """Take the last sample, an outlier so far, for a usual one."""
 
     def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
-        """The online GP with new hyper-parameters, or itself; settled is whether its last sample was learned or left."""
+        """The online GP with new hyper-parameters, or itself; `is_settled`: its last sample is not learned later."""
 
 
 class Training(ABC):
