@@ -16,6 +16,7 @@ from experiments.benchmarks.dictionary import double_posterior, extended_posteri
 from experiments.benchmarks.harness import Job, interleave, ratio
 from experiments.benchmarks.simulation import calibration
 from experiments.launch import CONF
+from experiments.options import choose
 from sysid.simulation.dynamics import Moments
 
 NAMES = [name for name in session.BENCHMARKS if name != "free_run"]
@@ -135,9 +136,13 @@ def test_competitors_take_turns(monkeypatch):
 
 
 def test_benchmarks_are_chosen_once_and_tolerances_from_loose_to_tight():
-    assert session.names_of(settings()) == NAMES[:-1]  # thresholds and free_run take minutes
-    assert session.names_of(settings(benchmarks=["memory", "replacement", "memory"])) == ["replacement", "memory"]
-    assert session.names_of(settings(benchmarks="memory")) == ["memory"]
+    assert choose("benchmarks", settings().benchmarks, NAMES) == NAMES[:-1]  # thresholds and free_run take minutes
+    for given, chosen in (
+        (["memory", "update", "memory"], ["update", "memory"]),
+        ("memory", ["memory"]),
+        ("all", NAMES),
+    ):
+        assert choose("benchmarks", settings(benchmarks=given).benchmarks, NAMES) == chosen
     np.testing.assert_allclose(simulation.TOLERANCES, 10.0 ** -np.arange(1, 12.5, 0.5))
     asked = []
     found = simulation.loosest(lambda tolerance: asked.append(tolerance) or 5 * tolerance, 5e-3)

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from searching import FULL
 
 from experiments.collect import main, mark_folder
-from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results, read_sweep
+from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results
 from experiments.collection.run import count_jobs, run, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant
@@ -30,7 +30,7 @@ MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
 def read(folder):
-    found = read_results(read_sweep(folder))
+    found = read_results(folder)
     return found, build_dataset(found)
 
 
@@ -239,7 +239,7 @@ def test_the_command(sweep, monkeypatch, capsys):
     before = files(sweep)
     told = command(sweep.name, "report=false")
     begin, counted, *_ = told.splitlines()
-    assert begin.startswith(f"Collect the 4 jobs of {sweep.name}: ")
+    assert begin.startswith(f"Collect the jobs of {sweep.name}: ")
     assert counted == "4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed."
     after = files(sweep)
     assert after.keys() - before.keys() == FILES | FIGURES
@@ -295,7 +295,6 @@ MISTAKES = {
     "output must be the name of a folder": {"output": ["a"]},
     "set output to another": {"output": "s/sweep.json"},
     "expected the folder of a sweep": {"folder": None},
-    "records is not there any more": {"records": ["mean"]},
 }
 
 

@@ -38,7 +38,7 @@ def test_exact_gp_is_that_of_explicit_inverses():
     inverse, cross = np.linalg.inv(kernel(x, x) + noise * np.eye(len(y))), kernel(data.test_inputs, x)
     np.testing.assert_allclose(mean, cross @ inverse @ y, rtol=1e-9)
     np.testing.assert_allclose(variance, 2.0 - np.diag(cross @ inverse @ cross.T), rtol=1e-7)
-    with pytest.raises(np.linalg.LinAlgError, match="positive definite|potrf"):
+    with pytest.raises(np.linalg.LinAlgError, match=r"positive definite|potrf"):
         baselines.condition(Hyperparameters(SquaredExponential(1.0, [1.0]), 0.0, 0.0), np.zeros((3, 1)), np.zeros(3))
 
 
