@@ -6,7 +6,6 @@ import importlib.util
 import io
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import ROOT, configured, said
+from running import call, configured
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -729,16 +728,10 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
     (tmp_path / "mine" / "conf" / "system" / "rooms.yaml").write_text(yaml)
     secret, short = "seed=7000000000000000001", [*SHORT, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
     given = ["--config-dir", "mine/conf", "system=rooms", "noise.snr_db=30", secret, "output=published/bench", *short]
-    bench, own = tmp_path / "published" / "bench", os.environ | {"PYTHONPATH": str(ROOT)}
-
-    def command(*overrides):
-        words = [sys.executable, "-m", "experiments.generate", *overrides]
-        return subprocess.run(words, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=120)
-
-    process = command(*given)
-    assert process.returncode == 0, said(process)
-    assert "published/bench" in process.stdout
-    assert not [words for words in ("can be guessed", "Traceback", "Warning") if words in said(process)]
+    bench, generate_here = tmp_path / "published" / "bench", partial(call, "generate", cwd=tmp_path)
+    said = generate_here(*given)
+    assert (said.code, "published/bench" in said.out) == (0, True), said
+    assert not [words for words in ("can be guessed", "Traceback", "Warning") if words in said.out + said.err]
     text = re.sub(r" +\|", " |", (bench / "CARD.md").read_text())
     for words in (
         "| `exchange` | 0.25 | between the rooms \\| 1/h |",
@@ -749,11 +742,11 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
         assert words in text, words
     assert not [hidden for hidden in ("7000000000000000001", "published", str(tmp_path)) if hidden in text]
     again = ["--config-dir", str(bench), "--config-name=configuration", "+figures=false", f"hydra.run.dir={tmp_path}/r"]
-    refused = command(*again, "+output=again", "+trusted=[mine.other]")
-    assert (refused.returncode, (tmp_path / "again").exists()) == (1, False)
-    assert "+trusted=[mine.rooms]" in said(refused)
-    trusted = command(*again, "+output=again", "+trusted=[mine.rooms]")
-    assert trusted.returncode == 0, said(trusted)
+    refused = generate_here(*again, "+output=again", "+trusted=[mine.other]")
+    assert (refused.code, (tmp_path / "again").exists()) == (1, False)
+    assert "+trusted=[mine.rooms]" in refused.out
+    trusted = generate_here(*again, "+output=again", "+trusted=[mine.rooms]")
+    assert trusted.code == 0, trusted
     assert (tmp_path / "again" / "csv" / "test.csv").read_bytes() == (bench / "csv" / "test.csv").read_bytes()
     own = {"trusted": ["mine.rooms"], "output": "x", "figures": False}
     with pytest.raises(ValueError, match=r"system: 'mine.rooms.TwoRooms' is no class of the toolbox"):
