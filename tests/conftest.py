@@ -1,6 +1,5 @@
 """Set before NumPy and numba are imported: one BLAS thread, one cache of all workers; copies of published records."""
 
-import gc
 import os
 import signal
 from pathlib import Path
@@ -54,12 +53,6 @@ def pytest_xdist_auto_num_workers(config):
     """
     is_named = all(Path(argument.partition("::")[0]).is_file() for argument in config.args)
     return 0 if is_named else (os.cpu_count() or 1) + 1
-
-
-def pytest_collection_finish():
-    """The garbage collector need not look again and again at what was imported and collected: it stays."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")

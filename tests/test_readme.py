@@ -6,7 +6,6 @@ site is built.
 
 import importlib
 import json
-import os
 import re
 import shlex
 import shutil
@@ -91,8 +90,7 @@ def test_command_composes(line, tmp_path):
 
 def start(arguments, cwd):
     """Run Python without the current folder on its path: a command finds modules there by itself."""
-    options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True, "timeout": 300}
-    done = subprocess.run([sys.executable, "-P", *arguments], cwd=cwd, **options)
+    done = subprocess.run([sys.executable, "-P", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -202,6 +200,7 @@ def test_command_runs(line, tmp_path, identified, request, monkeypatch):
         name in o for name in PUBLISHED for o in overrides
     ):
         monkeypatch.setenv("SYSID_DATA", str(request.getfixturevalue("shared_data")))  # no test downloads
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # workers find this toolbox, not an installed one
     write_records(tmp_path)
     write_own_files(tmp_path)
     if program == "collect":
