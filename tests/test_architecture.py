@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (31, 2635),
     "experiments": (84, 10735),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (40, 7440),
+    "tests/experiments": (39, 7410),
     "tests/sysid": (25, 7460),
     "tests/simulators": (16, 1940),
 }

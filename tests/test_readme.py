@@ -1,7 +1,7 @@
 """What README and documentation say is what happens: commands, Python, examples of extension.
 
-Every command is composed; the first of each of most commands runs, and all run as `slow`. The tutorials run when the
-site is built.
+Every command is composed; the first of each of most programs runs, and all run as `slow`: the first by the script of an
+installation, the others in this process. The tutorials run when the site is built.
 """
 
 import importlib
