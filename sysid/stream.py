@@ -336,7 +336,7 @@ class Identification:
             done += len(record)
             if self.adaptation is not None:
                 self.adaptation.observe(mended.x[piece.start : done], mended.y[piece.start : done], record)
-                gp = self.adaptation.adapted(model.gp)
+                gp = self.adaptation.adapted(model.gp, is_settled=not withhold)
                 if gp is not model.gp:
                     self.model = model = replace(model, gp=gp)
                 longest = self.adaptation.n_until_look

@@ -39,7 +39,7 @@ class Reservoir:
     """
 
     def __init__(self, size: int, n_features: int, generator: np.random.Generator) -> None:
-        self.n_seen = 0
+        self.size, self.n_seen = size, 0
         self._generator = generator
         self._inputs = np.zeros((size, n_features))
         self._targets = np.zeros(size)
@@ -57,9 +57,8 @@ class Reservoir:
         """See the samples (n, n_features), (n,) of these numbers (n,)."""
         before = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each of these
         drawn = (self._generator.random(len(targets)) * (before + 1)).astype(int)
-        size = len(self._targets)
-        place = np.where(before < size, before, drawn)
-        for i in np.flatnonzero(place < size):
+        place = np.where(before < self.size, before, drawn)
+        for i in np.flatnonzero(place < self.size):
             self._inputs[place[i]], self._targets[place[i]], self._numbers[place[i]] = inputs[i], targets[i], numbers[i]
         self.n_seen += len(targets)
 
@@ -68,7 +67,8 @@ EVALUATIONS_PER_UPDATE = 3  # of the objective, at most on average: one and a ha
 
 
 #: samples kept to estimate from if the settings do not say it: only stored samples are learned, or all
-SAMPLES_OF_STORED, SAMPLES_OF_ALL = 100, 500
+SAMPLES_OF_STORED, SAMPLES_OF_ALL = 100, 1000
+GROWTH = 1.1  # of the stream since the last estimate, before errors ask for another: its sample is much the same
 
 
 class Reason(StrEnum):
@@ -116,8 +116,10 @@ class Adaptation:
 
     The points of the dictionary only condition: they were selected because they surprised, and their own
     likelihood takes that for noise. Nothing is used that has not been seen. An online GP that learns every sample
-    carries over what the others said, so that D is empty there, and a good estimate is worth more: it is also made
-    whenever twice as many samples have been seen as at the last one.
+    keeps what the others said, so that D is empty there, and a good estimate is worth more: it is also made whenever
+    twice as many samples have been seen as at the last one. While W is all that was learned, and nothing is forgotten,
+    it is learned anew with every estimate. Later what the samples said is carried over, and no estimate is made before
+    a tenth more has been seen: W is much the same.
 
     Parameters
     ----------
@@ -176,11 +178,14 @@ class Adaptation:
         if self._n:
             self._record["outlier"][self._n - 1] = False
 
-    def adapted(self, gp: OnlineGP) -> OnlineGP:
-        """The online GP with new hyper-parameters if it is time to look and there is reason, else itself."""
+    def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
+        """The online GP with new hyper-parameters if it is time to look and there is reason, else itself.
+
+        `is_settled`: the last sample has been learned, or is an outlier, and will not be learned later.
+        """
         if self.n_until_look > 0 or (reason := self._look(gp.noise_variance)) is None:
             return gp
-        return self._estimated(gp, reason)
+        return self._estimated(gp, reason, self._all_learned(gp) if is_settled else None)
 
     def _keep(self, regressors: np.ndarray, targets: np.ndarray, usual: np.ndarray) -> None:
         """Let the reservoir see the usual ones of samples (n, p), (n,); the others, outliers, count as seen."""
@@ -196,13 +201,15 @@ class Adaptation:
         self._squares = np.append(self._squares, squares)[-self.settings.window :]
         self._n_revised += int(self._record["accepted"].sum())
         self._n = 0
-        if contradicts(self._squares, self.settings.significance):
+        has_all = self._sample.n_seen <= self._sample.size
+        is_new = not self._learns_every_sample or has_all or self._n_seen >= GROWTH * self._n_estimated
+        if is_new and contradicts(self._squares, self.settings.significance):
             return Reason.errors
         if self._learns_every_sample and self._n_seen >= 2 * self._n_estimated:
             return Reason.doubled
         return Reason.revised if 0 < self.settings.after_revised <= self._n_revised else None
 
-    def _estimated(self, gp: OnlineGP, reason: Reason) -> OnlineGP:
+    def _estimated(self, gp: OnlineGP, reason: Reason, samples: tuple[np.ndarray, np.ndarray] | None) -> OnlineGP:
         begin = perf_counter()
         problem = self.problem(gp)
         current = problem.logarithms(gp.kernel, gp.noise_variance)
@@ -212,7 +219,7 @@ class Adaptation:
         most = {"max_iterations": updates, "max_evaluations": EVALUATIONS_PER_UPDATE * updates}
         found = minimise(problem.cost, start, problem.bounds, **most, tolerance=tolerance)
         kernel, noise_variance = problem.kernel_and_noise(found.x)
-        adapted = gp.with_hyperparameters(kernel, noise_variance)
+        adapted = gp.with_hyperparameters(kernel, noise_variance, samples)
         self.estimates.append(
             Estimate(
                 sample=self._n_seen + self._n_left_out,
@@ -230,6 +237,17 @@ class Adaptation:
         )
         self._squares, self._n_revised, self._n_estimated = np.zeros(0), 0, self._n_seen
         return adapted
+
+    def _all_learned(self, gp: OnlineGP) -> tuple[np.ndarray, np.ndarray] | None:
+        """Inputs and targets of all samples that the online GP has learned, in their order; None if not all are kept.
+
+        Also None if it forgets: they do not count the same then.
+        """
+        inputs, targets, numbers = self._sample.kept()
+        if gp.forgetting or not self._learns_every_sample or len(targets) != gp.n_seen - gp.repairs["outliers"]:
+            return None
+        order = np.argsort(numbers)
+        return inputs[order], targets[order]
 
     def problem(self, gp: OnlineGP) -> MarginalLikelihoodProblem:
         """Minus ``log p(y_W | y_D)`` and the priors, on the scale of all points of the dictionary; of W without D."""
@@ -266,7 +284,7 @@ class Adaptive(MaximumAPosteriori):
     interval: int = 50  # samples between two looks at the errors
     significance: float = 1e-3  # probability of an estimate at a look although nothing is wrong
     window: int = 100  # samples; the last errors that are looked at
-    sample_size: int | None = None  # samples of the stream kept to estimate from; None: 100, or 500 of every_sample
+    sample_size: int | None = None  # samples of the stream kept to estimate from; None: 100, or 1000 of every_sample
     after_revised: int = 0  # points that entered since the last estimate and ask for one; 0: never
     max_updates: int = 20  # iterations of one estimate
     tolerance: float = 1e-4  # relative gain of an iteration at which an estimate ends

@@ -664,12 +664,15 @@ class OnlineGP:
         self._state = state
         self._rules = self._compile_rules()
 
-    def with_hyperparameters(self, kernel: Kernel, noise_variance: float) -> "OnlineGP":
+    def with_hyperparameters(
+        self, kernel: Kernel, noise_variance: float, samples: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> "OnlineGP":
         """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3).
 
         If every sample is learned, what the samples said of the values z of the points is carried over: their
         likelihood under the old prior, a Gaussian in z, times the new prior (Bui, Nguyen and Turner, "Streaming sparse
-        Gaussian process approximations", 2017).
+        Gaussian process approximations", 2017). Where `samples`, inputs (n, n_features) and targets (n,), are all that
+        it has learned, they are learned anew instead, O(n N^2), which approximates nothing: the batch FITC posterior.
         """
         settings = {name: getattr(self, name) for name in SETTINGS}
         other = OnlineGP(**settings | {"kernel": kernel, "noise_variance": noise_variance})
@@ -678,9 +681,11 @@ class OnlineGP:
             getattr(other._state, name)[:] = getattr(self._state, name)
         other._state.errors[dictionary.LEVEL] = self._state.errors[dictionary.LEVEL]
         factorise(other._state)
-        if self.learns_every_sample:
+        if self.learns_every_sample and samples is None:
             carry_over(self._state, other._state)
         other._rules = other._compile_rules()
+        if samples is not None:
+            other.absorb(*samples)
         for name in COUNTED:
             setattr(other, f"n_{name}", getattr(self, f"n_{name}"))
         return other

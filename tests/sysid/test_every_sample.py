@@ -238,6 +238,23 @@ def test_other_hyperparameters_carry_the_likelihood_of_the_values_over():
         np.testing.assert_allclose(ours, before, rtol=1e-7, atol=1e-9)
 
 
+def test_all_samples_are_learned_anew_under_other_hyperparameters():
+    """The batch FITC posterior of the values z at the points, by dense inverses."""
+    gp, (x, y) = learner(12, scale=False), stream(90)
+    gp.update_many(x, y)
+    kernel, noise = SquaredExponential(1.7, [1.2, 1.6]), 0.02
+    other = gp.with_hyperparameters(kernel, noise, (x, y))
+    points = gp.inputs[gp.age_order]
+    prior = kernel(points, points) + DIAGONAL * noise * np.eye(len(points))
+    weights = np.linalg.solve(prior, kernel(points, x)).T
+    free = kernel.diagonal(x) - np.einsum("ij,ji->i", weights, kernel(points, x)) + noise
+    covariance = np.linalg.inv(np.linalg.inv(prior) + weights.T / free @ weights)
+    found = moments(other)
+    np.testing.assert_allclose(found[1], covariance, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found[0], covariance @ (weights.T @ (y / free)), rtol=1e-6, atol=1e-8)
+    assert other.n_seen == gp.n_seen
+
+
 def test_the_exact_form_and_draws_have_the_same_posterior():
     gp = learner(12)
     gp.update_many(*stream(200))
@@ -288,6 +305,37 @@ def test_a_model_file_and_the_training_that_follows_go_on_bit_for_bit(tmp_path):
             sysid.Model.from_dataset(damaged)
     with pytest.raises(ValueError, match="root"):
         sysid.Model.from_dataset(damaged.drop_vars("root"))
+
+
+def followed(n, **settings):
+    """Identification of a stream that is estimated anew at nearly every look, and the samples of the estimates."""
+    training = sysid.Adaptive(n_initial=50, restarts=1, interval=25, significance=0.999, max_updates=3, **settings)
+    options = Settings(training, insertion=Novelty(), reduction=MeanRelevance(), scale=False, gate=None, budget=20)
+    start = sysid.Start(sysid.Scaling.identity(2), sysid.ZeroMean(), sysid.Hyperparameters(KERNEL, NOISE, np.nan))
+    found = sysid.Identification(sysid.Narx({"y": 1}, {"u": 1}), options, start=start)
+    found.observe_many(*stream(n))
+    return found, np.array([estimate.sample for estimate in found.adaptation.estimates])
+
+
+def test_an_estimate_learns_all_samples_anew_while_they_are_kept():
+    for size, is_exact in ((150, True), (149, False)):
+        found, samples = followed(150, sample_size=size)
+        assert samples[-1] == 150
+        gp = found.model.gp
+        plain = PlainPosterior(gp.kernel, gp.noise_variance, gp.inputs)
+        for pair in zip(*stream(150), strict=True):
+            plain.learn(*pair)
+        expected = np.array([plain.predict(one)[0] for one in TEST])
+        assert np.allclose(gp.predict(TEST)[0], expected, rtol=1e-6, atol=1e-8) == is_exact
+
+
+def test_estimates_from_a_part_of_the_stream_wait_until_a_tenth_more_is_seen():
+    samples = followed(900, sample_size=200)[1]
+    assert (np.diff(samples[samples <= 200]) == 25).all()
+    late = samples[samples >= 200]
+    assert len(late) > 3
+    assert (late[1:] >= 1.1 * late[:-1]).all()
+    assert (late[1:] < 1.1 * late[:-1] + 25).all()
 
 
 def test_forward_selection_learns_what_it_does_not_choose():
