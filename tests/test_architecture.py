@@ -21,12 +21,12 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10420),
+    "sysid": (61, 10425),
     "simulators": (31, 2635),
     "experiments": (84, 10735),
     "hydra_plugins": (2, 150),
     "tests/experiments": (39, 7410),
-    "tests/sysid": (25, 7460),
+    "tests/sysid": (25, 7495),
     "tests/simulators": (16, 1940),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
