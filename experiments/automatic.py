@@ -70,7 +70,9 @@ class AutomaticNarx:
             where = f"along a simulation of {len(trajectory.time)} samples"
             advice = f"excite an input of {plant.inputs} about another operating point (its offset), or name the lags"
             raise ValueError(f"narx=auto: nothing moves {target!r} {where}; {advice}")
-        return self._narx(target, report.n_y, {name: n for name, n in report.n_u.items() if n}), str(report)
+        settings: Any = {"predict": self.predict, "on_missing": self.on_missing}
+        inputs = {name: n for name, n in report.n_u.items() if n}
+        return Narx({target: report.n_y}, inputs, target, **settings), str(report)
 
     def of_records(self, recordings: Recordings, settings: Settings) -> tuple[Narx, LagChoice | str]:
         """Lags of the estimation records for these settings of an identification, and how they were found.
@@ -92,10 +94,6 @@ class AutomaticNarx:
         except ValueError as error:
             raise ValueError(f"narx=auto: {error}") from None
         return choice.narx, choice
-
-    def _narx(self, target: str, order: int, inputs: dict[str, int]) -> Narx:
-        settings: Any = {"predict": self.predict, "on_missing": self.on_missing}
-        return Narx({target: order}, inputs, target, **settings)
 
     def _target(self, outputs: list[str], title: str) -> str:
         if self.target and self.target not in outputs:

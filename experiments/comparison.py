@@ -14,11 +14,10 @@ import xarray as xr
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.build import build, trusted_names
-from experiments.files import write_every
-from experiments.job_file import FILE, has_page
+from experiments.job_file import FILE, has_page, write_every
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
-from experiments.plots.frames import fixed, to_csv, to_text
+from experiments.plots.frames import fixed, to_csv, to_text, with_unit
 from experiments.validation.assessment import (
     FREE_RUN,
     Assessment,
@@ -190,7 +189,7 @@ def write_text(table: pd.DataFrame) -> str:
     text = pd.DataFrame({"run": table["run"], "output": table["output"]})
     for kind, words in (("one_step", "1 step"), (FREE_RUN, "free run")):
         errors = zip(table[f"rmse_{kind}"], table["unit"], strict=True)
-        text[f"RMSE {words}"] = [f"{value:.4g} {unit}".removesuffix(" 1") for value, unit in errors]
+        text[f"RMSE {words}"] = [with_unit(value, unit) for value, unit in errors]
         if kind == FREE_RUN:
             text["fit %"] = [fixed(value, 1) for value in table["fit_percent_free_run"]]
         text[f"NLPD {words}"] = [fixed(value, 2) for value in table[f"nlpd_{kind}"]]

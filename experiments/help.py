@@ -8,7 +8,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
+from experiments.launch import CONF
+
 ENTRY = re.compile(r"\s+- (?!_self_|override )([\w/]+)(?:@\S+)?: (\[.*\]|\S+)(?:  # (.*))?$")  # of a list of defaults
 
 

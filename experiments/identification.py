@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,18 +11,18 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from tqdm import tqdm
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
 from experiments.build import build, build_one
 from experiments.compilation import compile_together
-from experiments.files import write_every
-from experiments.job_file import attributes_of, has_page, is_lean, is_multirun
+from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every, write_page
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
 from experiments.physics import RESIDUAL, ResidualNarx, thin
-from experiments.progress import Progress, doing
+from experiments.progress import doing
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
 from experiments.summary import summarise, tell, without_effect
@@ -130,7 +131,7 @@ def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
         with doing("writing files, figures and the page"):
             results.write(config, folder, result, in_job=in_job)
             if in_job:
-                _write_page(config, folder)
+                write_page(config, folder)
         tell(result, folder)
     reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
     if isinstance(reason, KeyboardInterrupt):
@@ -140,14 +141,6 @@ def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
     if reason is not None:
         log.error("Run stopped by an unexpected error. %s", where)
         raise reason
-
-
-def _write_page(config: DictConfig, folder: Path) -> None:
-    """Write the page of the run, if there is to be one."""
-    if has_page(config):
-        from experiments.pages.run import write_run  # imports matplotlib
-
-        write_run(folder)
 
 
 def _score(result: Result) -> float:
@@ -169,7 +162,7 @@ def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | 
             _keep(single, own, result, in_job=False)
     except BaseException:
         with deferred_interrupt():
-            _write_job(config, folder, found, partial=True)
+            _write_job(config, folder, found, attributes_of(config, source.physics, partial=True))
         raise
     _conclude(config, source, folder, found)
     return max(map(_score, found.values()))
@@ -179,10 +172,7 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     """Join the models, validate them in free run, write both and report them."""
     models = [result.identification.model for result in found.values()]
     joint = JointModel(tuple(model for model in models if model is not None))
-    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": int(config.seed)}
-    if source.physics is not None:
-        attributes["physics"] = source.physics.describe()
-    lean = is_lean(config)
+    attributes, lean = attributes_of(config, source.physics, partial=False), is_lean(config)
     if not lean:
         joint.save(folder / "model.nc", attributes=attributes)
     report, notes = validate_on_test(config, source, joint)
@@ -191,10 +181,10 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
         result.summary["free_run"] = measures.get(target)
         result.summary["warnings"] += notes
     with deferred_interrupt():
-        _write_job(config, folder, found, partial=False)
+        _write_job(config, folder, found, attributes)
     if report is not None and not lean:
         write_every(writers(report, folder, attributes, figures=config.figures))
-    _write_page(config, folder)
+    write_page(config, folder)
     for target, measured in measures.items():
         log.info("Output %s", target)
         tell_free_run(measured)
@@ -203,11 +193,11 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))
 
 
-def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], *, partial: bool) -> None:
+def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], attributes: dict[str, Any]) -> None:
     """Write what was found to the file of the job, if there is to be one."""
     if found and (is_lean(config) or is_multirun()):
         contents = {target: result.content for target, result in found.items()}
-        job_file.write(contents, folder / job_file.FILE, attributes_of(config, partial=partial))
+        job_file.write(contents, folder / job_file.FILE, attributes)
 
 
 def _for_output(config: DictConfig, target: str, *, validate: bool) -> DictConfig:
@@ -293,16 +283,23 @@ def stream(
 ) -> BaseException | None:
     """Run the loop, collect records, see the rest; returns what ended it early, if there is something to keep."""
     names = {"outputs": source.outputs, "inputs": source.inputs}
+    silent = True if is_multirun() else None  # None: unless it is a terminal
+    bar = tqdm(total=source.n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
+
+    def count(samples: Any) -> Iterator[Any]:
+        for sample in samples:
+            bar.update(1 if sample.output.ndim == 1 else len(sample.output))
+            yield sample
+
     try:
-        with Progress(source.n_samples) as progress:
+        with bar:
             for samples in source.segments():
                 window.reset()
-                for block in learn_from(progress.count(samples), identification, window, **names):
+                for block in learn_from(count(samples), identification, window, **names):
                     records.append(block.record)
-                    progress.show(block)
+                    bar.set_postfix_str(f"{block.record['n_points'][-1]} points", refresh=False)
             identification.finish()
-            for _ in progress.count(source.finish()):
-                pass
+            deque(count(source.finish()), maxlen=0)
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:
             raise

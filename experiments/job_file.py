@@ -1,8 +1,9 @@
-"""The file of a job: summary, record and model of an identification, of one output or of several."""
+"""Files of a run; the file of a job: summary, record and model of an identification, of one output or of several."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,10 +99,11 @@ def has_page(config: DictConfig) -> bool:
     return wanted and not ("outputs" in config and is_lean(config))
 
 
-def attributes_of(config: DictConfig, *, partial: bool) -> dict[str, Any]:
-    """Attributes that every NetCDF file of a run carries."""
+def attributes_of(config: DictConfig, physics: Any, *, partial: bool) -> dict[str, Any]:
+    """Attributes that every NetCDF file of a run carries, with the `FittedPhysics` beside the model, if any."""
     configuration = OmegaConf.to_yaml(config, resolve=True)
-    return {"configuration": configuration, "seed": int(config.seed), "partial": int(partial)}
+    described = {} if physics is None else {"physics": physics.describe()}
+    return {"configuration": configuration, "seed": int(config.seed), "partial": int(partial), **described}
 
 
 def text_of(summary: dict[str, Any]) -> str:
@@ -149,21 +151,6 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     return found[SUMMARY] if SUMMARY in found else {name.partition("/")[2]: one for name, one in found.items()}
 
 
-def read_record(path: str | Path, output: str = "") -> xr.Dataset:
-    """Record of a job, sample by sample; of several outputs that of the named one.
-
-    Raises
-    ------
-    sysid.StoreError
-        Missing, damaged or foreign file; no such output; a job that ended before there was a record.
-    """
-    name = _name(RECORD, output)
-    found = store.read_groups(path, kind=JOB, under=name)
-    if name not in found:
-        raise store.StoreError(f"{path} holds no record {name!r}, it holds {store.header(path)['group_names']}")
-    return found[name]
-
-
 def _name(group: str, output: str) -> str:
     return f"{group}/{output}" if output else group
 
@@ -190,3 +177,43 @@ def _checked(attributes: dict[str, Any], path: str | Path) -> dict[str, Any]:
     if attributes.get("summary_sha256") != _digest(text):
         raise store.StoreError(f"{path} has a summary that is damaged or was edited: run its job again")
     return dict(store.parse_json(text, path))
+
+
+# --- files of any run -------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """JSON knows no nan: it becomes None; NumPy numbers become Python's."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_every(jobs: Iterable[Callable[[], object]]) -> None:
+    """Write every file that can be written; then report those that could not.
+
+    Raises
+    ------
+    sysid.StoreError
+        If a file could not be written; the others are there.
+    """
+    failures = []
+    for job in jobs:
+        try:
+            job()
+        except store.StoreError as error:
+            failures.append(str(error))
+    if failures:
+        raise store.StoreError("; ".join(failures))
+
+
+def write_page(config: DictConfig, folder: Path) -> None:
+    """Write the page of the run, if there is to be one."""
+    if has_page(config):
+        from experiments.pages.run import write_run  # imports matplotlib
+
+        write_run(folder)

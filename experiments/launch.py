@@ -10,7 +10,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +22,6 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -35,11 +33,10 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger(__name__)
-Main = Callable[[], Any]
 FULL_ERROR, COMPOSING = "HYDRA_FULL_ERROR", "SYSID_COMPOSING"  # environment: lets Hydra raise; that we have set it
 
 
-def entry(name: str, module: str) -> Main:
+def entry(name: str, module: str) -> Callable[[], Any]:
     """Command `name`, in ``experiments/<name>.py``: it runs ``module.run(config, folder)``; returns what that returns.
 
     Modules in the current folder can be named in a configuration; the toolbox's own packages come before them. A name
@@ -64,10 +61,14 @@ def entry(name: str, module: str) -> Main:
             os.environ[FULL_ERROR] = os.environ[COMPOSING] = "1"
         try:
             return main()
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, OSError) as error:
             if COMPOSING not in os.environ:
                 raise
-            told = _hint(name, sys.argv[1:]) or " ".join(str(error).split())
+            if isinstance(error, OSError) and not isinstance(error, HydraException):
+                reason = f"({error.strerror}): set hydra.run.dir, or output, if the command has it, to another"
+                told = f"cannot write to the folder of the run, {error.filename} {reason}"
+            else:
+                told = _hint(name, sys.argv[1:]) or " ".join(str(error).split())
             print(f"Error: {told}", file=sys.stderr)
             raise Refused(1) from None
         finally:
@@ -184,10 +185,6 @@ def launch(module: str, config: DictConfig) -> float | None:
     single = settings.mode == RunMode.RUN
     try:
         check_keys(config, str(settings.job.config_name))
-        if single and (added := [text for text in settings.overrides.task if text.startswith("+")]):
-            from experiments.sweeps.keys import check_added
-
-            check_added(OverridesParser.create().parse_overrides(added), config)
         return importlib.import_module(module).run(config, Path(settings.runtime.output_dir))
     except Stopped as stop:
         log.error("%s", stop)
@@ -234,37 +231,6 @@ def sweep_name(command: str, overrides: Sequence[str]) -> str:
 
 
 OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
-
-
-class RunFolder(Callback):
-    """Hydra callback: a folder of the run that cannot be made ends in one line, before anything is computed."""
-
-    def on_run_start(self, config: DictConfig, **options: Any) -> None:
-        """Make the folder of a single run."""
-        _end_composing()
-        folder = str(config.hydra.run.dir)
-        _make(folder, "output" if folder == config.get("output") else "hydra.run.dir")
-
-    def on_multirun_start(self, config: DictConfig, **options: Any) -> None:
-        """Try whether the folder of a sweep can be made."""
-        _end_composing()
-        folder = Path(str(config.hydra.sweep.dir))
-        was_there = folder.is_dir()
-        _make(str(folder), "hydra.sweep.dir")
-        if not was_there:  # what refuses the sweep comes after this
-            with suppress(OSError):  # another sweep has begun in it
-                folder.rmdir()
-
-
-def _make(folder: str, key: str) -> None:
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        reason = f"{error.strerror or error}): set {key} to another"
-        print(f"Error: cannot write to the folder of the run {folder} ({reason}", file=sys.stderr)
-        raise Refused(1) from None
 
 
 def check_keys(config: DictConfig, name: str) -> None:

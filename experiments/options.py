@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from enum import Enum
@@ -54,6 +54,24 @@ def flag(option: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{option} must be true or false, got {value!r}")
     return value
+
+
+def choose(key: str, value: Any, known: Sequence[str]) -> list[str]:
+    """Names that a configuration lists, in the order of those known; ``all`` stands for all.
+
+    Raises
+    ------
+    ValueError
+        A name that does not exist, with the nearest that does, or none at all.
+    """
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    names = [str(name) for name in (value if is_list else [value])]
+    if names == ["all"]:
+        return list(known)
+    unknown = next((name for name in names if name not in known), None if names else "none")
+    if unknown is not None:
+        raise ValueError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}")
+    return [name for name in known if name in names]
 
 
 def seconds(duration: float | str, option: str = "duration", example: str = EXAMPLE) -> float:

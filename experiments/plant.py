@@ -8,25 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import DictConfig, ListConfig
 
+import simulators
 from experiments.build import build, build_all
 from experiments.options import choice, samples_of
-from simulators import (
-    Controller,
-    Excitation,
-    Interpolation,
-    MeasurementNoise,
-    NoExcitation,
-    OpenLoop,
-    Sample,
-    System,
-    Trajectory,
-    Weather,
-    closed_loop,
-    collect,
-    excite,
-    simulate,
-    substep_error,
-)
+from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Trajectory
 from sysid.narx.record import check_name
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
@@ -37,10 +22,10 @@ class Plant:
     """A system with its controller, weather, excitations and measurement noise."""
 
     system: System
-    controller: Controller
-    weather: Mapping[str, Weather]  # by the input that it drives
-    excitations: Mapping[str, Excitation]  # by input
-    measurement: MeasurementNoise
+    controller: simulators.Controller
+    weather: Mapping[str, simulators.Weather]  # by the input that it drives
+    excitations: Mapping[str, simulators.Excitation]  # by input
+    measurement: simulators.MeasurementNoise
     interpolation: Interpolation
 
     def __post_init__(self) -> None:
@@ -129,8 +114,8 @@ class Plant:
         periods = {name: e.period_samples(n_samples, dt) or 0 for name, e in self.excitations.items()}
         short = {name: self.excitations[name] for name, period in periods.items() if 0 < period <= n_samples}
         lasting = {name: e for name, e in self.excitations.items() if name not in short}
-        signals = dict(excite(lasting, transient + n_samples, dt, seed))
-        for name, values in excite(short, n_samples, dt, seed).items():
+        signals = dict(simulators.excite(lasting, transient + n_samples, dt, seed))
+        for name, values in simulators.excite(short, n_samples, dt, seed).items():
             signals[name] = values[np.arange(-transient, n_samples) % periods[name]]
         return signals
 
@@ -165,7 +150,7 @@ class Plant:
 
     def _loop(self, signals: dict[str, NDArray[np.float64]], **settings: Any) -> Iterator[Sample]:
         settings |= {"interpolation": self.interpolation, "measurement": self.measurement}
-        return closed_loop(self.system, self.controller, signals, **settings)
+        return simulators.closed_loop(self.system, self.controller, signals, **settings)
 
     def trajectory(
         self, n_samples: int, seed: int, *, transient: int = 0, initial_state: NDArray[np.float64] | None = None
@@ -175,10 +160,10 @@ class Plant:
         settings: dict[str, Any] = {"n_samples": transient + n_samples, "seed": seed, "initial_state": initial_state}
         if not self.is_open_loop:
             samples = self._loop(signals, **settings)
-            return collect(samples, self.system, seed=seed, interpolation=self.interpolation)
+            return simulators.collect(samples, self.system, seed=seed, interpolation=self.interpolation)
         settings |= {"interpolation": self.interpolation, "measurement": self.measurement}
         u = np.stack([signals[name] for name in self.inputs], axis=1) if signals else None
-        return simulate(self.system, u, **settings)
+        return simulators.simulate(self.system, u, **settings)
 
 
 def plant_of(config: DictConfig) -> Plant:
@@ -193,7 +178,7 @@ def plant_of(config: DictConfig) -> Plant:
         raise ValueError("no system to simulate (system=none): choose one, such as system=building, or a data=...")
     system: System = build(config, "system")
     closed = "_target_" in config.controller
-    controller: Controller = build(config, "controller") if closed else OpenLoop(system.dt)
+    controller: simulators.Controller = build(config, "controller") if closed else OpenLoop(system.dt)
     weather = {} if "_target_" not in config.weather else {config.weather_input: build(config, "weather")}
     return Plant(
         system=system,
@@ -205,7 +190,7 @@ def plant_of(config: DictConfig) -> Plant:
     )
 
 
-def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[str, Excitation]:
+def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[str, simulators.Excitation]:
     """Excitation of every input: its own, or the common one if it is to be excited."""
     own = build_all(config, "excitations")
     free = [signal.name for signal in system.inputs if signal.name not in taken | set(own)]
@@ -219,7 +204,7 @@ def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[st
 
 def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
     """What to say if the Runge-Kutta steps of simulations are too long for them; else nothing."""
-    error, substeps = max(map(substep_error, trajectories)), trajectories[0].system.substeps
+    error, substeps = max(map(simulators.substep_error, trajectories)), trajectories[0].system.substeps
     if error <= WORST_STEP:
         return []
     return [

@@ -28,7 +28,7 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         Neither run nor sweep in the folder, a damaged file, or one that cannot be written.
     """
-    from experiments.collection.read import build_dataset, read_results, read_sweep
+    from experiments.collection.read import build_dataset, read_results
     from experiments.collection.run import count_jobs
     from experiments.job_file import has_page
     from experiments.pages.run import write_run
@@ -40,7 +40,7 @@ def run(config: DictConfig, folder: Path) -> None:
     source = Path(config.folder)
     has_page(OmegaConf.create({"report": True}))  # refuses without Bokeh
     if (source / MANIFEST).is_file():
-        found = read_results(read_sweep(source))
+        found = read_results(source)
         dataset = build_dataset(found)
         path = write_sweep(found, dataset, count_jobs(found, dataset), source)
     else:

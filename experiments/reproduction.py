@@ -18,12 +18,12 @@ from string import Template
 import numba
 import pandas as pd
 import xarray as xr
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from experiments.launch import Stopped
-from experiments.options import flag, meant, whole
+from experiments.options import choose, flag, whole
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import to_bytes
 from experiments.progress import doing
@@ -131,23 +131,6 @@ def make_plan(config: DictConfig) -> Plan:
     if plan.budget != Plan.budget and choose("study", config.study, list(STUDIES)) != ["online"]:
         raise ValueError(f"budget must be {Plan.budget}, the paper's, but for study=online alone; got {plan.budget}")
     return plan.shorten() if flag("quick", config.quick) else plan
-
-
-def choose(key: str, value: object, known: Sequence[str]) -> list[str]:
-    """Names that a configuration lists, in the order of those known; ``all`` stands for all.
-
-    Raises
-    ------
-    ValueError
-        A name that does not exist, with the nearest that does, or none at all.
-    """
-    names = [str(name) for name in value] if isinstance(value, ListConfig) else [str(value)]
-    if names == ["all"]:
-        return list(known)
-    unknown = next((name for name in names if name not in known), None if names else "none")
-    if unknown is not None:
-        raise ValueError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}")
-    return [name for name in known if name in names]
 
 
 def read_records(plan: Plan) -> tuple[Plan, dict[str, str]]:

@@ -12,8 +12,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments import job_file
-from experiments.files import write_every
-from experiments.job_file import Content, attributes_of, is_lean, is_multirun, text_of
+from experiments.job_file import Content, attributes_of, is_lean, is_multirun, text_of, write_every
 from experiments.sources import Source, trajectory_of
 from experiments.validation.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
@@ -86,10 +85,8 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
         If a file could not be written; the others are there.
     """
     content, lean = result.content, is_lean(config)
-    attributes = attributes_of(config, partial=result.stopped is not None)
+    attributes = attributes_of(config, result.source.physics, partial=result.stopped is not None)
     attributes["timings"] = json.dumps(result.summary["times"])
-    if result.source.physics is not None:
-        attributes["physics"] = result.source.physics.describe()
     jobs: list[Callable[[], object]] = []
     if in_job and (lean or is_multirun()):
         jobs.append(lambda: job_file.write({"": content}, folder / job_file.FILE, attributes))

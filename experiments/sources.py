@@ -49,30 +49,21 @@ class Simulation:
         self._plant, self._seed = plant, seed
         self.samples = plant.samples(n_samples, seed)
         self._simulated: list[Sample] = []
-        self._n_seen = 0
+        self.n_seen = 0  # samples delivered so far; set it to 0 to have the same ones again
         self._collected: Trajectory | None = None
-
-    @property
-    def n_seen(self) -> int:
-        """Samples delivered so far."""
-        return self._n_seen
-
-    def restart(self) -> None:
-        """Deliver the same samples again."""
-        self._n_seen = 0
 
     def until(self, n_samples: int) -> Iterator[Measurement]:
         """Deliver the next samples until `n_samples` have been in all; then raise what ended the simulation."""
-        while self._n_seen < n_samples:
-            if self._n_seen == len(self._simulated):
+        while self.n_seen < n_samples:
+            if self.n_seen == len(self._simulated):
                 self._simulated.append(next(self.samples))
-            self._n_seen += 1
-            yield self._simulated[self._n_seen - 1]
+            self.n_seen += 1
+            yield self._simulated[self.n_seen - 1]
 
     def record(self) -> Trajectory:
         """All samples delivered so far, collected once until the next one comes."""
-        if self._collected is None or len(self._collected.time) != self._n_seen:
-            plant, samples = self._plant, self._simulated[: self._n_seen]
+        if self._collected is None or len(self._collected.time) != self.n_seen:
+            plant, samples = self._plant, self._simulated[: self.n_seen]
             self._collected = collect(samples, plant.system, seed=self._seed, interpolation=plant.interpolation)
         return self._collected
 
@@ -107,7 +98,7 @@ class LiveSource:
 
     def restart(self) -> None:
         """Begin again, without simulating again."""
-        self.simulation.restart()
+        self.simulation.n_seen = 0
 
     def finish(self) -> Iterator[Measurement]:
         """Simulate the rest."""

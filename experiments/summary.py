@@ -10,9 +10,9 @@ import numpy as np
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.files import plain
-from experiments.job_file import is_multirun
+from experiments.job_file import is_multirun, plain
 from experiments.linear import note_linear
+from experiments.plots.frames import with_unit
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
@@ -50,7 +50,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
     repairs["mended_lags"] = sum(identification.n_mended.values())
     if model is not None:
         repairs = {**model.gp.repairs, **repairs, "constant_features": len(constant)}
-    online = result.record[result.is_online]
+    online, choice = result.record[result.is_online], getattr(result.source, "lag_choice", None)
     summary = {
         "system": result.source.title,
         "target": narx.predict.describe(narx.target),
@@ -72,7 +72,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "constant_features": constant,
         "free_run": None if result.report is None else result.report.content["free_run"],
         "linear": result.linear,
-        "lags": _lags_tried(result),
+        "lags": None if choice is None else {"criterion": choice.criterion, "tried": choice.tried},
         "training": identification.report,
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
@@ -80,12 +80,6 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
     is_for_simulation = "kernel" in identification.settings.training.replaces or _has_no_feedback(result)
     notes = note_linear(summary, is_for_simulation=is_for_simulation)
     return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes, *notes]})
-
-
-def _lags_tried(result: Result) -> dict[str, Any] | None:
-    """Held-out errors of the candidates, if the lags of a record were chosen."""
-    choice = getattr(result.source, "lag_choice", None)
-    return None if choice is None else {"criterion": choice.criterion, "tried": choice.tried}
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
@@ -207,17 +201,17 @@ def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> li
 
 def tell(result: Result, folder: Path) -> None:
     """Log the summary of a result in a few lines."""
-    summary = result.summary
+    summary, unit = result.summary, result.summary["target_unit"]
     for line in _describe_stream(summary, result):
         log.info("%s", line)
     if summary["free_run"] is not None:
         tell_free_run(summary["free_run"])
     for name, one in (summary["linear"] or {}).items():
         simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
-        free = "" if simulated is None else f", in free run {_with_unit(simulated, summary)}"
+        free = "" if simulated is None else f", in free run {with_unit(simulated, unit)}"
         free += "" if fit is None or not math.isfinite(fit) else f", fit {fit:.1f} %"
         orders = f"{name.replace('_', ' ')}, na={one['na']} nb={one['nb']} nk={one['nk']}"
-        log.info("Linear ARX (%s): RMSE %s%s", orders, _with_unit(one["rmse"], summary), free)
+        log.info("Linear ARX (%s): RMSE %s%s", orders, with_unit(one["rmse"], unit), free)
     for line in _describe_training(summary, result):
         log.info("%s", line)
     for warning in summary["warnings"]:
@@ -238,6 +232,7 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     if summary["training"] is not None and not summary["n_seen"]:
         online = "{target}: trained on all samples at once, "
     lines, stream, n = [online.format(**summary) + kept], summary["smse_stream"], summary["n_validation"]
+    unit = summary["target_unit"]
     if summary["smse"] is not None:
         unchanged = summary["smse_no_change"]
         compared = "" if unchanged is None else f", no change {unchanged:.3g}"
@@ -245,9 +240,9 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
         lines.append(f"{ours} (model before the stream {summary['smse_initial']:.3g}{compared})")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
         learned = "" if stream is None else f", SMSE in the stream {stream:.3g}"
-        lines.append(f"RMSE {_with_unit(summary['rmse'], summary)}, {covered}{learned}")
+        lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{learned}")
     elif n:
-        lines.append(f"RMSE {_with_unit(summary['rmse'], summary)} on a constant target")
+        lines.append(f"RMSE {with_unit(summary['rmse'], unit)} on a constant target")
     elif stream is not None:
         lines.append(f"SMSE in the stream {stream:.3g}; no samples after it to judge the final model by")
     return lines
@@ -255,23 +250,19 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
 
 def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     """How the hyper-parameters were found, and how long everything took."""
-    identification, times, lines = result.identification, summary["times"], []
+    identification, times, unit, lines = result.identification, summary["times"], summary["target_unit"], []
     initial, final = identification.initial, identification.model
     if "adaptation" in times and initial is not None and final is not None:
         before, after = (math.sqrt(model.gp.noise_variance) for model in (initial, final))
         longest = max((estimate.seconds for estimate in result.estimates), default=0.0)
         count = f"{summary['n_estimates']} times in {times['adaptation']:.2f} s, one in {longest:.2f} s at most"
-        noise = f"noise std {before:.3g} before and {_with_unit(after, summary, 3)} after"
+        noise = f"noise std {before:.3g} before and {with_unit(after, unit, 3)} after"
         lines.append(f"Hyper-parameters estimated anew {count}; {noise}")
     for tried in (summary["training"] or {}).get("tried", []):
         error = tried["held_out_rmse"]
-        shown = "diverges" if error is None else _with_unit(error, summary)
+        shown = "diverges" if error is None else with_unit(error, unit)
         parts = f"{len(tried.get('folds', ()))} held-out parts"  # fewer where it could not win any more
         lines.append(f"Tried {tried['route']}: RMSE {shown} in free run on {parts}; {tried['refusal']}".rstrip("; "))
     n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
     loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
     return [*lines, f"Training {times['training'] + times.get('record', 0.0):.2f} s; {loop}"]
-
-
-def _with_unit(value: float, summary: dict[str, Any], digits: int = 4) -> str:
-    return f"{value:.{digits}g} {'' if summary['target_unit'] == '1' else summary['target_unit']}".rstrip()

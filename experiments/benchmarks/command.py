@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,25 +19,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, row, time_once, timed
-from experiments.build import build
-from experiments.identification import identify as identify_output
 from experiments.identification import prepare, run, source_of, stream
 from experiments.launch import CONF
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.sweep import Sweep
-from experiments.validation.assessment import assess, plan_cases, select_records
-from sysid import JointModel, LagWindow
+from sysid import LagWindow
 
 ROUNDS = 3
-MEASURES = ("rmse", "coverage_50", "coverage_95", "window")
-#: by case: overrides of sysid-identify, and the largest RMSE [unit of the output]
-RECORDS = {
-    "cascaded tanks": (("data=cascaded_tanks", "training=free_run"), 0.30),
-    "cascaded tanks, physics": (("experiment=cascaded_tanks_physics",), 0.22),
-    "Bouc-Wen": (("data=bouc_wen", "training=free_run"), 9e-6),
-}
-
-log = logging.getLogger(__name__)
 
 
 def loop(plan: Plan) -> Iterator[Row]:
@@ -97,37 +84,6 @@ def startup(plan: Plan) -> Iterator[Row]:
         if plan.cold:
             cold, warm = time_once(identify, *whole, NUMBA_CACHE_DIR=f"{folder}/cache"), float(seconds.min())
             yield row("its first run, over a warm one", cold / warm, "times", target="<= 2.5", **{"first s": cold})
-
-
-def free_run(plan: Plan) -> Iterator[Row]:
-    """Models of published records: error of the free run on the test, coverage, linear models beside.
-
-    Each is identified from its estimation record with nothing but these overrides, then validated with two windows and
-    five horizons. Records that are not there are left out.
-    """
-    for case, (overrides, most) in RECORDS.items():
-        config = compose("identify", overrides=["figures=false", f"seed={plan.seed}", *overrides])
-        start = time.perf_counter()
-        try:
-            found = identify_output(config, source_of(config), None, {})
-        except OSError as reason:
-            log.warning("%s is left out: %s", case, reason)
-            continue
-        seconds, model = time.perf_counter() - start, found.identification.model
-        assert model is not None
-        assert found.report is not None
-        measured = {f"free_run_{name}": found.report.content["free_run"][name] for name in MEASURES}
-        measured |= {f"one_step_{name}": found.report.content["one_step"][name] for name in MEASURES}
-        for name, linear in (found.linear or {}).items():
-            measured |= {f"{name}_{key}": linear[key] or np.nan for key in ("rmse", "free_run_rmse")}
-        lags = {f"lags_of_{name}": len(own) for name, own in model.narx.lags.items()}
-        yield row(case, measured["free_run_rmse"], "RMSE", target=f"<= {most}", **lags, seconds=seconds, **measured)
-        recordings, propagation = found.source.recordings(), build(compose("validate"), "propagation")
-        assert recordings is not None
-        material = replace(select_records(recordings), physics=found.source.physics)
-        cases = plan_cases([1, 3, 10, 30, 100], [50, 5], 1)
-        took = time_once(assess, JointModel.of(model), material, cases, propagation, seed=plan.seed)
-        yield row(f"{case}: its validation", took, "s", target="<= 20")
 
 
 def identify(*arguments: str, **environment: str) -> None:

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from tqdm import tqdm
 
-from experiments.benchmarks.command import free_run, loop, startup, sweep, thresholds
+from experiments.benchmarks.command import loop, startup, sweep, thresholds
 from experiments.benchmarks.dictionary import accuracy, memory, not_inserted, replacement, textbook, update
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
 from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
+from experiments.options import choose
 from experiments.plots.frames import to_markdown, to_text
 from experiments.progress import doing
 from sysid.store import write_bytes
@@ -20,7 +21,7 @@ from sysid.store import write_bytes
 log = logging.getLogger(__name__)
 
 MODELS = (replacement, not_inserted, update, textbook, memory, accuracy)
-RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds, free_run)
+RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds)
 #: in the order of the table; the first line of each docstring is its line in ``benchmark.md``
 BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {function.__name__: function for function in (*MODELS, *RUNS)}
 
@@ -35,7 +36,7 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         A file could not be written.
     """
-    names, plan, facts = names_of(config), Plan.of(config), machine()
+    names, plan, facts = choose("benchmarks", config.benchmarks, [*BENCHMARKS]), Plan.of(config), machine()
     log.info("Measure %s; takes %s", ", ".join(names), "a minute or two" if config.quick else "some minutes")
     rows, seconds = [], {}
     for name in (bar := tqdm(names, disable=None, unit="benchmark")):
@@ -57,18 +58,3 @@ def run(config: DictConfig, folder: Path) -> None:
     for name, part in table.groupby("benchmark", sort=False):
         blocks.append(f"## {name}\n\n{to_markdown(part.drop(columns='benchmark'))}")
     write_bytes(("\n\n".join(blocks) + "\n").encode(), folder / "benchmark.md")
-
-
-def names_of(config: DictConfig) -> list[str]:
-    """Benchmarks to run, in the order of the table.
-
-    Raises
-    ------
-    ValueError
-        A name that does not exist, or none at all.
-    """
-    chosen = list(config.benchmarks) if OmegaConf.is_list(config.benchmarks) else [config.benchmarks]
-    unknown = [str(name) for name in chosen if name not in BENCHMARKS]
-    if unknown or not chosen:
-        raise ValueError(f"benchmarks must be some of {', '.join(BENCHMARKS)}, got {', '.join(unknown) or 'none'}")
-    return [name for name in BENCHMARKS if name in chosen]

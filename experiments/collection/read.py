@@ -14,7 +14,6 @@ import xarray as xr
 from tqdm import tqdm
 
 from experiments.job_file import FILE, NUMBERS, SQUARED, TIMES, UNIT, read_summary
-from experiments.options import meant
 from experiments.sweeps.store import MANIFEST, OUTCOME, SEARCH, Entry, Manifest, damage, read_outcome
 from sysid import StoreError
 from sysid.model.result import squared_unit
@@ -45,28 +44,17 @@ UNITS = {
 Keys = tuple[str, ...]  # that lead to a number in a summary: ("times", "loop")
 
 
-class Sweep(NamedTuple):
-    """A sweep as its manifest states it."""
-
-    folder: Path
-    command: str  # "identify"
-    version: str  # of sysid
-    code: str  # digest of what computed
-    swept: list[str]  # keys in the order of the command, then those that only some jobs have
-    jobs: list[Entry]  # in the order of their numbers
-    is_search: bool
-
-
 class Results(NamedTuple):
     """Everything that the jobs of a sweep have found."""
 
-    sweep: Sweep
+    sweep: Manifest
     parameters: dict[str, str]  # column to swept key
     metrics: dict[str, Keys]  # column to the keys that lead to it in a summary
     jobs: pd.DataFrame  # a row per job, by its number: status, error (one line), timed, parameters
     numbers: dict[str, pd.DataFrame]  # of each output ("" for the only one): a row per job, a column per metric
     timing: str  # which times cannot be compared; empty if all can
     target_unit: str  # empty if jobs differ
+    is_search: bool = False
     asked: tuple[str, ...] = ()  # metrics that tables and figures shall show; none: the headline
 
     @property
@@ -86,8 +74,8 @@ class Results(NamedTuple):
         return rows[rows.index.isin(dataset["number"].values.ravel())]
 
 
-def read_sweep(folder: Path) -> Sweep:
-    """Read and check the manifest of a sweep.
+def read_sweep(folder: Path) -> Manifest:
+    """Read and check the manifest of a sweep; swept are also the keys that only some jobs have.
 
     Raises
     ------
@@ -101,22 +89,29 @@ def read_sweep(folder: Path) -> Sweep:
     if not (folder / MANIFEST).is_file():
         raise StoreError(f"{folder} is no sweep folder, it has no {MANIFEST}: name the folder that has")
     manifest = Manifest.read(folder)
-    jobs = sorted(manifest.entries.values())
-    keys = dict.fromkeys(key for job in jobs for key in job.values if not key.startswith("hydra"))
+    jobs = manifest.entries.values()
+    keys = dict.fromkeys(key for job in sorted(jobs) for key in job.values if not key.startswith("hydra"))
     differing = [key for key in keys if any(key not in job.values for job in jobs)]
-    swept = [key for key in dict.fromkeys([*manifest.swept, *differing]) if key in keys]
-    return Sweep(folder, manifest.command, manifest.version, manifest.code, swept, jobs, (folder / SEARCH).is_file())
+    manifest.swept = [key for key in dict.fromkeys([*manifest.swept, *differing]) if key in keys]
+    return manifest
 
 
-def read_results(sweep: Sweep) -> Results:
-    """Read every job of a sweep, one after the other; only numbers stay in memory."""
+def read_results(folder: Path) -> Results:
+    """Read every job of the sweep in a folder, one after the other; only numbers stay in memory.
+
+    Raises
+    ------
+    ValueError, sysid.StoreError
+        As `read_sweep`.
+    """
+    sweep = read_sweep(folder)
+    planned = sorted(sweep.entries.values())
     own = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}  # the status; a swept seed is a parameter
     columns: dict[str, dict[Keys, np.ndarray]] = {}  # by output
     ends, values, units = [], [], set()
-    n, simulated = len(sweep.jobs), np.zeros(len(sweep.jobs), dtype=bool)
-    for place, job in enumerate(tqdm(sweep.jobs, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
-        folder = sweep.folder / str(job.number)
-        status, error, outcome, summaries = read_job(job, folder)
+    n, simulated = len(planned), np.zeros(len(planned), dtype=bool)
+    for place, job in enumerate(tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
+        status, error, outcome, summaries = read_job(job, folder / str(job.number))
         ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
         values.append({key: job.values[key] for key in sweep.swept if key in job.values})
         for output, summary in summaries.items():
@@ -128,7 +123,7 @@ def read_results(sweep: Sweep) -> Results:
     columns = dict(sorted(columns.items())) or {"": {}}
     metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
     parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
-    jobs = pd.DataFrame(ends, [job.number for job in sweep.jobs], ["status", "error", "process"])
+    jobs = pd.DataFrame(ends, [job.number for job in planned], ["status", "error", "process"])
     jobs["timed"], timing = find_comparable_times(jobs["status"] == "done", jobs.pop("process"), simulated)
     for name, key in parameters.items():
         jobs[name] = column_of([one.get(key, ABSENT) for one in values])
@@ -136,7 +131,8 @@ def read_results(sweep: Sweep) -> Results:
         output: pd.DataFrame({name: by_keys.get(keys, np.nan) for name, keys in metrics.items()}, jobs.index)
         for output, by_keys in columns.items()
     }
-    return Results(sweep, parameters, metrics, jobs, numbers, timing, units.pop() if len(units) == 1 else "")
+    unit, is_search = units.pop() if len(units) == 1 else "", (folder / SEARCH).is_file()
+    return Results(sweep, parameters, metrics, jobs, numbers, timing, unit, is_search)
 
 
 def read_job(job: Entry, folder: Path) -> tuple[str, str, dict[str, Any], Mapping[str, Mapping[str, Any]]]:
@@ -326,7 +322,7 @@ def build_dataset(found: Results) -> xr.Dataset:
 def is_grid(found: Results) -> bool:
     """Whether the jobs are worth a dimension for each parameter: all have all of them, many cells have a job."""
     columns = found.jobs[list(found.parameters)]
-    if not found.parameters or found.sweep.is_search or columns.isna().any(axis=None):
+    if not found.parameters or found.is_search or columns.isna().any(axis=None):
         return False
     return math.prod(columns.nunique()) <= LARGEST_SHARE * len(columns)
 
@@ -345,9 +341,3 @@ def find_unit(name: str, target_unit: str) -> str:
 
 def _drop_empty(**attributes: str | int) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value}
-
-
-def check_names(option: str, names: Sequence[str], known: Sequence[Any], problem: str) -> None:
-    """Raise ValueError for the first name that is not known, with the nearest that is."""
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"{option}: {problem} {unknown[0]!r}{meant(unknown[0], known)}")

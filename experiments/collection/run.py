@@ -9,10 +9,9 @@ import pandas as pd
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.collection.read import AGAIN, SEED, Results, build_dataset, check_names, read_results, read_sweep
-from experiments.files import write_every
-from experiments.job_file import has_page
-from experiments.options import flag
+from experiments.collection.read import AGAIN, SEED, Results, build_dataset, read_results
+from experiments.job_file import has_page, write_every
+from experiments.options import flag, meant
 from experiments.plots.frames import pool, significant, to_csv, to_markdown
 from sysid import store
 from sysid.store import package_versions
@@ -34,16 +33,14 @@ def run(config: DictConfig, folder: Path) -> None:
     """
     flag("figures", config.figures)
     has_page(config)
-    if config.records is not None:
-        read = "xarray.open_dataset('.../0/job.nc', group='record')"
-        raise ValueError(f"records is not there any more: the file of each job has its record, {read}")
+
     if config.folder is None:
         raise ValueError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
         raise ValueError(f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}")
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
-    found = read_results(read_sweep(source))
+    found = read_results(source)
     jobs, reasons = found.jobs, found.jobs["error"][found.jobs["status"] != "missing"]
     if not (jobs["status"] == "done").any():
         why = f" ({reasons.iloc[0]})" if len(reasons) else ""
@@ -52,7 +49,8 @@ def run(config: DictConfig, folder: Path) -> None:
         metrics = [config.metrics] if isinstance(config.metrics, str) else [str(name) for name in config.metrics]
         if not metrics:
             raise ValueError("metrics: expected at least one name, or null for all")
-        check_names("metrics", metrics, list(found.metrics), "no job has")
+        if unknown := [name for name in metrics if name not in found.metrics]:
+            raise ValueError(f"metrics: no job has {unknown[0]!r}{meant(unknown[0], found.metrics)}")
         found = found._replace(metrics={name: found.metrics[name] for name in metrics}, asked=tuple(metrics))
     dataset = build_dataset(found)
     try:

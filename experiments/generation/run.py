@@ -225,11 +225,10 @@ def write_benchmark(benchmark: Benchmark, place: Path, *, figures: bool) -> None
     write_bytes((WARNING + configuration).encode(), place / "configuration.yaml")
     write_bytes(SCORE.read_bytes(), place / "score.py")
     if figures:
-        from experiments.generation.figures import draw  # imports matplotlib
+        from experiments.generation.figures import draw_time_series  # imports matplotlib
 
         (place / "figures").mkdir()
-        for name, picture in draw(benchmark).items():
-            write_bytes(picture, place / "figures" / f"{name}.png")
+        write_bytes(draw_time_series(benchmark), place / "figures" / "time_series.png")
     card = fill_card(benchmark, describe_origin(benchmark.settings), sums, figures=figures)
     write_bytes(card.encode(), place / "CARD.md")
     lines = "".join(f"{digest}  {name}\n" for name, digest in compute_checksums(place).items())

@@ -16,26 +16,8 @@ MOST_OPTIONS = 12  # different values up to which a parameter has a list; number
 MOST_NUMBERS = 150_000  # of all jobs on a page
 SHOWN = 6  # metrics in the table
 ALL = "all"
-#: widgets and tables in the colours of the page
-COLORS = """
-:host { color: var(--ink); }
-.bk-input { background-color: var(--box); color: var(--ink); border-color: var(--line); }
-.slick-header-column, .slick-cell, .slick-row, .slick-viewport, .bk-data-table
-  { background: var(--page) !important; color: var(--ink) !important; border-color: var(--line) !important; }
-.slick-cell.selected { background: var(--alarm) !important; }
-"""
-#: rows that all lists and sliders let pass
-FILTER = """
-const n = source.length ?? source.get_length()
-const keep = new Array(n).fill(true)
-for (const [name, widget] of Object.entries(widgets)) {
-  const values = source.data[name], texts = source.data["text " + name]
-  if (widget.value == "all") continue
-  for (let i = 0; i < n; i++)
-    keep[i] &&= texts == null ? values[i] >= widget.value[0] && values[i] <= widget.value[1] : texts[i] == widget.value
-}
-filter.booleans = keep
-"""
+#: widgets and tables in the colours of the page; rows that all lists and sliders let pass
+COLORS, FILTER = (Path(__file__).with_suffix(end).read_text(encoding="utf-8") for end in (".css", ".js"))
 
 
 def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path) -> Path:

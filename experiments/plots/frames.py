@@ -38,6 +38,11 @@ def fixed(value: float, digits: int, missing: str = "-") -> str:
     return missing if math.isnan(value) else f"{value:.{digits}f}"
 
 
+def with_unit(value: float, unit: str, digits: int = 4) -> str:
+    """Write a number with its unit, none for 1."""
+    return f"{value:.{digits}g} {'' if unit == '1' else unit}".rstrip()
+
+
 def to_csv(frame: pd.DataFrame) -> str:
     """Write one header line and one line per row; every number is the shortest text that gives back its bits.
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from sysid.model.result import INITIAL, VALIDATION
 
-BLUE, ORANGE, GREEN, GREY, RED = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a", "#b3302c"
+BLUE, ORANGE, GREEN, GREY = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a"
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a run
 
 #: names of the criteria for people, in the order of the paper
@@ -50,22 +50,22 @@ LOGARITHMIC = 3.0  # ratio of the largest to the smallest value from which on an
 def screen(rows: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
     """Make a figure for the screen and its axes (rows,) below each other."""
     figure = Figure(figsize=(9.0, height), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(rows, **options))  # type: ignore[call-overload]
-    for ax in axes.flat:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(alpha=0.25, linewidth=0.5)
-    return figure, axes
+    return figure, tidy(np.atleast_1d(figure.subplots(rows, **options)))  # type: ignore[call-overload]
 
 
 def page(rows: int, columns: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
     """Make a figure of a page's width and its axes (rows, columns); draw and save it within ``rc_context(PAGE)``."""
     with rc_context(PAGE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False, **options)  # type: ignore[call-overload]
-        for ax in axes.flat:
-            ax.spines[["top", "right"]].set_visible(False)
-            ax.grid(alpha=0.3, linewidth=0.4)
-    return figure, axes
+        return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
+
+
+def tidy(axes: np.ndarray) -> np.ndarray:
+    """Axes with a faint grid and two spines."""
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25, linewidth=0.5)
+    return axes
 
 
 def png(figure: Figure) -> bytes:

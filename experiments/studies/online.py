@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import xarray as xr
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sysid
@@ -159,11 +160,10 @@ def _streaming(case: Case, rows: Rows) -> online_methods.Method:
 
 
 def _random(case: Case, rows: Rows) -> online_methods.Method:
-    n_weights = case.budget - case.budget % 2
-    return online_methods.RandomFeatures(*case.gp, n_weights, seed=case.seed)
+    return online_methods.RandomFeatures(*case.gp, case.budget - case.budget % 2, seed=case.seed)
 
 
-def _least_squares(forgetting: float | None, case: Case, rows: Rows) -> online_methods.Method:
+def _least_squares(case: Case, rows: Rows, forgetting: float | None = None) -> online_methods.Method:
     return online_methods.RecursiveLeastSquares(rows.inputs.shape[1], forgetting)
 
 
@@ -198,8 +198,8 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
     "VFE, streaming": partial(run_other, make=_streaming),
     "random_features": partial(run_other, make=_random),
-    "RLS": partial(run_other, make=partial(_least_squares, None)),
-    "RLS, forgetting": partial(run_other, make=partial(_least_squares, 1 - 1 / 300)),
+    "RLS": partial(run_other, make=_least_squares),
+    "RLS, forgetting": partial(run_other, make=partial(_least_squares, forgetting=1 - 1 / 300)),
     "linear": run_linear,
     "full_gp": run_full,
 }
@@ -300,17 +300,14 @@ class OnlineStudy(Study):
 def draw_costs(found: xr.Dataset) -> Figure:
     """SMSE against the time of a sample, medians over seeds; a number for each method."""
     names = [name for name in found["model"].values if np.isfinite(found["per_sample"].sel(model=name)).any()]
-    n_rows = -(-found.sizes["dataset"] // COLUMNS)
-    figure, axes = page(n_rows, COLUMNS, 0.9 + 2.0 * n_rows)
-    for ax, task in zip(axes.flat, found["dataset"].values, strict=False):
+    figure, panels = make_panels(found, 2.0, "time of a sample [matrix-vector products]", "SMSE [1]")
+    for task, ax in panels.items():
         values = found.sel(dataset=task, model=names)
         for i, (x, y) in enumerate(zip(values["per_sample"].values, values["smse"].values, strict=True)):
             ax.plot(x, y, ".", color=PALETTE[0] if i < N_OURS else GREY, markersize=3)
             ax.annotate(str(i + 1), (x, y), textcoords="offset points", xytext=(2, 1), fontsize=5)
         scale_axis(ax.xaxis, values["per_sample"].values, ratio=1.0)
         scale_axis(ax.yaxis, values["smse"].values, ratio=1.0)
-        ax.set_title(task, fontsize=7)
-    _finish(figure, axes, found.sizes["dataset"], "time of a sample [matrix-vector products]", "SMSE [1]")
     text = ",  ".join(f"{i + 1} {name}" for i, name in enumerate(names))
     figure.suptitle(fill(text, 150), fontsize=6, x=0.01, ha="left")
     return figure
@@ -319,22 +316,26 @@ def draw_costs(found: xr.Dataset) -> Figure:
 @rc_context(PAGE)
 def draw_errors(found: xr.Dataset) -> Figure:
     """Squared error in each part of the stream, as a ratio to that of recursive least squares."""
-    n_rows = -(-found.sizes["dataset"] // COLUMNS)
-    figure, axes = page(n_rows, COLUMNS, 0.9 + 1.7 * n_rows)
-    for ax, task in zip(axes.flat, found["dataset"].values, strict=False):
+    figure, panels = make_panels(found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]")
+    for task, ax in panels.items():
         errors = found[[*PARTS]].to_array("part").sel(dataset=task)
         errors = errors / errors.sel(model="RLS")
         for name, color in DRAWN.items():
             ax.plot((np.arange(N_PARTS) + 0.5) / N_PARTS, errors.sel(model=name), color=color, label=name, linewidth=1)
         scale_axis(ax.yaxis, errors.sel(model=[*DRAWN]).values)
-        ax.set_title(task, fontsize=7)
-    _finish(figure, axes, found.sizes["dataset"], "part of the stream [1]", "squared error over that of RLS [1]")
-    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     return figure
 
 
-def _finish(figure: Figure, axes: np.ndarray, n_panels: int, x: str, y: str) -> None:
-    for ax in axes.flat[n_panels:]:
+def make_panels(found: xr.Dataset, height: float, x: str, y: str) -> tuple[Figure, dict[str, Axes]]:
+    """Figure with an axes for each task."""
+    n_rows = -(-found.sizes["dataset"] // COLUMNS)
+    figure, axes = page(n_rows, COLUMNS, 0.9 + height * n_rows)
+    panels = dict(zip(found["dataset"].values, axes.flat, strict=False))
+    for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
+    for task, ax in panels.items():
+        ax.set_title(task, fontsize=7)
     figure.supxlabel(x, fontsize=8)
     figure.supylabel(y, fontsize=8)
+    return figure, panels

@@ -11,15 +11,15 @@ noise and the long length scales of trained NARX models.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import linalg
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
-from sysid.arrays import check_whole, matrix, vector
-from sysid.gp.kernels import Kernel, SquaredExponential
-from sysid.gp.rules import at_least
+from sysid.gp.kernels import Kernel
 
 JITTER = 0.01  # of the noise variance
 NOVEL = 0.1  # of the noise variance: what the basis leaves open of a sample that deserves a point of its own
@@ -30,12 +30,12 @@ FIRST_VARIANCE, NOISE_RATE = 1e3, 0.005
 Prediction = tuple[np.ndarray, np.ndarray]
 #: scores (M,) of points, by the mean (M,) and covariance (M, M) of u and by ``K^-1``; the lowest leaves
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+cholesky = partial(linalg.cholesky, lower=True, check_finite=False)
 
 
 class Method(ABC):
-    """Regression that learns sample by sample."""
+    """Regression that learns sample by sample. Arguments are not checked: the study is the only caller."""
 
-    n_features: int
     n_revised = 0  # how often a stored point gave its place to another
 
     @property
@@ -45,20 +45,11 @@ class Method(ABC):
 
     @abstractmethod
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
-        """Predict the sample x (p,), then learn its target y. Returns the mean and the variance of the prediction.
-
-        Raises
-        ------
-        ValueError
-            A shape that does not fit, or a value that is not finite. Nothing has been learned then.
-        """
+        """Predict the sample x (p,), then learn its target y. Returns the mean and the variance of the prediction."""
 
     @abstractmethod
     def predict(self, inputs: ArrayLike) -> Prediction:
         """Mean (m,) and variance (m,) of measurements at inputs (m, p). Nothing is learned."""
-
-    def _sample(self, x: ArrayLike, y: float) -> tuple[np.ndarray, float]:
-        return vector(x, self.n_features, "x")[None], float(vector([y], 1, "y")[0])
 
 
 def pivoted_cholesky(
@@ -85,8 +76,7 @@ def pivoted_cholesky(
     (n,) of int
         Indices of the rows, the first one first; fewer if all others follow from them.
     """
-    check_whole(n, 0, "pivoted_cholesky: n")
-    x = matrix(inputs, kernel.n_features, "pivoted_cholesky: inputs")
+    x = np.asarray(inputs, dtype=float)
     prior = kernel.diagonal(x)
     known = np.zeros((0, len(x))) if explained is None else explained
     left, rows = prior - (known**2).sum(axis=0), np.vstack([known, np.zeros((min(n, len(x)), len(x)))])
@@ -130,17 +120,9 @@ class BasisMethod(Method):
     def __init__(
         self, kernel: Kernel, noise_variance: float, budget: int, growth: float, initial: ArrayLike | None
     ) -> None:
-        name = type(self).__name__
-        if not isinstance(kernel, Kernel):
-            raise TypeError(f"{name}: kernel must be an instance of Kernel, got {kernel!r}")
-        check_whole(budget, 1, f"{name}: budget")
-        self.kernel, self.n_features, self.budget = kernel, kernel.n_features, budget
-        self.noise_variance = positive(noise_variance, f"{name}: noise_variance")
-        self.jitter, self.growth = JITTER * self.noise_variance, at_least(0.0, growth, f"{name}: growth") or 0.0
-        first = np.zeros((0, self.n_features)) if initial is None else initial
-        self.points = matrix(first, self.n_features, f"{name}: initial").copy()
-        if len(self.points) > budget:
-            raise ValueError(f"{name}: initial must have at most {budget} points, the budget, got {len(self.points)}")
+        self.kernel, self.budget = kernel, budget
+        self.noise_variance, self.jitter, self.growth = noise_variance, JITTER * noise_variance, growth
+        self.points = np.array(np.zeros((0, kernel.n_features)) if initial is None else initial)
         self.factor = cholesky(self._prior(self.points))  # L L' = K
 
     def _prior(self, points: np.ndarray) -> np.ndarray:
@@ -200,6 +182,7 @@ class BasisPosterior(BasisMethod):
 
     Examples
     --------
+    >>> from sysid import SquaredExponential
     >>> method = BasisPosterior(SquaredExponential(1.0, [0.5]), 1e-4, 15, **PRESETS["krls_t"])
     >>> for x in np.linspace(-1, 1, 60):
     ...     mean, variance = method.learn([x], np.sin(3 * x))
@@ -220,11 +203,7 @@ class BasisPosterior(BasisMethod):
         initial: ArrayLike | None = None,
     ) -> None:
         super().__init__(kernel, noise_variance, budget, growth, initial)
-        if not 0 <= alpha <= 1:
-            raise ValueError(f"BasisPosterior: alpha must be from 0 (VFE) to 1 (FITC), got {alpha!r}")
-        if not (full is None or callable(full)):
-            raise TypeError(f"BasisPosterior: full must be a score function or None, got {full!r}")
-        self.full, self.alpha, self.memory = full, alpha, at_least(1.0, memory, "BasisPosterior: memory")
+        self.full, self.alpha, self.memory = full, alpha, memory
         self.covariance = self._prior(self.points)
         self.mean, self.spread = np.zeros(len(self.points)), self.covariance.copy()
 
@@ -240,11 +219,11 @@ class BasisPosterior(BasisMethod):
         return k, whitened, q, self.kernel.diagonal(inputs) - (whitened**2).sum(axis=0)
 
     def predict(self, inputs: ArrayLike) -> Prediction:
-        _, _, q, gamma = self._project(matrix(inputs, self.n_features, "inputs"))
+        _, _, q, gamma = self._project(np.asarray(inputs))
         return q.T @ self.mean, self.noise_variance + gamma + np.einsum("ij,ij->j", q, self.spread @ q)
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
-        row, y = self._sample(x, y)
+        row = np.asarray(x)[None]
         if self.memory is not None:
             kept = max(0.0, 1.0 - self.noise_variance / (self.memory**2 * float(self.kernel.diagonal(row)[0])))
             self.spread = kept * self.spread + (1.0 - kept) * self.covariance
@@ -321,12 +300,10 @@ class StreamingVFE(BasisMethod):
         initial: ArrayLike | None = None,
     ) -> None:
         super().__init__(kernel, noise_variance, budget, growth, initial)
-        check_whole(batch, 1, "StreamingVFE: batch")
-        check_whole(moves, 0, "StreamingVFE: moves")
         self.moves, n = moves, len(self.points)
         self.information, self.shift = np.zeros((n, n)), np.zeros(n)  # A, b
         self.root, self.weights = np.eye(n), np.zeros(n)  # C, (I + A)^-1 b
-        self.waiting_inputs, self.waiting_targets = np.zeros((batch, self.n_features)), np.zeros(batch)
+        self.waiting_inputs, self.waiting_targets = np.zeros((batch, kernel.n_features)), np.zeros(batch)
         self.n_waiting = 0
 
     def _whiten(self, inputs: np.ndarray) -> np.ndarray:
@@ -334,16 +311,15 @@ class StreamingVFE(BasisMethod):
         return solve_triangular(self.factor, self.kernel(self.points, inputs), lower=True, check_finite=False)
 
     def predict(self, inputs: ArrayLike) -> Prediction:
-        x = matrix(inputs, self.n_features, "inputs")
+        x = np.asarray(inputs)
         v = self._whiten(x)
         known = solve_triangular(self.root, v, lower=True, check_finite=False)
         gamma = self.kernel.diagonal(x) - (v**2).sum(axis=0)
         return v.T @ self.weights, self.noise_variance + gamma + (known**2).sum(axis=0)
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
-        row, y = self._sample(x, y)
-        mean, variance = self.predict(row)
-        self.waiting_inputs[self.n_waiting], self.waiting_targets[self.n_waiting] = row[0], y
+        mean, variance = self.predict(np.asarray(x)[None])
+        self.waiting_inputs[self.n_waiting], self.waiting_targets[self.n_waiting] = x, y
         self.n_waiting += 1
         if self.n_waiting == len(self.waiting_targets):
             self._learn_batch(self.waiting_inputs, self.waiting_targets)
@@ -403,12 +379,11 @@ class LinearModel(Method):
         """``phi`` (m, D) of inputs (m, p)."""
 
     def predict(self, inputs: ArrayLike) -> Prediction:
-        phi = self.features(matrix(inputs, self.n_features, "inputs"))
+        phi = self.features(np.asarray(inputs))
         return phi @ self.weights, self.noise_variance * (1.0 + np.einsum("ij,ij->i", phi, phi @ self.spread))
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
-        row, y = self._sample(x, y)
-        phi = self.features(row)[0]
+        phi = self.features(np.asarray(x)[None])[0]
         h = self.spread @ phi
         mean, growth = float(phi @ self.weights), float(phi @ h)
         variance, error = self.noise_variance * (1.0 + growth), y - mean
@@ -441,24 +416,14 @@ class RandomFeatures(LinearModel):
         D, even.
     seed : int
         Of the frequencies.
-
-    Raises
-    ------
-    TypeError
-        Another kernel, whose frequencies are not Gaussian.
     """
 
-    def __init__(self, kernel: Kernel, noise_variance: float, n_weights: int, *, seed: int) -> None:
-        if type(kernel) is not SquaredExponential:
-            raise TypeError(f"RandomFeatures: kernel must be a SquaredExponential, got {kernel!r}")
-        check_whole(n_weights, 2, "RandomFeatures: n_weights")
-        if n_weights % 2:
-            raise ValueError(f"RandomFeatures: n_weights must be even, a cosine and a sine each, got {n_weights}")
-        self.noise_variance = positive(noise_variance, "RandomFeatures: noise_variance")
+    def __init__(self, kernel: Any, noise_variance: float, n_weights: int, *, seed: int) -> None:
+        self.noise_variance = noise_variance
         generator, n, p = np.random.default_rng(seed), n_weights // 2, kernel.n_features
         directions = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))[0].reshape(-1, p)[:n]
         lengths = np.sqrt(generator.chisquare(p, (n, 1)))
-        self.n_features, self.frequencies = p, directions * lengths / np.asarray(kernel.length_scales)
+        self.frequencies = directions * lengths / np.asarray(kernel.length_scales)
         self.amplitude = float(np.sqrt(kernel.variance / n))
         self.weights, self.spread = np.zeros(n_weights), np.eye(n_weights) / self.noise_variance
 
@@ -487,10 +452,7 @@ class RecursiveLeastSquares(LinearModel):
     rate, least_rate = 0.5, NOISE_RATE
 
     def __init__(self, n_features: int, forgetting: float | None = None) -> None:
-        check_whole(n_features, 1, "RecursiveLeastSquares: n_features")
-        self.n_features, self.kept, self.noise_variance = n_features, 1.0 if forgetting is None else forgetting, 1.0
-        if not 0 < self.kept <= 1:
-            raise ValueError(f"RecursiveLeastSquares: forgetting must be above 0 and at most 1, got {forgetting!r}")
+        self.kept, self.noise_variance = 1.0 if forgetting is None else forgetting, 1.0
         self.weights, self.spread = np.zeros(n_features + 1), FIRST_VARIANCE * np.eye(n_features + 1)
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
@@ -498,27 +460,6 @@ class RecursiveLeastSquares(LinearModel):
 
 
 # --- what they share ------------------------------------------------------------------------------
-
-
-def positive(value: float, name: str) -> float:
-    """A positive finite number, or an error that names it."""
-    if not 0 < value < np.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
-
-
-def cholesky(matrix: np.ndarray) -> np.ndarray:
-    """Lower factor L of ``L L'``.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        If the matrix is not positive definite in double precision.
-    """
-    factor, status = lapack.dpotrf(matrix, lower=1, clean=1)
-    if status != 0:
-        raise np.linalg.LinAlgError(f"matrix of {len(matrix)} rows is not positive definite: raise noise_variance")
-    return factor
 
 
 def inverse_of(factor: np.ndarray) -> np.ndarray:

@@ -41,14 +41,12 @@ class Setting(StrEnum):
 
 
 def prepare(unit: Unit, plan: Plan) -> xr.Dataset:
-    """Rows (`TaskData.to_dataset`) and trained ``variance``, ``length_scale`` (feature), ``noise_variance``."""
-    sizes = {"n_initial": plan.n_initial, "most_rows": plan.most_rows, "building_samples": plan.building_samples}
-    data = load_task(unit.task, unit.seed, **sizes)
-    training = sysid.MaximumAPosteriori(n_initial=plan.n_initial)
+    """Trained ``variance``, ``length_scale`` (feature), ``noise_variance``."""
+    data, training = data_of(unit.task, unit.seed, plan), sysid.MaximumAPosteriori(n_initial=plan.n_initial)
     found = training.train(data.initial_inputs, data.initial_targets, unit.seed)
     variance, *lengths = found.kernel.parameters().tolist()
     trained = {"variance": variance, "length_scale": ("feature", lengths), "noise_variance": found.noise_variance}
-    return data.to_dataset().assign(trained)
+    return xr.Dataset(trained)
 
 
 def calibrate(unit: Unit, plan: Plan) -> xr.Dataset:
@@ -94,10 +92,11 @@ def calibrate(unit: Unit, plan: Plan) -> xr.Dataset:
 PREPARATIONS: dict[str, Callable[[Unit, Plan], xr.Dataset]] = {"preparation": prepare, "calibration": calibrate}
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=10)
 def data_of(task: str, seed: int, plan: Plan) -> TaskData:
-    """Rows of a task, as they were prepared; a record has those of seed 0 only."""
-    return TaskData.from_dataset(read_part(Unit("preparation", task, seed if TASKS[task].is_random else 0), plan))
+    """Rows of a task."""
+    sizes = {"n_initial": plan.n_initial, "most_rows": plan.most_rows, "building_samples": plan.building_samples}
+    return load_task(task, seed, **sizes)
 
 
 @lru_cache(maxsize=32)

@@ -17,19 +17,9 @@ from experiments.benchmarks.dictionary import WAYS, rounds_for, score_seconds
 from experiments.benchmarks.harness import describe, machine
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
 from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
-from experiments.studies import paper, stream
+from experiments.studies import paper, stream, study
 from experiments.studies.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
-from experiments.studies.study import (
-    Plan,
-    Study,
-    Unit,
-    part_of,
-    pivot,
-    read_part,
-    spread_out,
-    summarise,
-    with_quartiles,
-)
+from experiments.studies.study import Plan, Study, Unit
 from experiments.studies.tasks import TASKS
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
@@ -67,7 +57,7 @@ class Table(Study):
                 n = int(printed["n_revised"][row["variant"] != "none"])
                 if is_printed and is_meaningless(row, n):
                     rows.append({**row, **offer_at_own_threshold(row, unit, plan, n), "threshold_choice": "own"})
-        return part_of(rows)
+        return study.part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
         cells = ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES)
@@ -93,7 +83,7 @@ class Table(Study):
         shown["acceptance"] = np.where(shown["is_accepting"], "with", "without")
         for setting, here in shown.groupby("setting", sort=False):
             groups, over = here.groupby("threshold_choice", sort=False), (["dataset", "acceptance"], "criterion")
-            parts = [pivot(part, *over) for _, part in groups]
+            parts = [study.pivot(part, *over) for _, part in groups]
             sections[f"Setting `{setting}`"] = "\n\nAt own thresholds:\n\n".join(parts)
         return {"sections": "\n\n".join(f"## {name}\n\n{text}" for name, text in sections.items() if text)}
 
@@ -117,19 +107,13 @@ def offer_at_own_threshold(row: Mapping[str, Any], unit: Unit, plan: Plan, n_pub
     The rule looks at the training part alone: the initial model predicts the whole stream; the threshold starts at
     the value that `n_published` points of it exceed (latent variance, or absolute error), and is raised by a quarter
     until the stream revises no more points than published.
-
-    Raises
-    ------
-    ValueError
-        If the initial model leaves nothing to exceed: no factor raises a threshold of 0.
     """
     run = Run(*(row[name] for name in Run._fields))
     data, model = stream.data_of(unit.task, unit.seed, plan), stream.start(run, unit, plan).model
     assert model is not None
     mean, variance = model.predict(data.inputs)
     threshold = find_exceeded(variance if run.rule == "variance" else np.abs(data.targets - mean), n_published)
-    if not threshold > 0:
-        raise ValueError(f"own threshold: expected errors or variances above 0 in the stream, got {threshold}")
+
     while (found := stream.offer(run._replace(threshold=threshold), unit, plan))["n_revised"] > n_published:
         threshold *= RAISE
     return found
@@ -154,12 +138,12 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
     Own thresholds are there only where more than half of the seeds with data have one.
     """
     store = store.transpose("dataset", *CELL, "seed")
-    cells = summarise(store, ["smse", *(str(name) for name in store.data_vars if name != "smse")])
+    cells = study.summarise(store, ["smse", *(str(name) for name in store.data_vars if name != "smse")])
     values = store["smse"].values.reshape(len(cells), -1)
     cells["low"], cells["high"] = quantiles(values, (0.025, 0.975))
     n_known = store["smse"].notnull().any("threshold_choice").sum("seed").values  # (dataset, setting, ...)
     is_common = 2 * cells["n_seeds"] > np.repeat(n_known.ravel(), len(CHOICES))
-    cells["is_accepting"], cells["smse_text"] = cells["variant"] != "none", with_quartiles(cells, "smse")
+    cells["is_accepting"], cells["smse_text"] = cells["variant"] != "none", study.with_quartiles(cells, "smse")
     cells["reference"] = cells["variant"].where(cells["is_accepting"], "")
     cells["acceptance"] = np.where(cells["is_accepting"], "matched", "none")
     keys = ["dataset", "criterion", "is_accepting"]
@@ -256,13 +240,13 @@ class ComplexityStudy(Study):
                 published = printed[f"median_ms_n{n}"][name] if n in PRINTED_SIZES else np.nan
                 times = dict(zip(self.quantities, (published, one, every, n * one / every), strict=True))
                 rows.append({"criterion": name, "points": n, **times})
-        return part_of(rows).assign_attrs(machine=describe(machine()))
+        return study.part_of(rows).assign_attrs(machine=describe(machine()))
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """The one part over criterion and points."""
-        part = read_part(Unit(self.name, ""), plan)
+        part = study.read_part(Unit(self.name, ""), plan)
         over: dict[str, Sequence[Any]] = {"criterion": [*stream.CRITERIA], "points": plan.table_sizes}
-        return spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(machine=part.attrs["machine"])
+        return study.spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(machine=part.attrs["machine"])
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:
         """One row per criterion and number of points, times in milliseconds."""

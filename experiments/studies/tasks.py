@@ -73,17 +73,6 @@ class TaskData(NamedTuple):
         """Initial rows and stream (n_initial + n,)."""
         return np.concatenate([self.initial_targets, self.targets])
 
-    def to_dataset(self) -> xr.Dataset:
-        """All rows; every part has its own dimension, inputs also ``feature``."""
-        return xr.Dataset(
-            {name: ((f"{name}_row", "feature")[: rows.ndim], rows) for name, rows in self._asdict().items()}
-        )
-
-    @classmethod
-    def from_dataset(cls, dataset: xr.Dataset) -> Self:
-        """Inverse of `to_dataset`."""
-        return cls(*(dataset[name].values for name in cls._fields))
-
 
 @dataclass(frozen=True)
 class Task:

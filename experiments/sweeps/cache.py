@@ -9,6 +9,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -199,25 +200,18 @@ class CachedSimulation(Simulation):
     def __init__(self, plant: Plant, n_samples: int, seed: int, *, cache: Cache, key: str) -> None:
         self._plant, self._n_samples, self._seed = plant, n_samples, seed
         self._cache, self._key = cache, key
-        self._n_seen = 0
+        self.n_seen = 0
         self._samples: Samples | None = None
         self._reason: Exception | None = None  # why the simulation broke off
-
-    @property
-    def n_seen(self) -> int:
-        return self._n_seen
-
-    def restart(self) -> None:
-        self._n_seen = 0
 
     def until(self, n_samples: int) -> Iterator[Measured]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
         samples = self._samples = self._samples or self._obtain()
         n_there = len(samples["time"])
-        for begin in range(self._n_seen, min(n_samples, n_there), BLOCK):
-            self._n_seen = min(begin + BLOCK, n_samples, n_there)
-            yield Measured(samples["output"][begin : self._n_seen], samples["input"][begin : self._n_seen])
-        if self._n_seen < n_samples and self._reason is not None:
+        for begin in range(self.n_seen, min(n_samples, n_there), BLOCK):
+            self.n_seen = min(begin + BLOCK, n_samples, n_there)
+            yield Measured(samples["output"][begin : self.n_seen], samples["input"][begin : self.n_seen])
+        if self.n_seen < n_samples and self._reason is not None:
             raise self._reason
 
     def _obtain(self) -> Samples:
@@ -242,7 +236,7 @@ class CachedSimulation(Simulation):
     def record(self) -> Trajectory:
         assert self._samples is not None
         plant = self._plant
-        time, y, u, x, w, y0, clipped = (values[: self._n_seen] for values in self._samples.values())
+        time, y, u, x, w, y0, clipped = (values[: self.n_seen] for values in self._samples.values())
         return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))
 
 
@@ -287,38 +281,21 @@ class CachedTraining:
         return getattr(self.training, name)
 
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
-        def compute() -> Start:
-            return self.training.prepare(samples, known, mean=mean, budget=budget, seed=seed)
-
+        compute = partial(self.training.prepare, samples, known, mean=mean, budget=budget, seed=seed)
         arrays = samples.regressors, samples.targets, samples.follows
-        return self._obtain(compute, arrays, known, mean, [samples.narx.to_dict(), budget, seed])
+        return self._obtain(compute, arrays, known, mean, samples.narx.to_dict(), budget, seed)
 
     def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
-        def compute() -> Start:
-            return self.training.know(regressors, targets, mean=mean, seed=seed)
+        compute = partial(self.training.know, regressors, targets, mean=mean, seed=seed)
+        return self._obtain(compute, (regressors, targets), Start(), mean, "record", seed)
 
-        return self._obtain(compute, (regressors, targets), Start(), mean, ["record", seed])
-
-    def _obtain(
-        self,
-        compute: Callable[[], Start],
-        arrays: tuple[np.ndarray, ...],
-        known: Start,
-        mean: MeanFunction,
-        others: list[Any],
-    ) -> Start:
+    def _obtain(self, compute: Callable[[], Start], arrays: Any, known: Start, mean: MeanFunction, *more: Any) -> Start:
         try:
             before = start_to_dataset(known)
-            key = key_of(
-                {
-                    "samples": array_digest(*arrays),
-                    "known": [before.attrs, {name: array_digest(v.values) for name, v in before.data_vars.items()}],
-                    "training": describe(self.training),
-                    "mean": describe(mean),
-                    "others": json.dumps(others),
-                    "code": self._code,
-                }
-            )
+            numbers = {name: array_digest(v.values) for name, v in before.data_vars.items()}
+            content = {"samples": array_digest(*arrays), "known": [before.attrs, numbers], "others": json.dumps(more)}
+            content |= {"training": describe(self.training), "mean": describe(mean), "code": self._code}
+            key = key_of(content)
         except TypeError as reason:
             self._cache.counts[START.name]["left_out"] += 1
             log.debug("Cache: the %s is not kept: %s", START.name, reason)

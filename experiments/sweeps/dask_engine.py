@@ -23,8 +23,8 @@ from experiments.build import build_one
 from experiments.launch import deferred_interrupt, no_interrupt_for_children
 from experiments.options import seconds, whole
 from experiments.sweeps.engines import Engine, EngineStopped, count_cores
-from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, outcome_in
-from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute, limits_of
+from experiments.sweeps.store import Job, Outcome, count_attempts, outcome_in
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute
 
 CONNECTING = 15.0  # s until a scheduler has to answer
 ANSWERING = 3.0  # s that one try takes, and that Ctrl-C waits meanwhile
@@ -54,7 +54,6 @@ SETTINGS = {
 class DaskCluster(Engine):
     """Workers of one thread each; one that is killed costs the job that it runs one of its two attempts."""
 
-    folder: Path  # of the sweep
     workers: int | None = None  # processes; of a running cluster: jobs at a time at most; None: all there are
     address: str | None = None  # of a scheduler, or path of its scheduler file; None: a cluster is started
     cluster: Mapping[str, Any] | None = None  # `_target_` and settings of a cluster class; None: this machine
@@ -70,10 +69,6 @@ class DaskCluster(Engine):
             needed = "a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
             raise ValueError(f"hydra.launcher.cluster needs {needed}")
         _ = self.limits, self._patience
-
-    @property
-    def limits(self) -> Limits:
-        return limits_of(self.time_limit, self.memory_limit)
 
     @property
     def _patience(self) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments.launch import no_interrupt_for_children
 from experiments.options import whole
 from experiments.sweeps.store import Job, Limits, Outcome
-from experiments.sweeps.task import ONE_THREAD, end_with, execute
+from experiments.sweeps.task import ONE_THREAD, end_with, execute, limits_of
 
 #: in the folder of a sweep: what goes on when its sweep is killed, as only the engine that has sent it can tell
 TASKS = ".slurm/tasks.json"
@@ -24,13 +24,16 @@ class EngineStopped(Exception):
     """The engine cannot go on: jobs in flight are lost, finished ones are stored."""
 
 
+@dataclass(frozen=True)
 class Engine(ABC):
     """Runs `experiments.sweeps.task.execute` for every job, in whatever process."""
+
+    folder: Path  # of the sweep
 
     @property
     def limits(self) -> Limits:
         """Limits of a job that its worker enforces; only engines that survive the end of a worker have some."""
-        return Limits()
+        return limits_of(getattr(self, "time_limit", None), getattr(self, "memory_limit", None))
 
     def taken_over(self, folder: Path) -> frozenset[int]:
         """Numbers of jobs that workers of an earlier sweep in this folder may still be at: nobody else touches them.
@@ -72,8 +75,6 @@ def count_cores() -> int:
 class InProcess(Engine):
     """One job after the other, in this process: what kills a job kills the sweep."""
 
-    folder: Path  # of the sweep
-
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         yield from map(execute, jobs)
 
@@ -82,7 +83,6 @@ class InProcess(Engine):
 class JoblibPool(Engine):
     """Processes of joblib's loky, each with one thread; a worker that is killed takes the others with it."""
 
-    folder: Path  # of the sweep
     workers: int | None = None  # processes; None: all cores that this process may use
 
     def __post_init__(self) -> None:

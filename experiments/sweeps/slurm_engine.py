@@ -24,8 +24,8 @@ from typing import Any
 from experiments.launch import deferred_interrupt, no_interrupt_for_children
 from experiments.options import seconds, whole
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped, count_cores
-from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, forget, outcome_in, read_outcome
-from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute, limits_of
+from experiments.sweeps.store import Job, Outcome, count_attempts, forget, outcome_in, read_outcome
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute
 from sysid import store
 
 CLUSTERS = ("slurm", "local")
@@ -42,7 +42,6 @@ WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT",
 class SlurmQueue(Engine):
     """Arrays of tasks."""
 
-    folder: Path  # of the sweep, seen by all machines
     cluster: str = "slurm"  # or "local": processes of this machine, to try it; what is Slurm's has no effect there
     workers: int | None = None  # tasks at a time; None: as many as Slurm starts (local: all cores)
     jobs_per_task: int = 1
@@ -73,11 +72,6 @@ class SlurmQueue(Engine):
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
             raise ValueError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
         _ = self.limits
-
-    @property
-    def limits(self) -> Limits:
-        """Limits that the task itself enforces; those given to Slurm are a bit above."""
-        return limits_of(self.time_limit, self.memory_limit)
 
     def taken_over(self, folder: Path) -> frozenset[int]:
         """Jobs of tasks that were noted as submitted."""

@@ -381,10 +381,10 @@ def _lock(folder: Path) -> int:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except (FileNotFoundError, FileExistsError):  # another sweep has removed the folder that it had made
-            if folder.is_file():
-                raise
-            continue
+        except OSError as error:
+            if isinstance(error, FileNotFoundError | FileExistsError) and not folder.is_file():
+                continue  # another sweep has removed the folder that it had made
+            raise OSError(f"cannot write to {folder} ({error.strerror}): set hydra.sweep.dir to another") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(lock), os.stat(folder / ".lock")):

@@ -63,8 +63,6 @@ class Sweep:
         Refused
             After an interrupt, or when the engine cannot go on; what is finished is stored.
         """
-        if not batch:
-            raise ValueError("the sweep has no jobs: an empty range or list is swept")
         with self.opened():
             return self.run(batch)
 

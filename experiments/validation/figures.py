@@ -8,7 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to, with_clock
+from experiments.plots.frames import with_unit
+from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to, tidy, with_clock
 from experiments.validation.assessment import FREE_RUN, Assessment, Case
 from experiments.validation.loop import LoopComparison
 from sysid import ResidualReport, calibration
@@ -43,9 +44,7 @@ def draw_page(assessment: Assessment, residuals: Mapping[str, ResidualReport | s
     rows: list[Any] = [["run", "run"], ["error", "error"], ["horizon", "calibration"], [*TESTS][:2], [*TESTS][2:]]
     axes = figure.subplot_mosaic(rows, height_ratios=[3.2, 1.7, 2.6, 2.3, 2.3])
     axes["run"].sharex(axes["error"])
-    for ax in axes.values():
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(alpha=0.25, linewidth=0.5)
+    tidy(np.array([*axes.values()]))
     _draw_free_run(axes["run"], axes["error"], assessment, output)
     _draw_error_over_horizon(axes["horizon"], assessment, output)
     ax = axes["calibration"]  # observed against nominal coverage of central bands
@@ -82,10 +81,10 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
     _keep_in_sight(run, measured, mean)
     _keep_in_sight(error, residual)
     score, unit = assessment.scores[case][output], assessment.error_unit(output)
-    rmse = f"RMSE {score.rmse:.4g} {unit}".removesuffix(" 1")
-    reached = f"{rmse}, fit {score.fit_percent:.1f} %" if np.isfinite(score.rmse) else "it diverges"
-    where = f"; the longest of {len(found.records)} records" if len(found.records) > 1 else ""
-    reached += where
+    reached = "it diverges"
+    if np.isfinite(score.rmse):
+        reached = f"RMSE {with_unit(score.rmse, unit)}, fit {score.fit_percent:.1f} %"
+    reached += f"; the longest of {len(found.records)} records" if len(found.records) > 1 else ""
     title = f"{output}, free run on {record.attrs['name']}: {reached}, 95 % band covers {100 * score.coverage_95:.1f} %"
     run.set_title(title, loc="left", fontsize="medium")
     run.set_ylabel(f"{output} [{assessment.unit(output) or '1'}]")

@@ -14,8 +14,8 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.build import build
-from experiments.files import plain
-from experiments.plots.frames import fixed, to_text
+from experiments.job_file import plain
+from experiments.plots.frames import fixed, to_text, with_unit
 from experiments.sources import Source
 from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, plan_cases, select_records
 from experiments.validation.loop import LoopComparison
@@ -245,7 +245,7 @@ def tell_free_run(found: Mapping[str, Any]) -> None:
     if found["rmse"] is not None:
         fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
         covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
-        told = f"RMSE {_number(found['rmse'], found['unit'])}, fit {fit}, 95 % band covers {covered}"
+        told = f"RMSE {with_unit(found['rmse'], found['unit'])}, fit {fit}, 95 % band covers {covered}"
     log.info("Free run on the test after %s samples: %s", found["window"], told)
 
 
@@ -282,7 +282,7 @@ def warn(assessment: Assessment) -> Iterator[str]:
     for name in assessment.outputs:
         near, far = (assessment.scores[case][name] for case in assessment.main.values())
         if isfinite(far.rmse) and far.rmse > FAR_WORSE * near.rmse and not far.fit_percent > POOR_FIT:
-            worse, than = (_number(score.rmse, assessment.error_unit(name)) for score in (far, near))
+            worse, than = (with_unit(score.rmse, assessment.error_unit(name)) for score in (far, near))
             yield (
                 f"the free run of {name} is far worse than one step ahead: RMSE {worse} against {than}, fit "
                 f"{far.fit_percent:.1f} % against {near.fit_percent:.1f} %; for simulation judge by the free run"
@@ -315,7 +315,7 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
             which = f"{kind} of record {records[where.record].attrs['name']!r} after a window of {case.window}"
             when = f"at {where.time:g} {clock}"
             if where in found.diverged:
-                out = f"{where.output} leaves its bounds with {_number(where.value, assessment.unit(where.output))}"
+                out = f"{where.output} leaves its bounds with {with_unit(where.value, assessment.unit(where.output))}"
                 yield f"{which} diverges {when}: {out}; what comes after counts as infinitely wrong"
             else:
                 why = f"what is not known of the model is enough to let it diverge, {when}"
@@ -362,7 +362,7 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
     row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
     if beyond[row, column] > MARGIN and model.scaling.matrix is None:
         first, last = model.scaling.inverse(np.stack([low, high]))[:, column]
-        farthest = _number(x[row, column], model.origin.unit(model.narx.features[column][0]))
+        farthest = with_unit(x[row, column], model.origin.unit(model.narx.features[column][0]))
         where = f"{model.narx.feature_names[column]} reaches {farthest}, the stored points {first:.4g} to {last:.4g}"
     return int(((beyond > MARGIN).any(axis=1) | unknown).sum()), len(x), where
 
@@ -375,7 +375,3 @@ def _check_region(assessment: Assessment) -> Iterator[str]:
             if n > OUTSIDE * total:
                 left = f"{n} of {total} regressors leave the region of the dictionary of {name}, {case.words}"
                 yield f"{left}: {where}; there the model extrapolates"
-
-
-def _number(value: float, unit: str) -> str:
-    return f"{value:.4g} {'' if unit == '1' else unit}".rstrip()

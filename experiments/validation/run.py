@@ -8,8 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.build import build, model_of, trusted_names
-from experiments.files import write_every
-from experiments.job_file import has_page, is_multirun
+from experiments.job_file import has_page, is_multirun, write_every, write_page
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.physics import read_physics
@@ -69,10 +68,7 @@ def run(config: DictConfig, folder: Path) -> float:
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
             write_every(writers(report, folder, attributes, figures=config.figures))
-            if has_page(config):
-                from experiments.pages.run import write_run  # imports matplotlib
-
-                write_run(folder)
+            write_page(config, folder)
         tell(report, folder)
     return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
 

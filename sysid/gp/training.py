@@ -220,8 +220,8 @@ class Follower(Protocol):
     def believe(self) -> None:
         """Take the last sample, an outlier so far, for a usual one."""
 
-    def adapted(self, gp: OnlineGP) -> OnlineGP:
-        """The online GP with new hyper-parameters, or itself."""
+    def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
+        """The online GP with new hyper-parameters, or itself; settled: its last sample was learned or left."""
 
 
 class Training(ABC):

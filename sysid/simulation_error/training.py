@@ -10,6 +10,7 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sysid.arrays import check_counts
 from sysid.gp.online import OnlineGP
@@ -43,6 +44,8 @@ from sysid.simulation_error.segments import (
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
+#: a method whose own threads use the processors: those of BLAS beside them wait for each other, many times as long
+one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 AHEAD = 2  # fits for each further thread that are begun before they are asked for
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
@@ -179,6 +182,7 @@ class FreeRun(Training):
         """Always."""
         return True
 
+    @one_blas_thread
     def compare_lags(
         self, samples: Sequence[InitialSamples], labels: Sequence[str], *, budget: int, seed: int
     ) -> list[Trial]:
@@ -216,6 +220,7 @@ class FreeRun(Training):
         """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
         raise TypeError("FreeRun: trains a NARX model, by prepare; take MaximumAPosteriori for samples without lags")
 
+    @one_blas_thread
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
         """Choose an estimator and fit it; see `sysid.Training.prepare`. All but the limits must be unknown.
 

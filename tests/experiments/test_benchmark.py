@@ -16,9 +16,10 @@ from experiments.benchmarks.dictionary import double_posterior, extended_posteri
 from experiments.benchmarks.harness import Job, interleave, ratio
 from experiments.benchmarks.simulation import calibration
 from experiments.launch import CONF
+from experiments.options import choose
 from sysid.simulation.dynamics import Moments
 
-NAMES = [name for name in session.BENCHMARKS if name != "free_run"]
+NAMES = list(session.BENCHMARKS)
 
 
 def settings(**changes):
@@ -134,29 +135,18 @@ def test_competitors_take_turns(monkeypatch):
 
 
 def test_benchmarks_are_chosen_once_and_tolerances_from_loose_to_tight():
-    assert session.names_of(settings()) == NAMES[:-1]  # thresholds and free_run take minutes
-    assert session.names_of(settings(benchmarks=["memory", "replacement", "memory"])) == ["replacement", "memory"]
-    assert session.names_of(settings(benchmarks="memory")) == ["memory"]
+    assert choose("benchmarks", settings().benchmarks, NAMES) == NAMES[:-1]  # thresholds takes minutes
+    for given, chosen in (
+        (["memory", "update", "memory"], ["update", "memory"]),
+        ("memory", ["memory"]),
+        ("all", NAMES),
+    ):
+        assert choose("benchmarks", settings(benchmarks=given).benchmarks, NAMES) == chosen
     np.testing.assert_allclose(simulation.TOLERANCES, 10.0 ** -np.arange(1, 12.5, 0.5))
     asked = []
     found = simulation.loosest(lambda tolerance: asked.append(tolerance) or 5 * tolerance, 5e-3)
     assert (found, len(asked)) == (pytest.approx((1e-3, 5e-3)), 5)
     assert simulation.loosest(lambda tolerance: 5 * tolerance, 1e-20) == pytest.approx((1e-12, 5e-12))
-
-
-@pytest.mark.slow
-def test_models_of_published_records_keep_their_bounds(shared_data, monkeypatch, tmp_path):
-    """Of the tanks beside their physics; a record that is not there is left out."""
-    monkeypatch.setenv("SYSID_DATA", str(shared_data))
-    name, missing = "cascaded tanks, physics", (("data=cascaded_tanks", f"data.path={tmp_path}"), 0.3)
-    monkeypatch.setattr(command, "RECORDS", {"missing": missing, name: command.RECORDS[name]})
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        row, validation = command.free_run(harness.Plan.of(settings()))
-    assert (row["case"], row["met"], validation["case"]) == (name, True, f"{name}: its validation")
-    for kind in ("one_step", "free_run"):
-        assert 0.35 < row["details"][f"{kind}_coverage_50"] < 0.65
-        assert 0.88 < row["details"][f"{kind}_coverage_95"] < 0.99
-    assert row["details"]["free_run_rmse"] < 0.9 * row["details"]["best_free_run_rmse"]
 
 
 def test_extended_reference_solves_the_equations():

@@ -18,7 +18,7 @@ from running import call
 from searching import FULL
 
 from experiments.collect import mark_folder
-from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results, read_sweep
+from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results
 from experiments.collection.run import count_jobs, run, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant
@@ -30,7 +30,7 @@ MISSING, DONE, FAILED, DAMAGED, PARTIAL = range(5)
 
 
 def read(folder):
-    found = read_results(read_sweep(folder))
+    found = read_results(folder)
     return found, build_dataset(found)
 
 
@@ -287,7 +287,6 @@ MISTAKES = {
     "output must be the name of a folder": {"output": ["a"]},
     "set output to another": {"output": "s/sweep.json"},
     "expected the folder of a sweep": {"folder": None},
-    "records is not there any more": {"records": ["mean"]},
 }
 
 

@@ -9,9 +9,10 @@ import pytest
 import xarray as xr
 
 from experiments.collection.figures import find_front, plan_figures
-from experiments.collection.read import Results, Sweep, build_dataset, column_of
+from experiments.collection.read import Results, build_dataset, column_of
 from experiments.plots import identification as figures
 from experiments.plots.style import COLORS, MARKERS, with_clock
+from experiments.sweeps.store import Manifest
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
@@ -103,8 +104,7 @@ def jobs_of(rows, is_search=False, **metrics):
     for name in rows:
         jobs[name] = column_of(rows[name].tolist())
     keys = {name: f"insertion.{name}" for name in rows}
-    sweep = Sweep(Path(), "identify", "0.1.0", "", [], [], is_search)
-    return Results(sweep, keys, METRICS, jobs, {"": numbers}, "", "K")
+    return Results(Manifest(Path(), "identify", code=""), keys, METRICS, jobs, {"": numbers}, "", "K", is_search)
 
 
 def grid_of(**values):

@@ -21,12 +21,10 @@ import pytest
 from omegaconf import OmegaConf
 from running import call, configured
 
-from experiments.generate import SharedOutput
 from experiments.generation import run as module
 from experiments.generation.benchmark import count_samples
 from experiments.generation.floor import find_floor
 from experiments.generation.run import choose_window, run
-from experiments.launch import Refused
 from experiments.plant import Plant, plant_of
 from simulators import BoucWen, Change, DivergenceError, Interpolation, Signal, System, simulate
 from simulators.noise import held_noise
@@ -706,18 +704,6 @@ def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_
     (tmp_path / "bw" / "theirs").unlink()
     monkeypatch.setattr(module, "fill_card", original)
     assert (generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]") / "CARD.md").is_file()
-
-
-def test_one_folder_for_a_whole_sweep_is_refused(capsys):
-    def start(*overrides):
-        config = OmegaConf.create({"hydra": {"overrides": {"task": ["seed=1,2", *overrides]}}})
-        SharedOutput().on_multirun_start(config)
-
-    with pytest.raises(Refused):
-        start("output=X")
-    assert "'output=X/${hydra:job.num}'" in capsys.readouterr().err
-    for fine in ("output=X/${hydra:job.num}", "output=X,Y", "name=X"):
-        start(fine)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from scipy.stats import norm
 from validating import BOTH, ONE
 
 from experiments import export, identification
-from experiments.job_file import FILE, NUMBERS, VARIABLES, read_record, read_summary
+from experiments.job_file import FILE, NUMBERS, VARIABLES, read_summary
 from experiments.launch import Stopped
 from experiments.summary import _quality_warnings
 from experiments.validation import run as validation
@@ -376,7 +376,7 @@ def assert_same(folder, full, name=""):
     """Record and model of a job's file and of the full outputs: the same bits and attributes."""
     under = f"/{name}" * bool(name)
     record, result = group(folder, f"record{under}"), data_of(full / name, "result")
-    assert bits(record) == bits(read_record(folder / FILE, name)) == bits(result)
+    assert bits(record) == bits(result)
     assert all(str(record[key].attrs) == str(variable.attrs) for key, variable in result.variables.items())
     one, other = group(folder, f"model{under}"), data_of(full / name, "model")
     assert bits(one) == bits(other)
@@ -485,7 +485,7 @@ def test_a_damaged_file_is_refused(lean, tmp_path):
     content, path = (lean / FILE).read_bytes(), tmp_path / FILE
     for share in (0.0, 0.9999):
         path.write_bytes(content[: int(share * len(content))])
-        for load in (read_summary, read_record, Model.load, JointModel.load):
+        for load in (read_summary, Model.load, JointModel.load):
             with pytest.raises(store.StoreError, match=r"job\.nc"):
                 load(path)
     place = content.index(b'"smse": ') + len(b'"smse": ')
@@ -497,5 +497,3 @@ def test_a_damaged_file_is_refused(lean, tmp_path):
     store.write_groups(groups, path, kind="job")
     with pytest.raises(store.StoreError, match="damaged or was edited"):
         read_summary(path)
-    with pytest.raises(store.StoreError, match=r"no record .record/b., it holds .*model"):
-        read_record(lean / FILE, "b")

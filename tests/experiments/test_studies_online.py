@@ -9,7 +9,7 @@ from experiments.studies import online, online_methods
 from experiments.studies.online_methods import JITTER, PRESETS, BasisPosterior, RandomFeatures, StreamingVFE
 from experiments.studies.study import Unit, part_of, write_part
 from experiments.studies.tasks import STREAMS, draw_rows
-from sysid import Matern32, SquaredExponential
+from sysid import SquaredExponential
 
 STUDY = online.OnlineStudy()
 
@@ -249,21 +249,3 @@ def test_every_method_predicts_before_it_learns_and_keeps_a_bounded_memory(name)
     assert np.mean((learn_all(method, x, y)[:, 0] - y) ** 2) < 0.5 * y.var()
     learn_all(repeated, x[[0, 0, 0]], y[:3])  # the second and third are not novel
     assert len(getattr(repeated, "points", [])) == {"krls_t": 3, "sogp": 1, "ald_krls": 1, "rgp": 3}.get(name, 0)
-
-
-BAD = [
-    (lambda: METHODS["rgp"](initial=np.zeros((13, 2))), "initial must have at most 12 points, the budget, got 13"),
-    (lambda: METHODS["rgp"](alpha=2.0), r"alpha must be from 0 \(VFE\) to 1 \(FITC\), got 2.0"),
-    (lambda: METHODS["rgp"](full="mse"), "full must be a score function or None, got 'mse'"),
-    (lambda: METHODS["rgp"]().learn([1.0, np.nan], 0.0), "x: 1 of 2 values are not finite"),
-    (lambda: StreamingVFE(KERNEL, 0.0, 3), "noise_variance must be positive and finite, got 0.0"),
-    (lambda: StreamingVFE("rbf", NOISE, 3), "kernel must be an instance of Kernel, got 'rbf'"),
-    (lambda: RandomFeatures(Matern32(1.0, [1.0]), NOISE, 4, seed=0), "must be a SquaredExponential, got Matern32"),
-    (lambda: online_methods.RecursiveLeastSquares(2, 1.5), "forgetting must be above 0 and at most 1, got 1.5"),
-]
-
-
-@pytest.mark.parametrize(("act", "message"), BAD)
-def test_bad_arguments_are_named(act, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        act()

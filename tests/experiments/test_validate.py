@@ -515,3 +515,14 @@ def test_a_free_run_far_worse_than_one_step_is_told(case, tmp_path):
     assert f"RMSE {content['free_run']['rmse']:.4g} V against {content['one_step']['rmse']:.4g} V" in words
     content = validate(tmp_path / "short", *fitting, "windows=[1,2]")
     assert any("window of 1 samples is shorter than the largest lag" in words for words in content["warnings"])
+
+
+@pytest.mark.slow
+def test_the_tanks_beside_their_physics_keep_their_bounds(shared_data, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYSID_DATA", str(shared_data))
+    execute(tmp_path, "experiment=cascaded_tanks_physics", "figures=false")
+    found = json.loads((tmp_path / "validation.json").read_text())
+    for measured in (found["one_step"], found["free_run"]):
+        assert 0.35 < measured["coverage_50"] < 0.65
+        assert 0.88 < measured["coverage_95"] < 0.99
+    assert found["free_run"]["rmse"] < min(0.22, 0.9 * summary_of(tmp_path)["linear"]["best"]["free_run_rmse"])
