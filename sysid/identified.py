@@ -181,7 +181,8 @@ def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str,
     if purpose == "simulation":
         if (settings is not None and not isinstance(settings.training, FreeRun)) or "training" in changes:
             raise ValueError('identify: purpose="simulation" is training=FreeRun(); leave out one of both')
-        changes["training"] = FreeRun()
+        if settings is None:
+            changes["training"] = FreeRun()
     for name, value in changes.items():
         if isinstance(value, str) and name in WORDS:
             if value not in WORDS[name]:

@@ -1,13 +1,11 @@
 """What README and documentation say is what happens: commands, Python, examples of extension.
 
-Every command is composed; the first of each of most commands runs, and all run as `slow`. The tutorials run when the
-site is built.
+Every command is composed; the first of each of most programs runs, and all run as `slow`: the first by the script of an
+installation, the others in this process. The tutorials run when the site is built.
 """
 
-import contextlib
 import importlib
 import json
-import os
 import re
 import shlex
 import shutil
@@ -21,7 +19,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(Path(__file__).with_name("experiments")))
+from running import ROOT, call
+
 MADE = {"build", "generated", "tutorials_run"}  # folders of docs/ that are written when the site is built
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {path: path.read_text() for path in FILES if not MADE & set(path.relative_to(ROOT).parts)}
@@ -45,11 +45,9 @@ def parts(line):
     return words[0].rpartition("-")[2], own, [word for word in words[1:] if word not in ("--config-dir", own)]
 
 
-PROGRAMS = [(parts(line)[0], line.startswith(".venv/bin/sysid-identify --config-dir")) for line in COMMANDS]
+PROGRAMS = [parts(line)[0] for line in COMMANDS]
 FIRST = [line for k, line in enumerate(COMMANDS) if PROGRAMS.index(PROGRAMS[k]) == k]
 SLOW = ("benchmark", "collect", "compare", "report", "reproduce")
-QUICK = [line for line in FIRST if parts(line)[0] not in SLOW and "--config-dir" not in line]
-RUNS = [pytest.param(line, marks=() if line in QUICK else pytest.mark.slow) for line in COMMANDS]
 
 
 def test_the_two_commands_are_there_and_ci_runs_the_second_literally():
@@ -57,7 +55,7 @@ def test_the_two_commands_are_there_and_ci_runs_the_second_literally():
     test = 'python3 -m venv .venv && .venv/bin/pip install -e ".[test]" && .venv/bin/pytest'
     assert {run, test} <= set(LINES)
     assert test in (ROOT / ".ci" / "run").read_text().splitlines()
-    assert {program for program, _ in PROGRAMS} == {path.stem for path in ROOT.glob("conf/*.yaml")} - {"plant"}
+    assert set(PROGRAMS) == {path.stem for path in ROOT.glob("conf/*.yaml")} - {"plant"}
 
 
 def write_own_files(folder):
@@ -90,16 +88,15 @@ def test_command_composes(line, tmp_path):
     importlib.import_module("experiments.launch").check_keys(composed, program)
 
 
-def call(arguments, cwd):
+def start(arguments, cwd):
     """Run Python without the current folder on its path: a command finds modules there by itself."""
-    options = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True, "timeout": 300}
-    return subprocess.run([sys.executable, "-P", *arguments], cwd=cwd, **options)
+    done = subprocess.run([sys.executable, "-P", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def run(program, overrides, cwd):
-    """Run a command by the script that an installation makes."""
-    done = call([str(Path(sys.executable).parent / f"sysid-{program}"), *overrides], cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said = call(program, *overrides, cwd=cwd)
+    assert said.code == 0, said
 
 
 def added(overrides, more):
@@ -136,7 +133,40 @@ def write_records(folder):
         np.savez(folder / "record.npz", u=u, y=y)
 
 
-#: by what a validation or an export names: the identification of the model that it reads
+def shorten(line):
+    """Program, folder of the user's own configuration, and the overrides with which a command takes seconds."""
+    program, own, overrides = parts(line)
+    if program == "benchmark":
+        overrides = ["quick=true", "benchmarks=[memory]"]
+    elif program == "generate":
+        overrides = [*added(overrides, GENERATED), "figures=false"]
+    elif program == "reproduce":
+        kept = [o for o in overrides if o.startswith(("study=", "tasks="))]
+        overrides = [*(kept if len(kept) == 2 else ["study=table_1"]), "quick=true", "figures=false", "workers=1"]
+    elif program == "collect":
+        overrides = [*overrides, "figures=false"]
+    elif program == "compare":
+        overrides = [*overrides, "propagation=mean_only"]
+    elif program in ("validate", "export"):
+        rule = "taylor" if any(o.startswith("propagation.") for o in overrides) else "mean_only"
+        quick = [f"propagation={rule}", "figures=false", "duration=2d"] if program == "validate" else []
+        overrides = added(overrides, quick)
+    elif program == "identify":
+        simulated = any(o.endswith(("=free_run", "_simulation")) for o in overrides)
+        long = ["propagation=mean_only"] * ("data=silverbox" in overrides)  # draws along 80 000 samples take a minute
+        overrides = added(fewer(overrides) if "-m" in overrides else overrides, SIMULATED if simulated else SHORT)
+        overrides += long
+    return program, own, overrides
+
+
+#: those that are the same once they are short run once
+SHORTENED = {str(shorten(line)): line for line in reversed(COMMANDS)}
+RUNS = [
+    pytest.param(line, marks=() if line in FIRST and parts(line)[0] not in SLOW else pytest.mark.slow)
+    for line in COMMANDS
+    if SHORTENED[str(shorten(line))] == line
+]
+#: by what a command names: the identification that it reads
 IDENTIFIED = {
     "data=csv": ["data=csv", "data.estimation=train.csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.02"],
     "system=building": [],
@@ -145,73 +175,58 @@ IDENTIFIED = {
 
 
 @pytest.fixture(scope="module")
-def model_of(tmp_path_factory):
-    """Path of a model that fits the overrides of a validation or an export."""
+def identified(tmp_path_factory):
+    """Folder of a run that fits the overrides of a command."""
     made = {}
 
-    def model(overrides):
+    def folder_for(overrides):
         kind = next(kind for kind in IDENTIFIED if kind in overrides or not kind)
         if kind not in made:
-            folder = tmp_path_factory.mktemp("model")
+            folder = tmp_path_factory.mktemp("identified")
             write_records(folder)
-            with contextlib.chdir(folder), initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-                config = compose("identify", overrides=[*added(IDENTIFIED[kind], SHORT), "validate=false"])
-                importlib.import_module("experiments.identification").run(config, folder)
-            made[kind] = folder / "model.nc"
+            run("identify", [*added(IDENTIFIED[kind], SHORT), f"hydra.run.dir={folder}/run"], folder)
+            made[kind] = folder / "run"
         return made[kind]
 
-    return model
+    return folder_for
 
 
 @pytest.mark.parametrize("line", RUNS)
-def test_command_runs(line, tmp_path, model_of, request, monkeypatch):
-    program, own, overrides = parts(line)
-    folder = tmp_path / "run"
-    hydra = [f"hydra.run.dir={folder}", f"hydra.sweep.dir={folder}"]
+def test_command_runs(line, tmp_path, identified, request, monkeypatch):
+    """The first of each program by the script that an installation makes, the others in this process."""
+    program, own, overrides = shorten(line)
+    folder, is_sweep = tmp_path / "run", "-m" in overrides
     if program in ("reproduce", "validate", "export", "compare", "report") or any(
         name in o for name in PUBLISHED for o in overrides
     ):
         monkeypatch.setenv("SYSID_DATA", str(request.getfixturevalue("shared_data")))  # no test downloads
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # workers find this toolbox, not an installed one
     write_records(tmp_path)
     write_own_files(tmp_path)
-    if program == "benchmark":
-        overrides = ["quick=true", "benchmarks=[memory]", *hydra]
-    elif program == "generate":
-        overrides = [*added(overrides, GENERATED), "figures=false", f"output={folder}/made", *hydra]
-    elif program == "reproduce":
-        kept = [o for o in overrides if o.startswith(("study=", "tasks="))]
-        kept = kept if len(kept) == 2 and line not in FIRST else ["study=table_1"]
-        overrides = [*kept, "quick=true", "figures=false", f"output={folder}", "workers=1"]
-    elif program == "collect":
+    if program == "collect":
         folder = tmp_path / overrides[0]
-        folder.parent.mkdir()
         run("identify", ["-m", "budget=15,20", *SHORT[:2], "figures=false", f"hydra.sweep.dir={folder}"], tmp_path)
-        overrides = [*overrides, "figures=false"]
     elif program in ("compare", "report"):
         pytest.importorskip("bokeh")
-        kind = next(kind for kind in IDENTIFIED if kind in overrides or not kind)
         for name in (override for override in overrides if "=" not in override):
-            (folder := tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            run("identify", [*added(IDENTIFIED[kind], SHORT), f"hydra.run.dir={folder}"], tmp_path)
-        overrides = [*overrides, "propagation=mean_only", *hydra] if program == "compare" else overrides
-        folder = tmp_path / "run" if program == "compare" else folder
+            shutil.copytree(identified(overrides), tmp_path / name)
+        folder = folder if program == "compare" else tmp_path / overrides[0]
     elif program in ("validate", "export"):
-        shutil.copy(model_of(overrides), tmp_path / "model.nc")
-        rule = "taylor" if any(o.startswith("propagation.") for o in overrides) else "mean_only"
-        quick = [f"propagation={rule}", "figures=false", "duration=2d"] if program == "validate" else []
-        overrides = [*added(overrides, quick), *hydra]
+        shutil.copy(identified(overrides) / "model.nc", tmp_path)
+    output = {"generate": [f"output={folder}/made"], "reproduce": [f"output={folder}"]}.get(program, [])
+    if program not in ("collect", "report", "reproduce"):
+        output += [f"hydra.{'sweep' if is_sweep else 'run'}.dir={folder}"]
+    given = [*(["--config-dir", own] if own else []), *overrides, *output]
+    if line in FIRST:
+        start([str(Path(sys.executable).parent / f"sysid-{program}"), *given], tmp_path)
     else:
-        simulated = any(o.endswith(("=free_run", "_simulation")) for o in overrides)
-        few = fewer(overrides) if "-m" in overrides else overrides
-        long = ["propagation=mean_only"] * ("data=silverbox" in overrides)  # draws along 80 000 samples take a minute
-        overrides = [*added(few, SIMULATED if simulated else [*SHORT, *long]), *hydra]
-    run(program, ["--config-dir", own, *overrides] if own else overrides, tmp_path)
+        run(program, given, tmp_path)
     if program == "export":
-        assert call([str(tmp_path / "model.py")], tmp_path).returncode == 0
+        start([str(tmp_path / "model.py")], tmp_path)
         return
     assert any(folder.rglob("*.csv" if program in ("reproduce", "collect", "compare") else "*.json"))
     assert program not in ("compare", "report") or (folder / "report.html").is_file()
-    if "-m" in overrides:
+    if is_sweep:
         ends = [json.loads(path.read_text())["status"] for path in folder.rglob("outcome.json")]
         assert len(ends) > 1
         assert set(ends) == {"done"}

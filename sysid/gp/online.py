@@ -199,7 +199,7 @@ class OnlineGP:
             gate_opens_after=self.gate_opens_after,
             asks=True,
             insertion=self.insertion.address,
-            insertion_parameters=self.insertion.parameters(),
+            insertion_parameters=np.asarray(self.insertion.parameters(), dtype=float),  # whole numbers compile anew
             acceptance=self.acceptance.address,
             reference=self.acceptance.code,
             reduction=self.reduction.gain_address if weighs_age else self.reduction.reduction_address,

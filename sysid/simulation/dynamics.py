@@ -190,7 +190,7 @@ class Dynamics:
         self.n_outputs, self.n_features = len(narx.output_names), narx.n_features
         self.is_change = narx.predict is Target.change
         self.noise_variance = self.joint.noise_variance
-        self.limits = np.array([model.limits for model in self.models]).T
+        self.limits = np.array([model.limits for model in self.models]).T.copy()  # rows in one piece: one compilation
         self.n_lags = max(max(narx.lags[name], default=1) for name in narx.output_names)
         lagged = [(j, name, lag) for j, (name, lag) in enumerate(narx.features) if name in narx.output_names]
         self.feedback = np.array([j for j, _, _ in lagged], dtype=np.int64)

@@ -223,7 +223,7 @@ def linearise(candidate: Candidate, segment: Segment, path: Array) -> tuple[Arra
 def sensitivity(candidate: Candidate, segment: Segment, path: Array) -> Array:
     """Derivative (n, p + 1 + N) of the free run with respect to coefficients, intercept and weights."""
     basis, slopes, lags = linearise(candidate, segment, path)
-    propagate(slopes, lags, basis)
+    propagate(np.ascontiguousarray(slopes), lags, basis)
     return basis
 
 

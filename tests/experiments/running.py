@@ -1,11 +1,20 @@
-"""How the tests run an identification: composed as on the command line, in this process or in another."""
+"""How the tests run a command: composed as on the command line, in this process or in another."""
 
+import contextlib
+import io
 import json
+import logging
+import signal
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
 import xarray as xr
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -21,6 +30,44 @@ SHORT = (
     "figures=false",
 )
 COMMAND = (sys.executable, "-m", "experiments.identify")
+
+
+class Said(NamedTuple):
+    """Exit code of a command, and what a person sees."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(command, *arguments, cwd=".", main=None):
+    """Run a command, or another main function, as its script does, but in this process; undo what it changes there."""
+    out, err, root = io.StringIO(), io.StringIO(), logging.getLogger()
+    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers, level, code = root.handlers[:], root.level, 0
+    with (
+        contextlib.chdir(cwd),
+        mock.patch.object(sys, "argv", [f"sysid-{command}", *map(str, arguments)]),
+        mock.patch.object(sys, "path", sys.path[:]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            (main or import_module(f"experiments.{command}").main)()
+        except SystemExit as end:
+            code = end.code
+        finally:
+            GlobalHydra.instance().clear()
+            HydraConfig.instance().cfg = None
+            for handler in {*root.handlers} - {*handlers}:
+                handler.close()
+            root.handlers, root.level = handlers, level
+            for logger in map(logging.getLogger, list(root.manager.loggerDict)):
+                logger.disabled = False
+            logging.captureWarnings(False)
+            logging.raiseExceptions = True
+    assert signals == {number: signal.getsignal(number) for number in signals}, "a command leaves signals as they were"
+    return Said(code, out.getvalue(), err.getvalue())
 
 
 def configured(*overrides, command="identify", directory=CONF):

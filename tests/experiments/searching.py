@@ -4,14 +4,12 @@ import csv
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import hydra
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from running import CONF
+from running import CONF, call
 
 from experiments.job_file import NUMBERS, Content, write
 
@@ -61,18 +59,11 @@ def main(config):
     return 0.0
 
 
-def search(monkeypatch, folder, *overrides, n_trials=6):
-    """Run a search in this process; returns its exit code."""
-    arguments = [f"hydra.sweep.dir={folder}", f"hydra.sweeper.n_trials={n_trials}", *overrides]
-    monkeypatch.setattr(sys, "argv", ["sysid-identify", "-m", *arguments])
-    monkeypatch.chdir(Path(folder).parent)
+def search(folder, *overrides, n_trials=6):
+    """Run a search in this process."""
+    own = (f"hydra.sweep.dir={folder}", f"hydra.sweeper.n_trials={n_trials}")
     runs.clear()
-    GlobalHydra.instance().clear()
-    try:
-        main()
-    except SystemExit as end:
-        return end.code
-    return 0
+    return call("identify", "-m", *own, *overrides, cwd=Path(folder).parent, main=main)
 
 
 def rows_of(folder):

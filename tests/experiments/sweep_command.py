@@ -1,7 +1,6 @@
 """How the tests run a sweep: as the command does, in this process or in another; and what is found in its folder."""
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -9,15 +8,10 @@ import subprocess
 import sys
 import uuid
 from glob import glob
-from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
-from unittest import mock
 
 import psutil
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from running import ROOT, bits, configured
+from running import ROOT, Said, bits, call, configured
 from sweep_jobs import alive
 
 from experiments.collection.run import run
@@ -34,35 +28,10 @@ QUICK = (
 OF_THE_RUN = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 
 
-class Said(NamedTuple):
-    """Exit code of a command, and what a person sees."""
-
-    code: int
-    out: str
-    err: str
-
-
 def sweep(folder, *overrides, command="identify", cwd=None):
     """Run a sweep in this process, from the folder above its own; without a folder in that of its name."""
-    out, err = io.StringIO(), io.StringIO()
-    arguments = [f"sysid-{command}", "-m", *overrides, *([f"hydra.sweep.dir={folder}"] if folder else [])]
-    signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with (
-        contextlib.chdir(cwd or Path(folder).parent),
-        mock.patch.object(sys, "argv", arguments),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            import_module(f"experiments.{command}").main()
-            code = 0
-        except SystemExit as end:
-            code = end.code
-        finally:
-            GlobalHydra.instance().clear()
-            HydraConfig.instance().cfg = None
-    assert signals == {number: signal.getsignal(number) for number in signals}, "a sweep leaves signals as they were"
-    return Said(code, out.getvalue(), err.getvalue())
+    named = [f"hydra.sweep.dir={folder}"] * (folder is not None)
+    return call(command, "-m", *overrides, *named, cwd=cwd or Path(folder).parent)
 
 
 def argv(folder, *overrides, command="identify"):

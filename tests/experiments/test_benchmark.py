@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
+from running import call
 
-from experiments import benchmark
 from experiments.benchmarks import command, harness, session, simulation
 from experiments.benchmarks.dictionary import double_posterior, extended_posterior, narx_samples, online_gp
 from experiments.benchmarks.harness import Job, interleave, ratio
@@ -108,9 +108,8 @@ def test_the_command_is_run_in_its_loop_and_in_processes(done):
 def test_processes_run(tmp_path, monkeypatch):
     monkeypatch.setitem(harness.QUICK, "repetitions", 1)
     monkeypatch.setitem(harness.QUICK, "duration", "3d")
-    arguments = ["quick=true", "benchmarks=[thresholds]", f"hydra.run.dir={tmp_path}"]
-    monkeypatch.setattr("sys.argv", ["sysid-benchmark", *arguments])
-    benchmark.main()
+    said = call("benchmark", "quick=true", "benchmarks=[thresholds]", f"hydra.run.dir={tmp_path}")
+    assert said.code == 0, said
     assert len(json.loads((tmp_path / "benchmark.json").read_text())["rows"]) == 1
 
 

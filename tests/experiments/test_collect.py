@@ -6,18 +6,18 @@ import itertools
 import json
 import math
 import re
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from running import call
 from searching import FULL
 
-from experiments.collect import main, mark_folder
+from experiments.collect import mark_folder
 from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results
 from experiments.collection.run import count_jobs, run, write_csv, write_markdown
 from experiments.job_file import Content, write
@@ -225,41 +225,33 @@ def files(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_command(sweep, monkeypatch, capsys):
+def test_the_command(sweep):
     """A folder of any name; nothing else is changed; the same again but for the time."""
 
-    def command(*arguments):
-        GlobalHydra.instance().clear()
-        monkeypatch.setattr(sys, "argv", ["sysid-collect", *map(str, arguments)])
-        main()
-        return capsys.readouterr().out
-
     sweep = sweep.rename(sweep.with_name("it's, a=b ${x} {é} [1]"))
-    monkeypatch.chdir(sweep.parent)
+    collect = partial(call, "collect", cwd=sweep.parent)
     before = files(sweep)
-    told = command(sweep.name, "report=false")
-    begin, counted, *_ = told.splitlines()
+    begin, counted, *_ = collect(sweep.name, "report=false").out.splitlines()
     assert begin.startswith(f"Collect the jobs of {sweep.name}: ")
     assert counted == "4 jobs: 2 done, 1 failed, 1 missing. Grid: 2 error_threshold x 2 seed."
     after = files(sweep)
     assert after.keys() - before.keys() == FILES | FIGURES
     assert before.items() <= after.items()
     assert list(sweep.parent.iterdir()) == [sweep]
-    command("figures=false", sweep.name, "output=deep/other")
+    collect("figures=false", sweep.name, "output=deep/other")
     other = sweep.parent / "deep" / "other"
     assert {name for name in FILES if files(other)[name] == after[name]} == {"sweep.csv", "sweep.md"}
     one, two = (store.read(folder / "sweep.nc", kind="sweep") for folder in (sweep, other))
     assert one.drop_attrs().identical(two.drop_attrs())
-    command(sweep.name, "metrics=[times_loop,smse]", "figures=false")
+    collect(sweep.name, "metrics=[times_loop,smse]", "figures=false")
     assert set(store.read(sweep / "sweep.nc", kind="sweep")) == {"status", "number", "timed", "times_loop", "smse"}
     assert "| error_threshold | times_loop | smse | done |" in re.sub(" +", " ", (sweep / "sweep.md").read_text())
     (sweep / "sweep.csv").unlink()
     (sweep / "sweep.nc").unlink()
     (sweep / "sweep.csv").mkdir()  # a file that fails keeps nothing back
     for folder, told in (("nowhere", "Error: no folder nowhere"), (sweep.name, "Error: could not write")):
-        with pytest.raises(SystemExit) as end:
-            command(folder)
-        assert (end.value.code, told in capsys.readouterr().out) == (1, True)
+        said = collect(folder)
+        assert (said.code, told in said.out) == (1, True)
     assert (sweep / "sweep.nc").exists()
 
 

@@ -2,24 +2,22 @@
 
 import importlib
 import io
-import logging
 import os
 import re
 import runpy
 import signal
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from generating import BOUC_WEN, generate
 from omegaconf import OmegaConf
-from running import COMMAND, DATA, ROOT, SHORT, bits, configured, data_of, execute, said, summary_of
-from validating import QUICK, csv_file, recorded, saved, validate
+from running import COMMAND, DATA, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
+from test_generate import BOUC_WEN, generate
+from validating import ONE_STEP, csv_file, recorded, saved, validate
 
 from experiments import export, progress, reproduction
 from experiments.benchmarks import session
@@ -39,30 +37,6 @@ def process(arguments, folder, **environment):
     done = subprocess.run([sys.executable, *arguments], cwd=folder, **options)
     assert done.returncode == 0, said(done)
     return done
-
-
-@pytest.fixture
-def called(monkeypatch, capsys):
-    """Exit code and words of the command in this process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-
-    def call(*overrides):
-        monkeypatch.setattr(sys, "argv", ["sysid-identify", *sorted(overrides, key=lambda word: word != "-m")])
-        monkeypatch.setattr(sys, "path", sys.path[:])
-        code = 0
-        try:
-            importlib.import_module("experiments.identify").main()
-        except SystemExit as end:
-            code = end.code
-        for handler in {*root.handlers} - {*handlers}:
-            handler.close()
-        root.handlers, root.level = handlers[:], level
-        return code, "".join(capsys.readouterr())
-
-    yield call
-    logging.captureWarnings(False)
-    logging.raiseExceptions = True
 
 
 def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(finished, tmp_path):
@@ -98,11 +72,12 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(fi
         ("-m seed=1,2 hydra.sweep.dir={}/file/run", ["Error: cannot write", "set hydra.sweep.dir"]),
     ],
 )
-def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, called, tmp_path):
+def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_path):
     (tmp_path / "file").write_text("")
     given = overrides.format(tmp_path).split()
     where = [] if "hydra" in overrides else [f"hydra.run.dir={tmp_path}/run"]
-    code, text = called(*where, *SHORT, *given)
+    said = call("identify", *sorted([*where, *SHORT, *given], key=lambda word: word != "-m"))
+    code, text = said.code, said.out + said.err
     assert code == 1
     assert "Traceback" not in text
     assert "HYDRA_FULL_ERROR" not in text
@@ -112,7 +87,7 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, called,
     assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
 
 
-def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path):
+def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
     """The signal arrives while the command simulates."""
     original, seen = Identification.observe_many, []
 
@@ -123,10 +98,9 @@ def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path
         return original(self, *given, **options)
 
     monkeypatch.setattr(Identification, "observe_many", observe_many)
-    code, text = called(f"hydra.run.dir={tmp_path}/run", *SHORT)
-    assert code == 130
-    assert "Traceback" not in text
-    assert f"Run interrupted. Partial results are in {tmp_path}/run" in text
+    said = call("identify", f"hydra.run.dir={tmp_path}/run", *SHORT)
+    assert (said.code, "Traceback" in said.out + said.err) == (130, False)
+    assert f"Run interrupted. Partial results are in {tmp_path}/run" in said.out
     assert {path.stem for path in (tmp_path / "run").glob("*.nc")} == set(DATA)
     assert summary_of(tmp_path / "run")["partial"] is True
 
@@ -134,20 +108,20 @@ def test_ctrl_c_ends_with_its_code_and_the_results(called, monkeypatch, tmp_path
         raise KeyboardInterrupt
 
     monkeypatch.setattr("experiments.identification.run", interrupted)
-    code, text = called(f"hydra.run.dir={tmp_path}/other", *SHORT)
-    assert (code, "Interrupted before all results were written" in text) == (130, True)
+    said = call("identify", f"hydra.run.dir={tmp_path}/other", *SHORT)
+    assert (said.code, "Interrupted before all results were written" in said.out) == (130, True)
 
 
-def test_overrides_without_effect_are_told(called, tmp_path):
+def test_overrides_without_effect_are_told(tmp_path):
     """Of an excitation without inputs, and of a selection that the training replaces; a mean or kernel is refused."""
     quick = ("training.folds=2", "training.routes.0.evaluations=3", "training.routes.1.stages=1")
     short = ("training.n_initial=60", "duration=160samples", "training.routes.1.search_points=10", "budget=10")
     given = ("system=van_der_pol", "excitation=prbs", "training=free_run", "selection=forward", "figures=false")
-    _, text = called(f"hydra.run.dir={tmp_path}/run", *given, *quick, *short)
-    assert "Note: without effect on VanDerPol: excitation=prbs selection=forward" in text
-    code, text = called(f"hydra.run.dir={tmp_path}/no", *given, *quick, *short, "mean=zero", "kernel=matern_32")
-    assert "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in text
-    assert code != 0
+    given = (f"hydra.run.dir={tmp_path}/run", *given, *quick, *short)
+    assert "Note: without effect on VanDerPol: excitation=prbs selection=forward" in call("identify", *given).out
+    said = call("identify", *given, "mean=zero", "kernel=matern_32")
+    assert "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in said.out
+    assert said.code != 0
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
@@ -174,9 +148,9 @@ def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finish
             assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
 
 
-def test_help_shows_options_and_their_values_on_demand(called):
+def test_help_shows_options_and_their_values_on_demand():
     overview, options, values, own = (
-        called(*given)[1] for given in (["--help"], ["--help", "narx"], ["--help", "narx=orders"], ["--help", "values"])
+        call("identify", "--help", *more).out for more in ([], ["narx"], ["narx=orders"], ["values"])
     )
     assert len(overview.splitlines()) < 45
     for path in (ROOT / "conf" / "narx").glob("*.yaml"):
@@ -207,15 +181,6 @@ def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
     words = "training: compiling, once per machine"
     lines = f"<{words}<result", f"\rsweep:  50%|##   | 1/2 <sweep 1/2: {words}<\rsweep: 100%|####| 2/2 <note"
     assert shown == "\n".join([*lines, "\rsweep: 100%|####| 2/2 ", "<loading<end", ""])
-
-
-def test_installed_commands_are_the_modules():
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert len(scripts) == 9
-    for name, entry in scripts.items():
-        module, _, function = entry.partition(":")
-        assert module == name.replace("sysid-", "experiments.")
-        assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_folders_of_the_users_do_not_hide_ours_and_own_modules_are_found(tmp_path):
@@ -297,7 +262,7 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
     (tmp_path / "own_room.py").write_text("\n".join([*lines, "class Own(ZeroMean): pass", ""]))
     monkeypatch.syspath_prepend(str(tmp_path))
     replace(model(), mean=importlib.import_module("own_room").Own()).save(tmp_path / "model.nc")
-    for call, command, more, words in (
+    for act, command, more, words in (
         (export.run, "export", [], r"trust it .* \+trusted=\[own_room.Own\]"),
         (validation.run, "validate", [], r"trust it .* \+trusted=\[own_room.Own\]"),
         (export.run, "export", ["trusted=[own_room.Own]"], r"own_room\.Own cannot be exported"),
@@ -305,7 +270,7 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
     ):
         sys.modules.pop("own_room", None)
         with pytest.raises((ValueError, StoreError), match=words):
-            call(configured(f"model={tmp_path}/model.nc", *more, command=command), tmp_path)
+            act(configured(f"model={tmp_path}/model.nc", *more, command=command), tmp_path)
 
 
 # --- every row of refusals.yaml ends in an error with its words, and nothing is written
@@ -321,7 +286,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     first, second = (csv_file(folder / f"{n}.csv", n=n) for n in (40, 31))
     own = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", f"data.estimation=[{first},{second}]")
-    return [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *QUICK], own
+    return [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *ONE_STEP], own
 
 
 @pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])

@@ -2,35 +2,24 @@
 
 import csv
 import hashlib
+import importlib.util
+import io
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
-from generating import (
-    BOUC_WEN,
-    BUILDING,
-    LENGTHS,
-    SHORT,
-    WINDOW,
-    configured,
-    generate,
-    groups,
-    rms,
-    score,
-    scored,
-    scores,
-)
 from omegaconf import OmegaConf
-from running import ROOT, said
+from running import call, configured
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -42,6 +31,66 @@ from experiments.plant import Plant, plant_of
 from simulators import BoucWen, Change, DivergenceError, Interpolation, Signal, System, simulate
 from simulators.noise import held_noise
 from sysid import Narx, Recordings, StoreError, store
+
+LENGTHS = {"estimation": 300, "validation": 80, "test": 150}
+WINDOW = 10
+SHORT = (
+    *(f"{role}={n}" for role, n in LENGTHS.items()),
+    f"initialisation_window={WINDOW}",
+    "training.n_initial=20",
+    "training.restarts=1",
+    "budget=15",
+    "noise_paths=20",
+    "figures=false",
+)
+#: a plant in open loop with measurement noise only, and one in closed loop with process noise only
+BOUC_WEN = ("system=bouc_wen", "excitation.band=[5,150]", "excitation.rms=50", "noise.snr_db=40")
+BUILDING = ("system=building",)
+composed = partial(configured, command="generate")
+
+
+def generate(folder, *overrides, trusted=(), **nodes):
+    """Make a short benchmark in this process; `nodes` replace parts of the configuration. Returns its folder."""
+    config = OmegaConf.create(OmegaConf.to_container(composed(*SHORT, f"output={folder}", *overrides)))
+    for name, node in nodes.items():
+        config[name] = node
+    run(config, Path(folder).parent, trusted=trusted)
+    return Path(folder)
+
+
+def groups(folder, kind):
+    """Records of a NetCDF file of a benchmark folder by the name of their group."""
+    return store.read_groups(folder / f"{kind}.nc", kind=kind)
+
+
+def scores(folder):
+    return json.loads((folder / "scores.json").read_text())
+
+
+def rms(values):
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def score(folder, *arguments):
+    """Run the scoring script of a folder in this process: exit code, stdout and stderr as a process has them."""
+    place = importlib.util.spec_from_file_location("score_of_a_folder", folder / "score.py")
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    said, complained = io.StringIO(), io.StringIO()
+    with redirect_stdout(said), redirect_stderr(complained):
+        try:
+            code = module.main([str(argument) for argument in arguments])
+        except SystemExit as end:  # of argparse
+            code = end.code
+    return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+
+
+def scored(folder, *arguments):
+    """What the scoring script prints as JSON."""
+    process = score(folder, *arguments, "--json")
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
 
 ROOMS = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
 SECRET = 8_123_456_789_012_345_678
@@ -122,7 +171,7 @@ def test_several_records_are_groups_without_their_transient_and_differ(building)
     expected = ["estimation/record_0", "estimation/record_1", "validation", "test/record_0", "test/record_1"]
     assert list(measured) == list(truth) == expected
     record, answer = measured["validation"], truth["validation"]
-    plant = plant_of(configured(*BUILDING))
+    plant = plant_of(composed(*BUILDING))
     whole = plant.trajectory(LENGTHS["validation"], int(answer.attrs["seed"]), transient=7)
     np.testing.assert_array_equal(record["zone_temperature"], whole.output[7:, 0])
     np.testing.assert_array_equal(record["mass_flow"], whole.input[7:, 1])
@@ -229,7 +278,7 @@ def test_without_process_noise_the_floor_is_the_measurement_noise(between, tmp_p
 
 def test_floor_with_process_noise_counts_the_records_after_transient_and_window(building):
     """Records simulated again, and their floor: the window of each is left out, and all errors count together."""
-    plant, found = plant_of(configured(*BUILDING)), scores(building)
+    plant, found = plant_of(composed(*BUILDING)), scores(building)
     errors = {"one_step": [], "free_run": []}
     for record in (groups(building, "truth")[f"test/record_{i}"] for i in (0, 1)):
         whole = plant.trajectory(LENGTHS["test"], int(record.attrs["seed"]), transient=7)
@@ -428,7 +477,7 @@ def test_the_floor_knows_how_parameters_change():
 
 def test_held_and_linear_inputs_together_under_noise():
     """The building is linear in its noise: pairs of paths give the noise-free run, however many there are."""
-    plant = plant_of(configured("system=building", "interpolation=linear"))
+    plant = plant_of(composed("system=building", "interpolation=linear"))
     trajectory = plant.trajectory(N, 3)
     few, more = (find_floor(trajectory, plant.controller.inputs_driven, START, n_paths) for n_paths in (4, 20))
     np.testing.assert_array_equal(few.free_run[: START + 1], trajectory.output[: START + 1])
@@ -679,16 +728,10 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
     (tmp_path / "mine" / "conf" / "system" / "rooms.yaml").write_text(yaml)
     secret, short = "seed=7000000000000000001", [*SHORT, "baseline=[mean]", f"hydra.run.dir={tmp_path}/run"]
     given = ["--config-dir", "mine/conf", "system=rooms", "noise.snr_db=30", secret, "output=published/bench", *short]
-    bench, own = tmp_path / "published" / "bench", os.environ | {"PYTHONPATH": str(ROOT)}
-
-    def command(*overrides):
-        words = [sys.executable, "-m", "experiments.generate", *overrides]
-        return subprocess.run(words, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=120)
-
-    process = command(*given)
-    assert process.returncode == 0, said(process)
-    assert "published/bench" in process.stdout
-    assert not [words for words in ("can be guessed", "Traceback", "Warning") if words in said(process)]
+    bench, generate_here = tmp_path / "published" / "bench", partial(call, "generate", cwd=tmp_path)
+    said = generate_here(*given)
+    assert (said.code, "published/bench" in said.out) == (0, True), said
+    assert not [words for words in ("can be guessed", "Traceback", "Warning") if words in said.out + said.err]
     text = re.sub(r" +\|", " |", (bench / "CARD.md").read_text())
     for words in (
         "| `exchange` | 0.25 | between the rooms \\| 1/h |",
@@ -699,11 +742,11 @@ def test_a_system_of_the_users_own_makes_a_folder_that_starts_another_only_if_tr
         assert words in text, words
     assert not [hidden for hidden in ("7000000000000000001", "published", str(tmp_path)) if hidden in text]
     again = ["--config-dir", str(bench), "--config-name=configuration", "+figures=false", f"hydra.run.dir={tmp_path}/r"]
-    refused = command(*again, "+output=again", "+trusted=[mine.other]")
-    assert (refused.returncode, (tmp_path / "again").exists()) == (1, False)
-    assert "+trusted=[mine.rooms]" in said(refused)
-    trusted = command(*again, "+output=again", "+trusted=[mine.rooms]")
-    assert trusted.returncode == 0, said(trusted)
+    refused = generate_here(*again, "+output=again", "+trusted=[mine.other]")
+    assert (refused.code, (tmp_path / "again").exists()) == (1, False)
+    assert "+trusted=[mine.rooms]" in refused.out
+    trusted = generate_here(*again, "+output=again", "+trusted=[mine.rooms]")
+    assert trusted.code == 0, trusted
     assert (tmp_path / "again" / "csv" / "test.csv").read_bytes() == (bench / "csv" / "test.csv").read_bytes()
     own = {"trusted": ["mine.rooms"], "output": "x", "figures": False}
     with pytest.raises(ValueError, match=r"system: 'mine.rooms.TwoRooms' is no class of the toolbox"):

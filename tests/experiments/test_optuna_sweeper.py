@@ -35,9 +35,8 @@ def loader():
 def undisturbed(tmp_path_factory):
     """Folder of a search of five trials, two at a time."""
     folder = tmp_path_factory.mktemp("undisturbed") / "search"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert search(monkeypatch, folder, *FIVE, n_trials=5) == 0
-        assert len(searching.runs) == 5
+    assert search(folder, *FIVE, n_trials=5).code == 0
+    assert len(searching.runs) == 5
     return folder
 
 
@@ -113,9 +112,10 @@ def test_objectives_in_a_summary():
 # --- a search from end to end
 
 
-def test_finds_the_best_and_says_how_to_repeat_it(monkeypatch, tmp_path, capfd):
+def test_finds_the_best_and_says_how_to_repeat_it(tmp_path):
     folder = tmp_path / "search"
-    assert search(monkeypatch, folder, THRESHOLD, LEARNING, n_trials=12) == 0
+    told = search(folder, THRESHOLD, LEARNING, n_trials=12)
+    assert told.code == 0
     rows, found = rows_of(folder), found_in(folder)
     assert [row["trial"] for row in rows] == [str(number) for number in range(12)]
     for row in rows:
@@ -128,7 +128,6 @@ def test_finds_the_best_and_says_how_to_repeat_it(monkeypatch, tmp_path, capfd):
     command = shlex.split(best["command"])
     jobs = json.loads((folder / "sweep.json").read_text())["jobs"]
     assert jobs[best["jobs"][0]]["overrides"] == command[1:]
-    told = capfd.readouterr()
     assert told.out.startswith("Search with up to 12 jobs")
     assert (told.out.splitlines()[-1].strip(), told.err) == (best["command"], "")
 
@@ -137,33 +136,32 @@ def test_same_search_same_trials_in_whatever_order_jobs_end_another_seed_others(
     again, other = tmp_path / "again", tmp_path / "other"
     run = InProcess.run
     monkeypatch.setattr(InProcess, "run", lambda self, jobs: run(self, list(reversed(jobs))))
-    assert search(monkeypatch, again, *FIVE, n_trials=5) == 0
+    assert search(again, *FIVE, n_trials=5).code == 0
     assert files_of(again) == files_of(undisturbed)
-    assert search(monkeypatch, other, *FIVE, "hydra.sweeper.seed=1", n_trials=5) == 0
+    assert search(other, *FIVE, "hydra.sweeper.seed=1", n_trials=5).code == 0
     assert rows_of(other) != rows_of(undisturbed)
 
 
-def test_interrupted_search_goes_on_and_more_trials_go_further(monkeypatch, tmp_path, undisturbed, capfd):
+def test_interrupted_search_goes_on_and_more_trials_go_further(monkeypatch, tmp_path, undisturbed):
     folder, after = tmp_path / "search", 4
     monkeypatch.setattr(searching, "interrupted_after", after)
-    assert search(monkeypatch, folder, *FIVE, n_trials=5) == 130
-    assert "not run" in capfd.readouterr().out
+    told = search(folder, *FIVE, n_trials=5)
+    assert (told.code, "not run" in told.out) == (130, True)
     monkeypatch.setattr(searching, "interrupted_after", None)
-    assert search(monkeypatch, folder, *FIVE, n_trials=5) == 0
+    assert f"5 jobs: 5 done ({after - 1} before)" in search(folder, *FIVE, n_trials=5).out
     assert len(searching.runs) == 5 - (after - 1)
     assert files_of(folder) == files_of(undisturbed)
-    assert f"5 jobs: 5 done ({after - 1} before)" in capfd.readouterr().out
     more = tmp_path / "more"
-    assert search(monkeypatch, more, THRESHOLD, LEARNING, n_trials=3) == 0
-    assert search(monkeypatch, more, THRESHOLD, LEARNING, n_trials=5) == 0
+    assert search(more, THRESHOLD, LEARNING, n_trials=3).code == 0
+    assert search(more, THRESHOLD, LEARNING, n_trials=5).code == 0
     assert len(searching.runs) == 2
-    assert search(monkeypatch, tmp_path / "at_once", THRESHOLD, LEARNING, n_trials=5) == 0
+    assert search(tmp_path / "at_once", THRESHOLD, LEARNING, n_trials=5).code == 0
     assert files_of(more) == files_of(tmp_path / "at_once")
 
 
-def test_median_over_what_is_averaged_over(monkeypatch, tmp_path):
+def test_median_over_what_is_averaged_over(tmp_path):
     folder = tmp_path / "search"
-    assert search(monkeypatch, folder, THRESHOLD, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3) == 0
+    assert search(folder, THRESHOLD, "seed=range(0,3)", "hydra.sweeper.n_jobs=2", n_trials=3).code == 0
     assert len(searching.runs) == 9
     for place, row in enumerate(rows_of(folder)):
         threshold = float(row["insertion.error_threshold"])
@@ -175,10 +173,10 @@ def test_median_over_what_is_averaged_over(monkeypatch, tmp_path):
     assert command[-1] == "seed=0,1,2"
 
 
-def test_pareto_set_of_two_objectives(monkeypatch, tmp_path, capfd):
+def test_pareto_set_of_two_objectives(tmp_path):
     folder = tmp_path / "search"
     two = ("hydra.sweeper.objectives=[smse,free_run.rmse]", "hydra.sweeper.direction=[minimize,maximize]")
-    assert search(monkeypatch, folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10) == 0
+    told = search(folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10)
     points = {int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"])) for row in rows_of(folder)}
     unbeaten = {
         number
@@ -187,13 +185,14 @@ def test_pareto_set_of_two_objectives(monkeypatch, tmp_path, capfd):
     }
     assert 2 < len(unbeaten) < 10
     assert {one["trial"] for one in found_in(folder)["best"]} == unbeaten
-    assert f"{len(unbeaten)}, none of which is beaten" in capfd.readouterr().out
+    assert f"{len(unbeaten)}, none of which is beaten" in told.out
 
 
-def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(monkeypatch, tmp_path, capfd):
+def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(tmp_path):
     """Where nothing is left to ask, or the sampler asks for nothing new."""
     folder = tmp_path / "search"
-    assert search(monkeypatch, folder, "budget=range(1,17,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8) == 1
+    told = search(folder, "budget=range(1,17,4)", RANDOM, "hydra.sweeper.n_jobs=2", n_trials=8)
+    assert told.code == 1
     rows = rows_of(folder)
     assert [budget for _, budget, _ in searching.runs] == [int(row["budget"]) for row in rows]
     assert sorted(budget for _, budget, _ in searching.runs) == [1, 5, 9, 13]
@@ -202,21 +201,19 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
         assert bool(row["smse"]) == (row["state"] == "done")
         assert ("budget must be at least 10" in row["error"]) == (row["state"] == "failed")
     assert found_in(folder)["n_trials"] == {"done": 1, "failed": 3}
-    told = capfd.readouterr()
     assert "budget must be at least 10" in told.err
     for words in ("4 jobs: 1 done, 3 failed", "3 of 4 trials failed", "Ended after 4 of 8 trials"):
         assert words in told.out
     fixed = "_target_: optuna.samplers.PartialFixedSampler, fixed_params: {budget: 5}"
     line = f"hydra.sweeper.sampler={{{fixed}, base_sampler: {{_target_: optuna.samplers.RandomSampler, seed: 0}}}}"
-    assert search(monkeypatch, tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3) == 1
+    assert "Ended after 1 of 3 trials" in search(tmp_path / "same", "budget=range(5,50,5)", line, n_trials=3).out
     assert [row["budget"] for row in rows_of(tmp_path / "same")] == ["5"]
-    assert "Ended after 1 of 3 trials" in capfd.readouterr().out
 
 
 # --- what is refused before anything is run
 
 
-def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd):
+def test_refused_before_the_first_job(monkeypatch, tmp_path):
     folder = tmp_path / "search"
     for lines, told in (
         (["insertion.eror_threshold=interval(0,1)"], "did you mean 'insertion.error_threshold'"),
@@ -229,9 +226,7 @@ def test_refused_before_the_first_job(monkeypatch, tmp_path, capfd):
     ):
         if "pip" in told:
             monkeypatch.setitem(sys.modules, "optuna", None)
-        assert search(monkeypatch, folder, *lines) == 1
-        error = capfd.readouterr().err
-        assert told in error
-        assert len(error.splitlines()) == 1
+        said = search(folder, *lines)
+        assert (said.code, told in said.err, len(said.err.splitlines())) == (1, True, 1), said
         assert not searching.runs
         assert not [path for path in folder.glob("*") if not path.name.startswith(".")]

@@ -14,8 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 from running import configured, execute, summary_of
 from test_collect import VALUES, write_sweep
-from test_run import BOTH, ONE, RECORD, SMALL
-from validating import csv_file
+from validating import BOTH, ONE, RECORD
 
 from experiments import comparison, report
 from experiments.collection.run import run as collect
@@ -63,14 +62,9 @@ def read_page(folder):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, record):
     """Two runs on one record, and one of two outputs, each with its page."""
-    folder = tmp_path_factory.mktemp("pages")
-    data = [
-        f"data.{part}={csv_file(folder / f'{part}.csv', n, s)}"
-        for part, n, s in (("estimation", 60, 2), ("test", 30, 5))
-    ]
-    common = (*RECORD, *SMALL, *data, "report=true")
+    folder, common = tmp_path_factory.mktemp("pages"), (*record, "report=true")
     execute(folder / "one", *common, ONE)
     execute(folder / "two", *common, ONE, "budget=8", "figures=true")
     execute(folder / "both", *common, *BOTH)
@@ -204,7 +198,7 @@ def compare(folder, *runs, **options):
     return pd.read_csv(folder / "comparison.csv", engine="python").set_index("run")
 
 
-def test_a_comparison_has_the_numbers_of_the_runs(runs, tmp_path, caplog):
+def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
     table = compare(tmp_path / "c", runs / "one", runs / "two")
     for name, row in table.iterrows():
         content = json.loads((runs / name / "validation.json").read_text())
@@ -217,14 +211,9 @@ def test_a_comparison_has_the_numbers_of_the_runs(runs, tmp_path, caplog):
     page = read_page(tmp_path / "c")
     assert page.values[:2] == [str(table.iloc[0]["rmse_one_step"]), str(table.iloc[0]["rmse_free_run"])]
     assert (tmp_path / "c" / "comparison.png").is_file()
-    record = {
-        "data": "csv",
-        "data.test": runs / "test.csv",
-        "data.inputs": "[u]",
-        "data.outputs": "[y]",
-        "data.dt": 0.5,
-    }
-    same = compare(tmp_path / "d", runs / "one", runs / "two", **record, **{"data.units": "{y:V}"})
+    test = next(one for one in record if one.startswith("data.test")).partition("=")[2]
+    given = {"data": "csv", "data.test": test, "data.inputs": "[u]", "data.outputs": "[y]", "data.dt": 0.5}
+    same = compare(tmp_path / "d", runs / "one", runs / "two", **given, **{"data.units": "{y:V}"})
     pd.testing.assert_frame_equal(same, table)
 
 

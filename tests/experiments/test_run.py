@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from omegaconf import OmegaConf
 from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of
 from scipy.stats import norm
-from validating import csv_file
+from validating import BOTH, ONE
 
 from experiments import export, identification
 from experiments.job_file import FILE, NUMBERS, VARIABLES, read_summary
@@ -355,9 +355,6 @@ def test_medians_are_at_most_half_of_no_learning_close_to_a_full_gp_and_bands_ar
 # --- files of one or several outputs: all, or one of a job with the same bits
 
 LEAN = "outputs=lean"
-RECORD = ("data=csv", "data.inputs=[u]", "data.dt=0.5", "data.units={y:V}", "narx=orders", "narx.na=1", "narx.nb=1")
-SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
-ONE, BOTH = "data.outputs=[y]", ("data.outputs=[y,z]", "narx.target=all")
 VALIDATED = {"validation.json", "validation.nc"}
 
 
@@ -391,13 +388,6 @@ def assert_same(folder, full, name=""):
 def lean(tmp_path_factory):
     """Folder of the lean run that has the settings of the full one."""
     return execute(tmp_path_factory.mktemp("lean") / "run", *SHORT, "figures=true", LEAN)
-
-
-@pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("record")
-    files = (csv_file(folder / "estimation.csv", n=60, seed=2), csv_file(folder / "test.csv", n=30, seed=5))
-    return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from generating import BOUC_WEN
-from generating import SHORT as SHORT_BENCHMARK
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 from sweep_command import QUICK, argv, done, environment, half_written, manifest, outcome, results, started, sweep
 from sweep_jobs import job
-from validating import QUICK as QUICK_VALIDATION
-from validating import csv_file, saved
+from test_generate import BOUC_WEN
+from test_generate import SHORT as SHORT_BENCHMARK
+from validating import ONE_STEP, csv_file, saved
 
 from experiments.launch import sweep_name
 from experiments.progress import ERASE
@@ -134,19 +133,6 @@ def test_a_sweep_is_named_after_its_command_whatever_runs_it():
     assert sweep_name("identify", as_hydra_has_it) == sweep_name("identify", ["seed=1,2", "a=${hydra:job.num}"])
 
 
-def test_a_manifest_gives_every_job_its_number_for_ever(tmp_path):
-    first = Manifest(tmp_path, "identify")
-    assert [first.admit(name, [f"path={name}"], {"path": name}) for name in "xyxz"] == [0, 1, 0, 2]
-    first.write()
-    again = Manifest.open(tmp_path, "identify")
-    assert again.admit("y after a change of its file", ["path=y"], {"path": "y"}) == 1
-    assert again.admit("x", ["path=x", "budget=100"], {"path": "x", "budget": 100}) == 0  # in other words
-    again.write(["seed"])
-    content = manifest(tmp_path)
-    assert [job["identity"] for job in content["jobs"]] == ["x", "y after a change of its file", "z"]
-    assert content["jobs"][0]["values"] == {"path": "x", "budget": 100}
-
-
 # --- results by content
 
 
@@ -215,7 +201,7 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
     (tmp_path / "damaged.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-500])
     csv_file(tmp_path / "record.csv")
     data = ("data=csv", "data.test=record.csv", "data.inputs=[u]", "data.outputs=[y,z]", "data.dt=0.5", "left_out=[z]")
-    given = (*data, "data.units={y: V, z: degC, u: A}", "data.initialisation_window=5", *QUICK_VALIDATION)
+    given = (*data, "data.units={y: V, z: degC, u: A}", "data.initialisation_window=5", *ONE_STEP)
     for found in ("2 done, 1 failed", "2 done (2 before), 1 failed"):  # by the name of the sweep
         said = sweep(None, "model=a.nc,damaged.nc,b.nc", *given, command="validate", cwd=tmp_path)
         assert said.code == 1

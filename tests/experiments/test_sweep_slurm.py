@@ -7,16 +7,13 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import cache
 
 import pytest
 from sweep_command import QUICK, at_work, check_whole, done, ended, outcome, started
 from sweep_jobs import wait_until
 
-answers = shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not answers, reason="there is no Slurm here (sbatch on PATH, and sinfo answers)"),
-]
+pytestmark = pytest.mark.slow
 N = 6
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
 SLURM = ("hydra/launcher=slurm", "hydra.launcher.workers=2", "hydra.launcher.poll=0.5")
@@ -28,8 +25,15 @@ def queue():
     return subprocess.run(squeue, capture_output=True, text=True).stdout.splitlines()
 
 
+@cache
+def answers():
+    return shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
+
+
 @pytest.fixture(autouse=True)
 def _leave_no_task():
+    if not answers():
+        pytest.skip("there is no Slurm here (sbatch on PATH, and sinfo answers)")
     assert queue() == [], "the queue is to be empty before"
     yield
     left = queue()

@@ -8,13 +8,12 @@ import pytest
 from matplotlib.image import imread
 from running import CONF, execute, summary_of
 from scipy.stats import norm
-from validating import DT, LAGS, QUICK, csv_file, model, recorded, saved, signals, stored, validate
+from validating import DT, LAGS, ONE, ONE_STEP, csv_file, model, recorded, saved, signals, stored, validate
 
 import sysid
 from experiments import identification
 from experiments.launch import Stopped, remove_unused
 from experiments.validation import figures, report
-from experiments.validation.assessment import plan_cases
 from experiments.validation.loop import check_controller, close_loop, variance_of_draws
 from experiments.validation.report import find_outside
 from simulators import PI, Levels
@@ -110,7 +109,7 @@ def test_bands_are_those_of_the_stored_variances(run):
 def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp_path):
     folder, content, *_ = run
     group = stored(folder)[f"free_run_window_{WINDOWS[0]}"]
-    alone = [*recorded(folder.parent / "model.nc", folder.parent / "test.csv"), *QUICK, f"windows=[{WINDOWS[0]}]"]
+    alone = [*recorded(folder.parent / "model.nc", folder.parent / "test.csv"), *ONE_STEP, f"windows=[{WINDOWS[0]}]"]
     without = validate(tmp_path, *alone)
     same = stored(tmp_path)[f"free_run_window_{WINDOWS[0]}"]
     np.testing.assert_allclose(group["mean"], same["mean"], rtol=1e-12)
@@ -142,7 +141,7 @@ def test_residual_tests_are_apart_for_one_step_and_free_run(run):
 
 
 def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
-    path, quick = saved(tmp_path / "model.nc"), (*QUICK, "windows=[5]")
+    path, quick = saved(tmp_path / "model.nc"), (*ONE_STEP, "windows=[5]")
     files = [csv_file(tmp_path / f"{seed}.csv", n=n, seed=seed) for n, seed in ((30, 3), (40, 4))]
     both = validate(tmp_path / "both", *recorded(path, *files), *quick)
     single = [validate(tmp_path / file.stem, *recorded(path, file), *quick)["free_run"] for file in files]
@@ -174,7 +173,7 @@ def test_several_outputs_have_a_level_of_their_own(tmp_path):
 def test_part_window_and_signals_can_be_chosen(tmp_path):
     path, lengths = saved(tmp_path / "model.nc"), {"estimation": 32, "validation": 31, "test": 33}
     files = [f"data.{name}={csv_file(tmp_path / f'{name}.csv', n=k)}" for name, k in lengths.items()]
-    surplus = [*recorded(path, outputs=("y", "z")), *files, *QUICK, "left_out=[z]"]
+    surplus = [*recorded(path, outputs=("y", "z")), *files, *ONE_STEP, "left_out=[z]"]
     for part, stated, n in (("null", 0, 33 - 2), ("validation", 7, 31 - 7)):  # the largest lag, or as the data say
         content = validate(tmp_path / part, *surplus, f"part={part}", f"data.initialisation_window={stated}")
         assert (content["free_run"]["n"], content["free_run"]["window"]) == (n, stated or 2)
@@ -308,32 +307,24 @@ def test_both_loops_obey_the_controller(tanks):
 
 def test_a_simulation_in_open_loop_or_that_the_model_may_have_seen(tanks, tmp_path):
     _, checked, content = tanks
-    again = validate(tmp_path / "again", *checked, *QUICK, "seed=0")
+    again = validate(tmp_path / "again", *checked, *ONE_STEP, "seed=0")
     assert again["closed_loop"]["n_paths"] == 0
     assert again["closed_loop"]["outputs"]["level"]["coverage_95"] is None
     assert not any("seed" in words for words in content["warnings"])
     assert any("has the seed 0 of the identification" in words for words in again["warnings"])
     open_loop = [override for override in checked if not override.startswith("controller")]
-    alone = validate(tmp_path / "open", *open_loop, *QUICK)
+    alone = validate(tmp_path / "open", *open_loop, *ONE_STEP)
     assert (alone["closed_loop"], alone["free_run"]["n"]) == (None, 55)
     for run, from_lag_0 in ((content, 0), (alone, 1)):  # an input that answers to the output is tested from lag 1
         found = run["residuals"]["one_step"]
         assert {t["n_lags"] for t in found["tests"] if t["name"] == "input"} == {found["n_lags"] + from_lag_0}
 
 
-RECORD = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.units={y:V}", "narx=lags")
-SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
-OWN_LAGS = ("+narx.outputs.y=2", "+narx.inputs.u=[1]")
-
-
-@pytest.fixture
-def record(tmp_path):
-    files = (csv_file(tmp_path / "estimation.csv", n=60, seed=2), csv_file(tmp_path / "test.csv", n=30, seed=5))
-    return (*RECORD, *SMALL, *OWN_LAGS, *(f"data.{path.stem}={path}" for path in files))
+TWO_LAGS = (ONE, "narx.na=2")
 
 
 def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path):
-    folder = execute(tmp_path / "run", *record)
+    folder = execute(tmp_path / "run", *record, *TWO_LAGS)
     one, summary = sysid.Model.load(folder / "model.nc"), summary_of(folder)
     content = json.loads((folder / "validation.json").read_text())
     data, y = signals(30, 5), list(signals(30, 5)["y"][:2])
@@ -351,9 +342,9 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
 
 
 def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record, tmp_path):
-    half = ("data.outputs=[y,z]", "+narx.outputs.z=1", "narx.target=y")  # one of two outputs is predicted
+    half = ("data.outputs=[y,z]", "narx.target=y")  # one of two outputs is predicted
     for without in (("validate=false",), ("data.test=[]", "identified=1"), half):
-        folder = execute(tmp_path / without[0], *record, *without)
+        folder = execute(tmp_path / without[0], *record, *TWO_LAGS, *without)
         assert summary_of(folder)["free_run"] is None
         assert not list(folder.glob("validation*"))
         assert (folder / "model.nc").exists()
@@ -367,7 +358,7 @@ def test_an_interrupt_while_validating_keeps_the_identification(record, tmp_path
 
     monkeypatch.setattr(identification, "validate_on_test", interrupted)
     with pytest.raises(Stopped) as caught:
-        execute(tmp_path / "run", *record)
+        execute(tmp_path / "run", *record, *TWO_LAGS)
     assert caught.value.exit_code == 130
     assert summary_of(tmp_path / "run")["partial"] is False
     assert sysid.Model.load(tmp_path / "run" / "model.nc").gp.n_points == 15
@@ -381,7 +372,7 @@ def test_an_interrupt_while_validating_keeps_the_identification(record, tmp_path
 def case(tmp_path):
     """A model file, a record, and the overrides that fit."""
     path, record = saved(tmp_path / "model.nc"), csv_file(tmp_path / "test.csv")
-    return path, record, [*recorded(path, record), *QUICK]
+    return path, record, [*recorded(path, record), *ONE_STEP]
 
 
 def refused(folder, *overrides):
@@ -410,16 +401,7 @@ def test_records_and_models_that_cannot_be_read_or_simulated(case, tmp_path):
     model(lags={"outputs": {"y": []}, "inputs": {"u": [0]}}, predict="value").save(path)
     assert "static" in refused(tmp_path / "run", *fitting)
     model("y", {"outputs": {"y": 2, "z": 1}, "inputs": {"u": [1]}}).save(path)
-    assert "one model for each" in refused(tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *QUICK)
-
-
-def test_cases_are_every_horizon_after_every_window():
-    cases = plan_cases([10, 2], [5, 50], 7)
-    assert [tuple(case) for case in cases] == [(h, w) for w in (5, 50) for h in (1, 2, 10, None)]
-    assert [tuple(case) for case in plan_cases(3, None, 7)] == [(1, 7), (3, 7), (None, 7)]
-    for wrong in ([0], [2.5], [5, 5], "far"):
-        with pytest.raises(ValueError, match="whole numbers of samples of at least 1"):
-            plan_cases([1], wrong, 7)
+    assert "one model for each" in refused(tmp_path / "run", *recorded(path, record, outputs=("y", "z")), *ONE_STEP)
 
 
 def test_divergence_is_told_with_its_time_and_value(case, tmp_path):

@@ -11,7 +11,11 @@ from sysid import JointModel, LinearMean, Model, Narx, OnlineGP, Origin, Scaling
 DT = 0.5  # s
 UNITS = {"y": "V", "z": "degC", "u": "A"}
 LAGS = {"outputs": {"y": 2}, "inputs": {"u": [1]}}
-QUICK = ("propagation=mean_only", "figures=false", "horizons=[1]")
+#: an identification from records of u, y and z; of one output, of both
+RECORD = ("data=csv", "data.inputs=[u]", "data.dt=0.5", "data.units={y:V}", "narx=orders", "narx.na=1", "narx.nb=1")
+SMALL = ("training.n_initial=12", "training.restarts=1", "budget=15", "figures=false", "propagation=mean_only")
+ONE, BOTH = "data.outputs=[y]", ("data.outputs=[y,z]", "narx.target=all")
+ONE_STEP = ("propagation=mean_only", "figures=false", "horizons=[1]")
 
 
 def signals(n, seed, size=1.0):

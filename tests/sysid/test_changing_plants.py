@@ -418,7 +418,7 @@ def test_blocks_do_not_matter_where_other_signals_fail(blocks):
 
 @pytest.mark.parametrize("learning", ["every_sample", "stored"])
 def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(learning, tmp_path):
-    record, _ = coupled(240, share=[0.06] * 3, begin=105, seed=1)
+    record, _ = coupled(180, share=[0.06] * 3, begin=105, seed=1)
     rows = Narx(**COUPLED, target="y").regressors(record)
     never, expected = learned(record, "y", learning=learning)
     begin = {name: values[:110] for name, values in record.items()}

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import naive
@@ -589,9 +590,32 @@ def test_an_empty_gp_predicts_the_prior_and_inputs_are_checked():
             gp.predict(x)
 
 
+@dataclass(frozen=True)
+class Larger(rules.Insertion):
+    """What is wrong by more than a bound, as a user may write it: the bound may be a whole number."""
+
+    bound: float
+
+    def parameters(self):
+        return np.array([self.bound])
+
+    @staticmethod
+    def formula(error, variance, novelty, parameters):
+        return abs(error) > parameters[0]
+
+
+def test_whole_numbers_of_a_rule_of_ones_own_are_numbers():
+    x, settings = np.random.default_rng(0).normal(size=(60, 1)), {"noise_variance": 0.1, "budget": 3}
+    gps = [OnlineGP(SquaredExponential(1.0, [1.0]), **settings, insertion=Larger(bound)) for bound in (1, 1.0)]
+    for record in (gp.update_many(x, 2 * x[:, 0]) for gp in gps):
+        np.testing.assert_array_equal(record["inserted"], abs(2 * x[:, 0] - record["mean"]) > 1)
+        assert 0 < record["inserted"].sum() < 60
+
+
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_all_settings_have_one_compiled_loop():
-    for options in ({}, {"learning": "every_sample", "gate": 3.0}, {"forgetting": 50, "insertion": rules.Novelty()}):
+    several = ({}, {"learning": "every_sample", "gate": 3.0}, {"forgetting": 50, "insertion": Larger(1)})
+    for options in several:
         OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3, **options).update([0.0], 0.0)
     gp, x, y = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=3), np.eye(1), np.zeros(1)
     x.flags.writeable = y.flags.writeable = False  # as arrays of other libraries are
