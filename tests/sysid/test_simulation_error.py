@@ -878,7 +878,7 @@ def test_threads_change_no_bit_of_the_result(monkeypatch):
     shared.workers.cache_clear()
 
 
-def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_samples(monkeypatch):
+def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_samples_which_set_one_step(monkeypatch):
     asked = []
 
     def measure(model, pairs, seed):
@@ -886,7 +886,7 @@ def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_sam
         return ((1, 1.0), (10, 8.0)) if len(asked) == 1 else ((1, 4.0), (10, 2.0))
 
     monkeypatch.setattr(training_module, "measure_bands", measure)
-    assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 2.5), (10, 5.0))
+    assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 4.0), (10, 5.0))
     (model, held_out), (same, learned) = asked
     assert model is same
     assert all(judge is model for judge, _ in learned)
