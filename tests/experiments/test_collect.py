@@ -35,7 +35,7 @@ def read(folder):
 
 
 def csv_of(found):
-    return pd.read_csv(io.StringIO(write_csv(found)), engine="python")
+    return pd.read_csv(io.StringIO(write_csv(found)), float_precision="round_trip")
 
 
 def rows_of(text):
