@@ -58,7 +58,12 @@ def entry(name: str, module: str) -> Callable[[], Any]:
         if {"--help", "-h"} & {*sys.argv[1:]}:
             from experiments.help import print_help
 
-            return print_help(name, next((text for text in sys.argv[1:] if text[0] != "-"), None))
+            try:
+                print_help(name, next((text for text in sys.argv[1:] if text[0] != "-"), None))
+                sys.stdout.flush()
+            except BrokenPipeError:  # who reads, `head` for example, has seen enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
         check_arguments(name, sys.argv[1:])
         if FULL_ERROR not in os.environ:  # what cannot be composed is told here, in one line
             os.environ[FULL_ERROR] = os.environ[COMPOSING] = "1"

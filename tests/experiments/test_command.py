@@ -148,6 +148,15 @@ def test_a_first_run_compiles_in_two_processes_and_computes_the_same_bits(finish
             assert bits(data_of(folder, kind)) == bits(data_of(finished, kind)), kind
 
 
+def test_help_whose_reader_has_gone_ends_in_silence():
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = Path(sys.executable).parent / "sysid-identify"
+    done = subprocess.run([script, "--help"], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_shows_options_and_their_values_on_demand():
     overview, options, values, own = (
         call("identify", "--help", *more).out for more in ([], ["narx"], ["narx=orders"], ["values"])
