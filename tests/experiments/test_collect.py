@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from omegaconf import OmegaConf
-from running import call
+from running import call, read_csv
 from searching import FULL
 
 from experiments.collect import mark_folder
@@ -35,7 +35,7 @@ def read(folder):
 
 
 def csv_of(found):
-    return pd.read_csv(io.StringIO(write_csv(found)), float_precision="round_trip")
+    return read_csv(io.StringIO(write_csv(found)))
 
 
 def rows_of(text):

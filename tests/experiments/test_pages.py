@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from running import configured, execute, summary_of
+from running import configured, execute, read_csv, summary_of
 from test_collect import VALUES, write_sweep
 from validating import BOTH, ONE, RECORD
 
@@ -195,7 +195,7 @@ def compare(folder, *runs, **options):
     given = [f"{name}={value}" for name, value in options.items()]
     named = ",".join(f"'{run}'" for run in runs)
     comparison.run(configured(f"runs=[{named}]", "propagation=mean_only", *given, command="compare"), folder)
-    return pd.read_csv(folder / "comparison.csv", float_precision="round_trip").set_index("run")
+    return read_csv(folder / "comparison.csv").set_index("run")
 
 
 def test_a_comparison_has_the_numbers_of_the_runs(runs, record, tmp_path):
