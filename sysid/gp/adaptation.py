@@ -118,8 +118,8 @@ class Adaptation:
     likelihood takes that for noise. Nothing is used that has not been seen. An online GP that learns every sample
     keeps what the others said, so that D is empty there, and a good estimate is worth more: it is also made whenever
     twice as many samples have been seen as at the last one. While W is all that was learned, and nothing is forgotten,
-    it is learned anew with every estimate. Later what the samples said is carried over, and no estimate is made before
-    a tenth more has been seen: W is much the same.
+    it is learned anew with every estimate. Later what the samples said is carried over, and errors ask for no estimate
+    before a tenth more has been seen: W is much the same.
 
     Parameters
     ----------

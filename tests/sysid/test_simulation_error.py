@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from scipy.optimize import rosen
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from sysid import (
     BoucWenData,
@@ -876,6 +877,15 @@ def test_threads_change_no_bit_of_the_result(monkeypatch):
     np.testing.assert_array_equal(one.points.targets, three.points.targets)
     assert pools == [1, 3]
     shared.workers.cache_clear()
+
+
+def test_blas_keeps_to_one_thread_while_fits_use_the_processors(monkeypatch):
+    def look(samples):
+        raise RuntimeError(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
+
+    monkeypatch.setattr(training_module, "segments_of", look)
+    with threadpool_limits(2, user_api="blas"), pytest.raises(RuntimeError, match=r"^1$"):
+        prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system()))
 
 
 def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_samples_which_set_one_step(monkeypatch):
