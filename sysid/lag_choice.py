@@ -26,6 +26,7 @@ BLOCKS = 5  # parts of the record that are held out in turn from a linear model
 HELD_OUT = (1, 3)  # of these, not the last: the parts that are held out from the model
 WITHIN = (2, 4, 6)  # numbers of lags; up to each, and among all, the best linear model is judged by the model too
 AS_GOOD = 1.01  # largest ratio of two errors that count as equal: then the fewest lags are taken
+EXACT = 1e-7  # standard deviations of the output: errors below are rounding, and equal
 ROWS_PER_COEFFICIENT = 4  # fewer rows: a candidate is not tried
 MOST_JUDGED = 10_000  # rows that are learned and predicted while lags are judged
 MOST_TOLD = 4  # lags that are told of
@@ -110,8 +111,8 @@ def choose_lags(
     """Choose lags of the output and of the inputs by held-out error.
 
     The best linear models of few lags and of many (see `rank_lags`) are learned by the model itself, with these
-    settings, and judged one step ahead on two of five parts that were left out. Of errors within 1 % the fewest lags
-    win. An input that never moves gets no lags.
+    settings, and judged one step ahead on two of five parts that were left out. Of errors within 1 %, or of the size of
+    rounding, the fewest lags win. An input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of the simulation of held-out parts, for 1, 2, 3, 4 and 6 lags of
     the output, as many of the inputs, or 10, 20 and 41 of them (`FreeRun.compare_lags`). Long records are judged by
@@ -152,7 +153,8 @@ def choose_lags(
         judged, error = [row for row in tried if any(row is one for one in few)], "model"
         for row in judged:
             row["model"] = _held_out_error(narx_of(row["na"], row["nb"], row["nk"]), several, settings)
-    good = [row for row in judged if row[error] <= AS_GOOD * min(row[error] for row in judged)]
+    least = EXACT * float(np.nanstd(np.concatenate([record[target].values for record in several])))
+    good = [row for row in judged if row[error] <= max(AS_GOOD * min(row[error] for row in judged), least)]
     chosen = min(good, key=lambda row: row["na"] + len(moving) * row["nb"])
     return LagChoice(narx_of(chosen["na"], chosen["nb"], chosen["nk"]), "one_step", tried, notes)
 
