@@ -18,9 +18,18 @@ from experiments.validation.report import tell_free_run
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
-#: settings of a training that act on the first samples of a stream alone, and on records alone
-OF_STREAMS = {"training.restarts", "training.length_scale_prior_median", "training.length_scale_prior_std"}
-OF_RECORDS = {f"training.record_{name}" for name in ("samples", "length_prior_median", "length_prior_std")}
+#: settings of a training that act on streams alone, and on records alone
+OF_STREAMS = {
+    f"training.{name}"
+    for name in (
+        *("restarts", "length_scale_prior_median", "length_scale_prior_std", "interval", "significance", "window"),
+        *("sample_size", "after_revised", "max_updates", "tolerance"),
+    )
+}
+OF_RECORDS = {
+    f"training.{name}"
+    for name in ("record_samples", "record_length_prior_median", "record_length_prior_std", "on_records")
+}
 LEAST_STREAM = 1000  # samples in which a drift can be told from chance
 DRIFT, WORST_LATE = 3.0, 0.02  # SMSE at the end of a stream: over that at its start, and at least
 #: by the kind of repair: what to say of so many
@@ -138,7 +147,7 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     if identification.settings.forgetting is None and (told := _tell_drift(result)):
         found.append(told)
     if summary["n_validation"]:
-        can_follow = identification.adaptation is None and not training.replaces and not _has_no_feedback(result)
+        can_follow = is_stream and identification.adaptation is None and not training.replaces
         past = {"smse_no_change": math.nan} if _has_no_feedback(result) else {}
         found += _quality_warnings(summary | past, can_follow=can_follow)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters

@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import LeaveOneOut, OnlineGP
 from sysid.gp.rules import (
@@ -69,7 +70,7 @@ class Measurement(Protocol):
 class Settings:
     """How to learn from a stream; the defaults are those of `sysid-identify`."""
 
-    training: Training = field(default_factory=MaximumAPosteriori)
+    training: Training = field(default_factory=Adaptive)
     mean: MeanFunction = field(default_factory=AutomaticMean)  # fitted if the training standardises
     insertion: Insertion = field(default_factory=Always)
     acceptance: Acceptance = field(default_factory=lambda: ExceedsMinimum(MeanRelevance()))
@@ -226,7 +227,7 @@ class Identification:
     hyperparameters : Hyperparameters or None
         Of the initial model.
     adaptation : Follower or None
-        What re-estimates the hyper-parameters while the stream goes on; None if the training does not follow.
+        What re-estimates the hyper-parameters while the stream goes on; None if the training does not, or they stay.
     report : dict or None
         What the training tried, if it says so.
     training_seconds : float
@@ -440,7 +441,7 @@ class Identification:
         """
         gp, pending = model.gp, model.pending
         own = {name: getattr(gp, name) for name in (*PASSED_ON, "learning", "gate")}
-        found = cls(model.narx, Settings(mean=model.mean, **own))
+        found = cls(model.narx, Settings(training=MaximumAPosteriori(), mean=model.mean, **own))
         found._adopt(model)
         if pending.get("seen") == gp.n_seen:
             try:
@@ -607,7 +608,7 @@ class Identification:
             start = train(samples, self.start)
         self.training_seconds = perf_counter() - begin
         self.hyperparameters, self.report = start.hyperparameters, start.report
-        scaling, mean, hyperparameters, points, limits, _, bands = start
+        scaling, mean, hyperparameters, points, limits, _, bands, _ = start
         assert scaling is not None
         assert mean is not None
         assert hyperparameters is not None
@@ -626,6 +627,8 @@ class Identification:
             gp.fit(*points)
         self._adopt(Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ()))
         self._collected.clear()
+        if self.start.stays:
+            self.adaptation = None
         if self.adaptation is not None:
             n_left_out = self._n_collected - len(samples.targets)
             x, y = samples.regressors, samples.targets

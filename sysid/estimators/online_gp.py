@@ -13,10 +13,11 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sysid.arrays import vector
+from sysid.gp.adaptation import Adaptive
 from sysid.gp.kernels import Kernel
 from sysid.gp.rules import Acceptance, Criterion, Insertion
 from sysid.gp.selection import Selection
-from sysid.gp.training import MaximumAPosteriori, Start, Training
+from sysid.gp.training import Start, Training
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import MeanFunction
 from sysid.model.model import Model
@@ -52,9 +53,9 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         TypeError, ValueError
             What the parameters' own classes refuse.
         """
-        training = MaximumAPosteriori() if self.training is None else self.training
+        training = Adaptive() if self.training is None else self.training
         if not isinstance(training, Training):
-            raise TypeError(f"training must be a Training such as MaximumAPosteriori(), got {training!r}")
+            raise TypeError(f"training must be a Training such as Adaptive(), got {training!r}")
         changes: dict[str, Any] = {}
         if self.kernel is not None:
             if "kernel" not in [field.name for field in fields(training)]:  # type: ignore[arg-type]
@@ -113,7 +114,7 @@ class OnlineGPRegressor(GPRegressor):
     kernel : Kernel, optional
         Prototype that the training fills, such as ``sysid.Matern52()``; None: that of the training.
     training : Training, optional
-        None: `sysid.MaximumAPosteriori`.
+        None: `sysid.Adaptive`.
     mean, insertion, acceptance, reduction, learning, forgetting, gate, selection : optional
         As in `sysid.Settings`; None: its defaults (``gate="none"``: no gate). Thresholds are in the unit of the target.
     standardise : bool

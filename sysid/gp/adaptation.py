@@ -17,7 +17,7 @@ from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Learning
-from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori
+from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori, Start
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import MeanFunction
 
@@ -278,7 +278,8 @@ class Adaptive(MaximumAPosteriori):
     ``1 - significance`` the hyper-parameters are estimated anew (`sysid.gp.adaptation.Adaptation`), from an
     unbiased sample of the stream and the points of the dictionary, with the priors and relative bounds of
     the first training. The cost per sample is bounded: at most one estimate per interval, of at most
-    `max_updates` iterations.
+    `max_updates` iterations. A record that is known as a whole has given its hyper-parameters before it is learned:
+    they stay, unless `on_records`.
     """
 
     interval: int = 50  # samples between two looks at the errors
@@ -288,6 +289,7 @@ class Adaptive(MaximumAPosteriori):
     after_revised: int = 0  # points that entered since the last estimate and ask for one; 0: never
     max_updates: int = 20  # iterations of one estimate
     tolerance: float = 1e-4  # relative gain of an iteration at which an estimate ends
+    on_records: bool = False  # whether also while a record is learned, all of which gave the hyper-parameters
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -298,6 +300,10 @@ class Adaptive(MaximumAPosteriori):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
                 raise ValueError(f"{self._name}: {name} must be a number between 0 and 1, got {value!r}")
+
+    def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
+        """As `MaximumLikelihood.know`; the hyper-parameters stay unless `on_records`."""
+        return super().know(regressors, targets, mean=mean, seed=seed)._replace(stays=not self.on_records)
 
     def follow(self, seed: int) -> Adaptation:
         """Adaptation that keeps its unbiased sample by this seed."""

@@ -48,6 +48,7 @@ class Start(NamedTuple):
     limits: tuple[float, float] | None = None  # between which the output saturates; None: nothing is known
     report: dict[str, Any] | None = None  # of the training: what was tried, as plain numbers, texts, lists and dicts
     bands: tuple[tuple[int, float], ...] | None = None  # by horizon, of held-out errors; None: not measured
+    stays: bool = False  # whether the hyper-parameters, of all samples, are not estimated anew from some of them
 
 
 class Hyperparameters(NamedTuple):
@@ -376,7 +377,7 @@ class MaximumLikelihood(Training):
         median, std = self.record_length_prior_median, self.record_length_prior_std
         training = replace(self, length_scale_prior_median=median, length_scale_prior_std=std, restarts=1)
         x, left = regressors[spread], targets[spread] - chosen(regressors[spread])
-        return Start(scaling, chosen, training.train(scaling.transform(x), left, seed))
+        return Start(scaling, chosen, training.train(scaling.transform(x), left, seed), stays=True)
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Best optimum over all starts."""

@@ -110,6 +110,7 @@ def start_to_dataset(start: Start) -> xr.Dataset:
         "limits": None if start.limits is None else [float(limit) for limit in start.limits],
         "bands": start.bands,
         "report": start.report,
+        "stays": start.stays,
         "by_column": sorted(name for name, values in arrays.items() if np.isfortran(values)),
     }
     return xr.Dataset(to_variables(arrays, START_ARRAYS), attrs={"facts": json.dumps(facts)})
@@ -138,4 +139,5 @@ def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> S
         limits=None if limits is None else (limits[0], limits[1]),
         bands=None if (bands := facts.get("bands")) is None else tuple((horizon, factor) for horizon, factor in bands),
         report=facts["report"],
+        stays=facts.get("stays", False),
     )

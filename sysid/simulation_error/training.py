@@ -230,7 +230,9 @@ class FreeRun(Training):
             Something that is known beforehand, no lags of the target, too few samples, or no estimator that serves
             them.
         """
-        given = [name for name, value in known._asdict().items() if value is not None and name != "limits"]
+        given = [
+            name for name, value in known._asdict().items() if value is not None and name not in ("limits", "stays")
+        ]
         given += [] if isinstance(mean, ConstantMean | LinearMean) else [f"its mean (not {mean})"]
         if given:
             raise ValueError(

@@ -124,6 +124,16 @@ def test_overrides_without_effect_are_told(tmp_path):
     assert said.code != 0
 
 
+def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_way_round(tmp_path):
+    (tmp_path / "a.csv").write_text("u,y\n" + "".join(f"{k % 7},{(k * k) % 11}\n" for k in range(60)))
+    data = ("data=csv", f"data.estimation={tmp_path}/a.csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=1")
+    few = (f"hydra.run.dir={tmp_path}/run", "budget=10", "figures=false", "training.n_initial=12")
+    said = call("identify", *data, "narx=orders", *few, "training.interval=10").out
+    assert "without effect on a.csv: training.interval=10" in said
+    said = call("identify", *few, "duration=160samples", "training.on_records=true").out
+    assert "without effect on Building: training.on_records=true" in said
+
+
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):
     script = (
         "import sys, atexit; from experiments.identify import main; sys.argv[1:] = ['--help']\n"

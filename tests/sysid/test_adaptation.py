@@ -27,6 +27,7 @@ from sysid.gp.training import (
 from sysid.model.affine_map import Scaling
 from sysid.model.description import build, describe
 from sysid.model.mean import ZeroMean
+from sysid.model.model_file import start_from_dataset, start_to_dataset
 from sysid.narx.lags import Narx
 from sysid.stream import Identification, Settings
 
@@ -325,3 +326,13 @@ def test_the_first_training_is_that_of_maximum_a_posteriori_and_only_this_one_fo
     assert Adaptive().follow(4).seed == 4
     for training in (Fixed(1.0, 1.0, 0.1), MaximumLikelihood(), MaximumAPosteriori()):
         assert training.follow(4) is None
+
+
+@pytest.mark.parametrize("on_records", [False, True])
+def test_hyperparameters_of_a_whole_record_stay_unless_they_are_to_follow(on_records):
+    (x, y), training = stream(150), Adaptive(**EAGER, record_samples=30, on_records=on_records)
+    know = training.know(x, y, mean=ZeroMean(), seed=0)
+    found = identified(x, y, start=know, **vars(training))[0]
+    assert bool(found.adaptation and found.adaptation.estimates) == on_records
+    assert (found.model.gp.kernel == know.hyperparameters.kernel) != on_records
+    assert start_from_dataset(start_to_dataset(know)).stays != on_records
