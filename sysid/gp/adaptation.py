@@ -17,6 +17,7 @@ from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Learning
+from sysid.gp.sparse import VariationalProblem
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori, Start
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import MeanFunction
@@ -115,11 +116,13 @@ class Adaptation:
         log p(y_W | y_D) = log p(y_W, y_D) - log p(y_D)
 
     The points of the dictionary only condition: they were selected because they surprised, and their own
-    likelihood takes that for noise. Nothing is used that has not been seen. An online GP that learns every sample
-    keeps what the others said, so that D is empty there, and a good estimate is worth more: it is also made whenever
-    twice as many samples have been seen as at the last one. While W is all that was learned, and nothing is forgotten,
-    it is learned anew with every estimate. Later what the samples said is carried over, and errors ask for no estimate
-    before a tenth more has been seen: W is much the same.
+    likelihood takes that for noise. Nothing is used that has not been seen.
+
+    An online GP that learns every sample knows what W said by the points D alone. There it is the variational bound of
+    ``log p(y_W)`` with D as inducing points (`sysid.gp.sparse`): what these cannot represent counts as noise. A good
+    estimate is worth more: it is also made whenever twice as many samples have been seen as at the last one. While W
+    is all that was learned, and nothing is forgotten, it is learned anew with every estimate. Later what the samples
+    said is carried over, and errors ask for no estimate before a tenth more has been seen: W is much the same.
 
     Parameters
     ----------
@@ -250,12 +253,12 @@ class Adaptation:
         return inputs[order], targets[order]
 
     def problem(self, gp: OnlineGP) -> MarginalLikelihoodProblem:
-        """Minus ``log p(y_W | y_D)`` and the priors, on the scale of all points of the dictionary; of W without D."""
+        """Minus ``log p(y_W | y_D)`` and the priors, on the scale of D; or minus the bound for W by D, on that of W."""
         order = gp.age_order
         inputs, targets = gp.inputs[order], gp.targets[order]
         kept_inputs, kept_targets, numbers = self._sample.kept()
         if self._learns_every_sample:
-            return MarginalLikelihoodProblem.of(self.settings, kept_inputs, kept_targets)
+            return replace(VariationalProblem.of(self.settings, kept_inputs, kept_targets), points=inputs)
         given = ~np.isin(gp.sample_numbers[order], numbers)
         return replace(
             MarginalLikelihoodProblem.of(self.settings, inputs, targets),

@@ -16,6 +16,7 @@ from sysid.gp.dictionary import covariance_matrix
 from sysid.gp.formula import COVARIANCE, address
 
 BLOCK = 128  # rows of a gradient that are computed at a time: they stay in the cache
+DIAGONAL = 32  # points whose prior variances are differentiated at a time
 
 
 class Expected(NamedTuple):
@@ -102,15 +103,25 @@ class Kernel(ABC):
         """The same kernel for features in other units: ``stretched(c)(c x, c x') = k(x, x')``, factors c (p,)."""
 
     @abstractmethod
-    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    def contract_gradient(
+        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+    ) -> np.ndarray:
         """``sum_ij weights_ij dK_ij / d log theta`` for every log hyper-parameter.
 
         Parameters
         ----------
-        weights : (n, n) symmetric
+        weights : (n, m)
         points : (n, p)
-        covariance : (n, n) noise-free K of these points
+        covariance : (n, m) noise-free K between these points and the others
+        others : (m, p)
+            None: the points themselves.
         """
+
+    def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """``sum_i weights_i dk(x_i, x_i) / d log theta`` for every log hyper-parameter; weights (n,), points (n, p)."""
+        parts = (slice(first, first + DIAGONAL) for first in range(0, len(points), DIAGONAL))
+        gradients = [self.contract_gradient(np.diag(weights[i]), points[i], self(points[i], points[i])) for i in parts]
+        return np.asarray(np.sum(gradients, axis=0))
 
     @abstractmethod
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -296,20 +307,35 @@ class Stationary(OnePerFeature):
         """The variance, at every point."""
         return np.full(len(points), self.variance)
 
+    def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """See `Kernel.diagonal_gradient`; only the variance is there."""
+        return self.variance * weights.sum() * np.eye(1, 1 + points.shape[1])[0]
+
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         """The first of the logarithms, wherever the features are."""
         return float(values[0]), np.eye(1, len(values))[0]
 
-    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    def contract_gradient(
+        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+    ) -> np.ndarray:
         """See `Kernel.contract_gradient`.
 
-        With ``M = weights o s`` and ``z = x / length_scale``: ``sum_ij M_ij (z_id - z_jd)^2
-        = 2 (sum_i z_id^2 (M 1)_i - z_d' M z_d)``.
+        With ``M = weights o s``, z and x the points and the others in length scales: ``sum_ij M_ij (z_id - x_jd)^2
+        = sum_i z_id^2 (M 1)_i + sum_j x_jd^2 (M'1)_j - 2 z_d' M x_d``.
         """
-        m = weights * self.slope(points, points, covariance)
-        z = (points - points.mean(axis=0)) / np.asarray(self.length_scales)
-        scales = 2.0 * ((z * z).T @ m.sum(axis=1) - np.einsum("id,id->d", z, m @ z))
-        return np.concatenate([[(weights * covariance).sum()], scales])
+        others = points if others is None else others
+        m = weights * self.slope(points, others, covariance)
+        z, x = ((rows - points.mean(axis=0)) / np.asarray(self.length_scales) for rows in (points, others))
+        scales = (z * z).T @ m.sum(axis=1) + (x * x).T @ m.sum(axis=0) - 2.0 * np.einsum("id,id->d", z, m @ x)
+        return np.concatenate([[np.vdot(weights, covariance)], scales])
+
+    def point_gradient(
+        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray
+    ) -> np.ndarray:
+        """``sum_j weights_ij dk(z_i, x_j) / d z_i`` (n, p); points z, others x, the rest as in `contract_gradient`."""
+        m, centre = weights * self.slope(points, others, covariance), points.mean(axis=0)
+        pulled = m @ (others - centre) - m.sum(axis=1)[:, None] * (points - centre)
+        return np.asarray(pulled / np.square(self.length_scales))
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         x, z = matrix(inputs, self.n_features, "inputs"), matrix(points, self.n_features, "points")
@@ -470,9 +496,12 @@ class Linear(OnePerFeature):
         total = float(np.logaddexp.reduce(values))
         return total, np.exp(values - total)
 
-    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    def contract_gradient(
+        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+    ) -> np.ndarray:
         """See `Kernel.contract_gradient`; ``dK / d log weight_variance_d = weight_variance_d x_d x_d'``."""
-        along = np.einsum("id,id->d", points, weights @ points) * np.asarray(self.weight_variances)
+        pulled = weights @ (points if others is None else others)
+        along = np.einsum("id,id->d", points, pulled) * np.asarray(self.weight_variances)
         return np.append(self.offset_variance * weights.sum(), along)
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -598,9 +627,12 @@ class Sum(OfParts):
         total = float(np.logaddexp.reduce([value for value, _ in found]))
         return total, np.concatenate([np.exp(value - total) * slope for value, slope in found])
 
-    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    def contract_gradient(
+        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+    ) -> np.ndarray:
         """See `Kernel.contract_gradient`; each part has its own hyper-parameters."""
-        return np.concatenate([part.contract_gradient(weights, points, part(points, points)) for part in self.parts])
+        x = points if others is None else others
+        return np.concatenate([part.contract_gradient(weights, points, part(points, x), x) for part in self.parts])
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         return np.sum([part.input_gradient(inputs, points) for part in self.parts], axis=0)
@@ -643,12 +675,15 @@ class Product(OfParts):
         found = [part.log_variance(share) for part, share in self.split(values)]
         return float(np.sum([value for value, _ in found])), np.concatenate([slope for _, slope in found])
 
-    def contract_gradient(self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    def contract_gradient(
+        self, weights: np.ndarray, points: np.ndarray, covariance: np.ndarray, others: np.ndarray | None = None
+    ) -> np.ndarray:
         """See `Kernel.contract_gradient`; ``dK / d theta_i = dK_i / d theta_i prod_(l != i) K_l``."""
-        found = [part(points, points) for part in self.parts]
+        x = points if others is None else others
+        found = [part(points, x) for part in self.parts]
         shares = [weights * _multiply_others(found, i) for i in range(len(found))]
         gradients = zip(self.parts, shares, found, strict=True)
-        return np.concatenate([part.contract_gradient(share, points, own) for part, share, own in gradients])
+        return np.concatenate([part.contract_gradient(share, points, own, x) for part, share, own in gradients])
 
     def input_gradient(self, inputs: np.ndarray, points: np.ndarray) -> np.ndarray:
         """See `Kernel.input_gradient`; the product rule."""

@@ -13,7 +13,8 @@ from scipy.linalg import blas, lapack, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import check_counts, check_whole, matrix, vector
-from sysid.gp.kernels import SquaredExponential
+from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
+from sysid.gp.marginal_likelihood import Likelihood
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumLikelihood
 from sysid.model.affine_map import AffineMap
 
@@ -40,8 +41,8 @@ class SparseLikelihood(NamedTuple):
     """(Approximate) log marginal likelihood and its gradient."""
 
     value: float
-    gradient: np.ndarray  # (p + 2,) with respect to (log kernel hyper-parameters, log noise variance)
-    point_gradient: np.ndarray  # (M, p) with respect to the inducing points
+    gradient: np.ndarray  # (q + 1,) with respect to (log kernel hyper-parameters, log noise variance)
+    point_gradient: np.ndarray | None  # (M, p) with respect to the inducing points, of a stationary kernel
 
 
 class Posterior(NamedTuple):
@@ -57,16 +58,31 @@ class _Block(NamedTuple):
     """Quantities of some samples."""
 
     rows: slice
-    features: np.ndarray  # (b, 2 p + 1) see `InducingPoints._features`
+    inputs: np.ndarray  # (b, p)
     cross: np.ndarray  # (M, b) Kuf
     whitened: np.ndarray  # (M, b) V = L^-1 Kuf
     residual: np.ndarray  # (b,) d = k(x, x) - diag V'V
     noise: np.ndarray  # (b,) noise_variance + alpha d
 
 
-#: derivatives of the objective F: ``(dF/dKuf o Kuf) features`` (M, 2 p + 1), ``-2 L' dF/dKuu L`` (M, M),
-#: ``sum_i dF/dk(x_i, x_i)`` and ``dF/d noise_variance``
-_Slopes = tuple[np.ndarray, np.ndarray, float, float]
+class _Gradient:
+    """Sum of the derivatives of the objective F through covariances of the inducing points with others."""
+
+    def __init__(self, kernel: Kernel, points: np.ndarray) -> None:
+        self.kernel, self.points = kernel, points
+        self.along = np.zeros(len(kernel.hyperparameter_names))  # (q,) with respect to the log hyper-parameters
+        self.pull = np.zeros(points.shape) if isinstance(kernel, Stationary) else None  # (M, p) to the points
+
+    def add(self, weights: np.ndarray, others: np.ndarray, covariance: np.ndarray, times: float = 1.0) -> None:
+        """Add what the derivative `weights` (M, b) with respect to this covariance says; `times` for the points."""
+        self.along += self.kernel.contract_gradient(weights, self.points, covariance, others)
+        if self.pull is not None:
+            assert isinstance(self.kernel, Stationary)
+            self.pull += times * self.kernel.point_gradient(weights, self.points, covariance, others)
+
+
+#: derivatives of the objective F: ``-2 L' dF/dKuu L`` (M, M), ``dF/dk(x_i, x_i)`` (n,) and ``dF/d noise_variance``
+_Slopes = tuple[np.ndarray, np.ndarray, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +99,16 @@ class InducingPoints:
 
     Parameters
     ----------
-    kernel : SquaredExponential
+    kernel : Kernel
     noise_variance : float
         Target unit squared, > 0.
     points : (M, p)
         Z, feature units. Copied, read-only.
     approximation : Approximation
     jitter : float
-        Relative to the signal variance. The inducing values are then those of f plus noise of that variance: VFE
-        stays a bound, nothing else is touched. Smooth kernels make k(Z, Z) singular in double precision
-        without it; 0 is for well separated points.
+        Relative to the mean prior variance of the points. The inducing values are then those of f plus noise of that
+        variance: VFE stays a bound, nothing else is touched. Smooth kernels make k(Z, Z) singular in double
+        precision without it; 0 is for well separated points.
     block_size : int
         Samples at a time.
 
@@ -102,7 +118,7 @@ class InducingPoints:
         No points, features that are not those of the kernel, values out of range, another kernel.
     """
 
-    kernel: SquaredExponential
+    kernel: Kernel
     noise_variance: float  # target unit^2
     points: np.ndarray  # feature units
     approximation: Approximation = Approximation.vfe
@@ -110,9 +126,8 @@ class InducingPoints:
     block_size: int = 512  # samples
 
     def __post_init__(self) -> None:
-        if type(self.kernel) is not SquaredExponential:
-            name = type(self.kernel).__name__
-            raise TypeError(f"InducingPoints: kernel must be a SquaredExponential, whose gradient is used, got {name}")
+        if not isinstance(self.kernel, Kernel) or self.kernel.is_prototype:
+            raise TypeError(f"InducingPoints: kernel must be a kernel with hyper-parameters, got {self.kernel!r}")
         points = matrix(self.points, self.kernel.n_features, "InducingPoints: points").copy()
         points.setflags(write=False)
         object.__setattr__(self, "points", points)
@@ -151,7 +166,7 @@ class InducingPoints:
     def _whitening(self) -> np.ndarray:
         """``L^-1`` (M, M), lower."""
         kuu = self.kernel(self.points, self.points)
-        kuu[np.diag_indices_from(kuu)] += self.jitter * self.kernel.variance
+        kuu[np.diag_indices_from(kuu)] += self.jitter * np.mean(self.kernel.diagonal(self.points))
         factor = _cholesky(kuu, f"covariance of {len(kuu)} inducing points with jitter {self.jitter:g}")
         return np.asarray(lapack.dtrtri(factor, lower=1)[0])
 
@@ -187,35 +202,32 @@ class InducingPoints:
         kept = [*self.blocks(whitening, x)] if len(x) * len(self.points) <= MOST_KEPT else None
         p = self._condition(whitening, kept or self.blocks(whitening, x), y)
         slopes = self._fitc if self.approximation is Approximation.fitc else self._vfe
-        cross, prior, variance, noise = slopes(p, kept or self.blocks(whitening, x), y)
-        along, pull = self._contract(cross)
+        gradient = _Gradient(self.kernel, self.points)
+        prior, variance, noise = slopes(p, kept or self.blocks(whitening, x), y, gradient)
         derivative = -0.5 * p.whitening.T @ prior @ p.whitening  # dF/dKuu, in which every point stands twice
-        weighted = derivative * self.kernel(self.points, self.points)
-        again, moved = self._contract(weighted @ self._features(self.points))
-        again[0] += self.kernel.variance * (variance + self.jitter * np.trace(derivative))  # the jitter follows it
-        gradient = np.append(along + again, self.noise_variance * noise)
-        return SparseLikelihood(p.log_likelihood, gradient, pull + 2.0 * moved)
+        gradient.add(derivative, self.points, self.kernel(self.points, self.points), times=2.0)
+        gradient.along += self.kernel.diagonal_gradient(variance, x)
+        jitter = np.full(len(self.points), self.jitter * np.trace(derivative) / len(self.points))
+        gradient.along += self.kernel.diagonal_gradient(jitter, self.points)  # which follows the variances
+        return SparseLikelihood(p.log_likelihood, np.append(gradient.along, self.noise_variance * noise), gradient.pull)
 
-    def _vfe(self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray) -> _Slopes:
+    def _vfe(self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray, gradient: _Gradient) -> _Slopes:
         """With ``D = noise_variance I`` all sums over products of V follow from ``V V' = noise_variance (B - I)``."""
         s2, eye, inverse = self.noise_variance, np.eye(len(p.weights)), _inverse(p.precision_factor)
         mixing, weights = p.whitening.T @ (eye - inverse) / s2, p.weights @ p.whitening
-        cross = np.zeros((len(eye), 2 * self.kernel.n_features + 1))
         noise = 0.5 * (len(eye) - np.trace(inverse) - len(y)) / s2
         for block in blocks:
             b = (y[block.rows] - p.weights @ block.whitened) / s2
             by_cross = mixing @ block.whitened
             by_cross += np.outer(weights, b)
-            by_cross *= block.cross
-            cross += by_cross @ block.features
+            gradient.add(by_cross, block.inputs, block.cross)
             noise += 0.5 * (b @ b + block.residual.sum() / s2**2)
         prior = np.outer(p.weights, p.weights) - 2.0 * eye + inverse + p.precision_factor @ p.precision_factor.T
-        return cross, prior, -0.5 * len(y) / s2, noise
+        return prior, np.full(len(y), -0.5 / s2), noise
 
-    def _fitc(self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray) -> _Slopes:
+    def _fitc(self, p: Posterior, blocks: Iterable[_Block], y: np.ndarray, gradient: _Gradient) -> _Slopes:
         """``h = g`` differs from sample to sample."""
-        inverse, noise = _inverse(p.precision_factor), 0.0
-        cross = np.zeros((len(inverse), 2 * self.kernel.n_features + 1))
+        inverse, slopes = _inverse(p.precision_factor), np.empty(len(y))
         prior = np.outer(p.weights, p.weights) - np.eye(len(inverse)) + inverse
         for block in blocks:
             v, d = block.whitened, block.noise
@@ -227,57 +239,26 @@ class InducingPoints:
             solved /= d
             pushed += solved
             pushed -= np.outer(p.weights, b)
-            by_cross = _product(p.whitening, pushed, transposed=True)
-            by_cross *= block.cross
-            cross -= by_cross @ block.features
-            noise += g.sum()
-        return cross, prior, noise, noise
+            gradient.add(_product(p.whitening, -pushed, transposed=True), block.inputs, block.cross)
+            slopes[block.rows] = g
+        return prior, slopes, float(slopes.sum())
 
     def blocks(self, whitening: np.ndarray, inputs: np.ndarray) -> Iterator[_Block]:
-        """Covariances with the inducing points, whitened by ``L^-1``, block after block of the inputs (n, p).
-
-        ``(log variance - z'z / 2, z, -1 / 2)`` times the features of x is the logarithm of ``k(z, x)``: a product of
-        matrices instead of differences. K has a relative error of 1e-16 times the squared distance from the mean of the
-        inducing points, in length scales.
-        """
-        z = self._scaled(self.points)
-        constant = np.log(self.kernel.variance) - 0.5 * (z * z).sum(axis=1, keepdims=True)
-        coefficients = np.hstack([constant, z, np.full(z.shape, -0.5)])
+        """Covariances with the inducing points, whitened by ``L^-1``, block after block of the inputs (n, p)."""
+        variances = self.kernel.diagonal(inputs)
         for start in range(0, len(inputs), self.block_size):
             rows = slice(start, start + self.block_size)
-            features = self._features(inputs[rows])
-            cross = coefficients @ features.T
-            np.exp(cross, out=cross)
+            cross = self.kernel(self.points, inputs[rows])
             v = _product(whitening, cross)
-            residual = self.kernel.variance - np.einsum("ij,ij->j", v, v)
+            residual = variances[rows] - np.einsum("ij,ij->j", v, v)
             noise = self.noise_variance + self.approximation.value * residual
-            yield _Block(rows, features, cross, v, residual, noise)
+            yield _Block(rows, inputs[rows], cross, v, residual, noise)
 
     def _samples(self, inputs: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         x = matrix(inputs, self.kernel.n_features, "inputs")
         if len(x) == 0:
             raise ValueError("InducingPoints: inputs must have at least 1 sample, got 0")
         return x, vector(targets, len(x), "targets")
-
-    def _scaled(self, inputs: np.ndarray) -> np.ndarray:
-        return (inputs - self.points.mean(axis=0)) / np.asarray(self.kernel.length_scales)
-
-    def _features(self, inputs: np.ndarray) -> np.ndarray:
-        """``(1, x, x o x)`` (b, 2 p + 1) of inputs x in length scales from the mean of the inducing points."""
-        x = self._scaled(inputs)
-        return np.hstack([np.ones((len(x), 1)), x, x * x])
-
-    def _contract(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient through ``K = k(Z, X)``: (log hyper-parameters), (Z).
-
-        With ``z``, ``x`` of Z and X as in `_features`, W of ``dF/dK o K``; `sums` is ``W F``, F the features of X::
-
-            d/d log length_scale_d = sum_ji W_ji (z_jd - x_id)^2,   dF/dZ_jd = sum_i W_ji (x_id - z_jd) / length_scale_d
-        """
-        z = self._scaled(self.points)
-        rows, pulled, squares = np.split(sums, [1, 1 + z.shape[1]], axis=1)
-        along = (rows * z * z - 2.0 * z * pulled + squares).sum(axis=0)
-        return np.append(rows.sum(), along), (pulled - z * rows) / np.asarray(self.kernel.length_scales)
 
 
 def _product(lower: np.ndarray, block: np.ndarray, *, transposed: bool = False) -> np.ndarray:
@@ -305,6 +286,22 @@ LLOYD_STEPS = 10  # of k-means, before the inducing points are trained
 
 
 GAIN_STEPS = 10  # iterations whose common gain is judged
+
+
+@dataclass(frozen=True, eq=False)
+class VariationalProblem(MarginalLikelihoodProblem):
+    """The same for a model that has `points` alone: the likelihood of all samples by VFE, with these points.
+
+    What the points cannot represent counts as noise, so that the hyper-parameters are those that serve the model.
+    """
+
+    points: np.ndarray | None = None  # (M, p), in the scales of the inputs
+
+    def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
+        """VFE with its gradient; `n_given` has no effect."""
+        assert self.points is not None
+        found = InducingPoints(kernel, noise_variance, self.points).log_likelihood(self.inputs, self.targets)
+        return Likelihood(found.value, found.gradient)
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,6 +498,7 @@ class _SparseProblem:
         p = len(self.spread)
         try:
             value, gradient, moved = self.prior(x).log_likelihood(self.inputs, self.targets)
+            assert moved is not None
         except np.linalg.LinAlgError:
             return 1e25, np.zeros_like(x)
         gradient[0] += gradient[-1]  # the noise is relative to the signal variance

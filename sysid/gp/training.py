@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, nan
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -36,6 +36,9 @@ class Points(NamedTuple):
 
     inputs: np.ndarray  # (n, q)
     targets: np.ndarray  # (n,) without the mean, target unit
+
+
+TYPICAL = 400  # samples, at most, whose distances are looked at
 
 
 class Start(NamedTuple):
@@ -82,8 +85,9 @@ class MarginalLikelihoodProblem:
         """Problem of inputs (n, p) and centred targets (n,), in their own scales."""
         p = inputs.shape[1]
         spread = AffineMap.fit(inputs).scale  # 1 for a constant feature
-        first, second = np.triu_indices(len(inputs), 1)
-        distances = np.array([np.median(abs(inputs[first, d] - inputs[second, d])) for d in range(p)])
+        some = inputs[:: -(-len(inputs) // TYPICAL)]
+        first, second = np.triu_indices(len(some), 1)
+        distances = np.array([np.median(abs(some[first, d] - some[second, d])) for d in range(p)])
         typical = np.where(distances > 1e-6 * spread, distances, spread) * np.sqrt(p)
         variance = float(np.mean(targets**2)) or 1.0
         of_weight = variance / spread**2
@@ -150,10 +154,13 @@ class MarginalLikelihoodProblem:
         numpy.linalg.LinAlgError
             If the covariance is not positive definite in double precision.
         """
-        kernel, noise = self.kernel_and_noise(x)
-        value, gradient = log_marginal_likelihood(kernel, noise, self.inputs, self.targets, self.n_given)
+        value, gradient = self.log_density(*self.kernel_and_noise(x))
         gradient[:-1] += gradient[-1] * self.unit.log_variance(x[:-1])[1]  # the noise is relative to the variance
         return Likelihood(value, gradient)
+
+    def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
+        """The same by kernel and noise variance, and its gradient with respect to the logarithms of both."""
+        return log_marginal_likelihood(kernel, noise_variance, self.inputs, self.targets, self.n_given)
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
         """Hyper-parameters that lie on a bound."""

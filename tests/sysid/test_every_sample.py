@@ -3,6 +3,7 @@
 import naive
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import sysid
 from sysid import (
@@ -327,6 +328,20 @@ def test_an_estimate_learns_all_samples_anew_while_they_are_kept():
             plain.learn(*pair)
         expected = np.array([plain.predict(one)[0] for one in TEST])
         assert np.allclose(gp.predict(TEST)[0], expected, rtol=1e-6, atol=1e-8) == is_exact
+
+
+def test_an_estimate_asks_for_what_serves_the_points():
+    """The variational bound of the samples that are kept, by the points: dense formula, plus the priors."""
+    found, _ = followed(90)
+    gp, (x, y) = found.model.gp, stream(90)
+    problem = found.adaptation.problem(gp)
+    logs = problem.logarithms(gp.kernel, gp.noise_variance)
+    z, s2 = gp.inputs[gp.age_order], gp.noise_variance
+    kuf = naive.covariance(gp.kernel, z, x)
+    q = kuf.T @ np.linalg.solve(naive.covariance(gp.kernel, z, z) + 1e-8 * gp.kernel.variance * np.eye(20), kuf)
+    density = multivariate_normal(np.zeros(90), q + s2 * np.eye(90)).logpdf(y)
+    bound = density - 0.5 * (90 * gp.kernel.variance - np.trace(q)) / s2
+    assert -problem.cost(logs)[0] == pytest.approx(bound - problem.prior(logs)[0], rel=1e-8)
 
 
 def test_estimates_from_a_part_of_the_stream_wait_until_a_tenth_more_is_seen():

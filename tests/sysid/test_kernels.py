@@ -68,15 +68,27 @@ def test_log_hyperparameters_round_trip_in_the_order_of_their_names(kernel):
 def test_gradients_are_those_of_finite_differences(kernel):
     """Contracted over the hyper-parameters, along the inputs, and of the logarithm of the variance."""
     x, z, logs = points(5, seed=3), points(6, seed=6), kernel.log_hyperparameters()
-    weights = np.random.default_rng(4).normal(size=(5, 5))
-    weights = weights + weights.T
-    numerical = finite_differences(lambda v: np.sum(weights * kernel.with_log_hyperparameters(v)(x, x)), logs, 1e-3)
-    gradient = kernel.contract_gradient(weights, x, kernel(x, x))
-    np.testing.assert_allclose(gradient, numerical, rtol=1e-8, atol=1e-8 * np.trace(kernel(x, x)))
+    every = np.random.default_rng(4).normal(size=(5, 6))
+    for given, others in ((every, (z,)), (every[:, 1:], ())):
+        second = (*others, x)[0]
+
+        def contracted(values, weights=given, second=second):
+            return np.sum(weights * kernel.with_log_hyperparameters(values)(x, second))
+
+        gradient = kernel.contract_gradient(given, x, kernel(x, second), *others)
+        numerical = finite_differences(contracted, logs, 1e-3)
+        np.testing.assert_allclose(gradient, numerical, rtol=1e-8, atol=1e-8 * np.trace(kernel(x, x)))
+    weights, many = np.random.default_rng(5).normal(size=40), points(40, seed=7)
+    numerical = finite_differences(lambda v: weights @ kernel.with_log_hyperparameters(v).diagonal(many), logs, 1e-3)
+    for gradient in (kernel.diagonal_gradient(weights, many), Kernel.diagonal_gradient(kernel, weights, many)):
+        np.testing.assert_allclose(gradient, numerical, rtol=1e-8, atol=1e-8 * np.abs(numerical).max())
 
     numerical = np.moveaxis(finite_differences(lambda d: kernel(x + d, z), np.zeros(3), 1e-3), 0, 2)
     gradient = kernel.input_gradient(x, z)
     np.testing.assert_allclose(gradient, numerical, rtol=1e-6, atol=1e-8 * np.abs(numerical).max())
+    if isinstance(kernel, Stationary):
+        pulled = kernel.point_gradient(every, x, kernel(x, z), z)
+        np.testing.assert_allclose(pulled, np.einsum("ij,ijd->id", every, gradient), rtol=1e-10)
 
     one = np.ones((1, 3))
     for value, gradient in (kernel.log_variance(logs), Kernel.log_variance(kernel, logs)):
