@@ -81,7 +81,7 @@ class MarginalLikelihoodProblem:
     n_given: int = 0  # samples that only condition
 
     @classmethod
-    def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> MarginalLikelihoodProblem:
+    def of(cls, settings: MaximumLikelihood, inputs: np.ndarray, targets: np.ndarray) -> Self:
         """Problem of inputs (n, p) and centred targets (n,), in their own scales."""
         p = inputs.shape[1]
         spread = AffineMap.fit(inputs).scale  # 1 for a constant feature

@@ -332,15 +332,15 @@ def test_an_estimate_learns_all_samples_anew_while_they_are_kept():
 
 def test_an_estimate_asks_for_what_serves_the_points():
     """The variational bound of the samples that are kept, by the points: dense formula, plus the priors."""
-    found, _ = followed(90)
-    gp, (x, y) = found.model.gp, stream(90)
+    found, _ = followed(75)
+    gp, (x, y) = found.model.gp, stream(75)
     problem = found.adaptation.problem(gp)
     logs = problem.logarithms(gp.kernel, gp.noise_variance)
     z, s2 = gp.inputs[gp.age_order], gp.noise_variance
     kuf = naive.covariance(gp.kernel, z, x)
     q = kuf.T @ np.linalg.solve(naive.covariance(gp.kernel, z, z) + 1e-8 * gp.kernel.variance * np.eye(20), kuf)
-    density = multivariate_normal(np.zeros(90), q + s2 * np.eye(90)).logpdf(y)
-    bound = density - 0.5 * (90 * gp.kernel.variance - np.trace(q)) / s2
+    density = multivariate_normal(np.zeros(75), q + s2 * np.eye(75)).logpdf(y)
+    bound = density - 0.5 * (75 * gp.kernel.variance - np.trace(q)) / s2
     assert -problem.cost(logs)[0] == pytest.approx(bound - problem.prior(logs)[0], rel=1e-8)
 
 
