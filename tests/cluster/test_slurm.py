@@ -30,6 +30,7 @@ def queue(tmp_path):
         lines = subprocess.run(squeue, capture_output=True, text=True, check=True).stdout.splitlines()
         return [line.split()[:2] for line in lines if line.endswith(str(tmp_path))]
 
+    assert tasks() == [], "Slurm is to answer"
     yield tasks
     left = tasks()
     if left:
@@ -75,10 +76,11 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     folder = tmp_path / "sweep"
     starts = [folder / str(number) / "attempts" for number in (0, 1)]
     process = started(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min")
-    assert wait_until(lambda: all(path.exists() for path in starts), 120)
+    assert wait_until((folder / ".lock").exists)
     second = ended(started(folder, *LONG, *SLURM))
     assert (second.code, second.out) == (1, "")
     assert "another sweep runs in" in second.err
+    assert wait_until(lambda: all(path.exists() for path in starts), 120)
     process.kill()
     ended(process)
     assert not done(folder), "the jobs were to be at work still"
