@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from glob import glob
 from pathlib import Path
 
 import psutil
 from running import ROOT, Said, bits, call, configured
-from sweep_jobs import alive
+from sweep_jobs import alive, wait_until
 
 from experiments.collection.run import run
 from experiments.job_file import read_summary
@@ -60,6 +61,18 @@ def ended(process, seconds=120):
     """What a process said, once it has ended."""
     out, err = process.communicate(timeout=seconds)
     return Said(process.returncode, out, err)
+
+
+def interrupted(process, own, pause):
+    """What a sweep with this environment says that Ctrl-C ends after so many seconds: a line; no process is left."""
+    time.sleep(pause)
+    os.killpg(process.pid, signal.SIGINT)
+    said = ended(process)
+    assert said.code == 130, (pause, said)
+    assert "Traceback" not in said.out + said.err, (pause, said)
+    assert len(said.err.splitlines()) <= 1, (pause, said)
+    assert wait_until(lambda: not living(own)), (pause, living(own))
+    return said
 
 
 def outcome(folder, number):

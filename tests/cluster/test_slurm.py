@@ -1,44 +1,41 @@
-"""Attacks on sweeps on a real Slurm: one node is enough. They skip where there is no sbatch."""
+"""Attacks on sweeps on a real Slurm, of one node or more, that SLURM_CONF names; `tests/cluster/slurm` starts one."""
 
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
-from functools import cache
 
 import pytest
-from sweep_command import QUICK, at_work, check_whole, done, ended, outcome, started
+from sweep_command import QUICK, at_work, check_whole, done, ended, interrupted, marked, outcome, started
 from sweep_jobs import wait_until
 
-pytestmark = pytest.mark.slow
 N = 6
 JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
-SLURM = ("hydra/launcher=slurm", "hydra.launcher.workers=2", "hydra.launcher.poll=0.5")
-LONG = ("system=van_der_pol", "duration=400000samples", "budget=20", "seed=0,1", "cache=null")
-
-
-def queue():
-    squeue = ["squeue", "-h", "--array", "-o", "%i %T"]
-    return subprocess.run(squeue, capture_output=True, text=True).stdout.splitlines()
-
-
-@cache
-def answers():
-    return shutil.which("sbatch") and subprocess.run(["sinfo"], capture_output=True).returncode == 0
+SLURM = ("hydra/launcher=slurm", "hydra.launcher.workers=2", "hydra.launcher.poll=0.2")
+LONG = ("system=van_der_pol", "duration=200000samples", "budget=20", "seed=0,1", "cache=null")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("SLURM_CONF" not in os.environ, reason="no Slurm: start one with tests/cluster/slurm"),
+]
 
 
 @pytest.fixture(autouse=True)
-def _leave_no_task():
-    if not answers():
-        pytest.skip("there is no Slurm here (sbatch on PATH, and sinfo answers)")
-    assert queue() == [], "the queue is to be empty before"
-    yield
-    left = queue()
-    subprocess.run(["scancel", f"--user={os.getuid()}"])
-    assert wait_until(lambda: queue() == [], 60)
+def queue(tmp_path):
+    """What Slurm has of a test: tasks that were submitted in its folder. None is left."""
+
+    def tasks():
+        squeue = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i %T %Z"]
+        lines = subprocess.run(squeue, capture_output=True, text=True, check=True).stdout.splitlines()
+        return [line.split()[:2] for line in lines if line.endswith(str(tmp_path))]
+
+    assert tasks() == [], "Slurm is to answer"
+    yield tasks
+    left = tasks()
+    if left:
+        subprocess.run(["scancel", *(name for name, _ in left)])
+        assert wait_until(lambda: tasks() == [], 60)
     assert left == []
 
 
@@ -56,7 +53,7 @@ def test_drivers_that_are_killed_lose_nothing(tmp_path):
     assert kept == {number: outcome(folder, number) for number in kept}, "finished jobs were run again"
 
 
-def test_tasks_that_are_killed_and_cancelled_cost_an_attempt(tmp_path):
+def test_tasks_that_are_killed_and_cancelled_cost_an_attempt(tmp_path, queue):
     folder, random_, hits = tmp_path / "sweep", random.Random(1), set()
     process = started(folder, *JOBS, *SLURM)
     for how in ("kill", "cancel"):
@@ -67,7 +64,7 @@ def test_tasks_that_are_killed_and_cancelled_cost_an_attempt(tmp_path):
         if how == "kill" and number >= 0:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(at_work(folder).get(number, 2**22), signal.SIGKILL)
-        elif running := [line.split()[0] for line in queue() if line.endswith("RUNNING")]:
+        elif running := [name for name, state in queue() if state == "RUNNING"]:
             subprocess.run(["scancel", running[0]])
     said = ended(process, 300)
     assert said.code == 0, said
@@ -79,10 +76,11 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
     folder = tmp_path / "sweep"
     starts = [folder / str(number) / "attempts" for number in (0, 1)]
     process = started(folder, *LONG, *SLURM, "hydra.launcher.time_limit=10min")
-    assert wait_until(lambda: all(path.exists() for path in starts), 120)
+    assert wait_until((folder / ".lock").exists)
     second = ended(started(folder, *LONG, *SLURM))
     assert (second.code, second.out) == (1, "")
     assert "another sweep runs in" in second.err
+    assert wait_until(lambda: all(path.exists() for path in starts), 120)
     process.kill()
     ended(process)
     assert not done(folder), "the jobs were to be at work still"
@@ -97,18 +95,21 @@ def test_a_killed_driver_is_taken_over_by_the_same_command_alone(tmp_path):
 
 def test_a_job_beyond_its_limit_ends_alone(tmp_path):
     short = [one for one in QUICK if not one.startswith("duration")]
+    sweeps = {}
     for limit, told in (("time_limit=20s", "time limit of 20 s"), ("memory_limit=400MB", "memory limit of 400 MB")):
         lines = (*short, "duration=20000000samples,120samples", "cache=null", *SLURM, f"hydra.launcher.{limit}")
-        said = ended(started(tmp_path / limit[:4], *lines), 300)
+        sweeps[told] = started(tmp_path / limit[:4], *lines)
+    for told, process in sweeps.items():
+        said = ended(process, 300)
         assert said.code == 1, said
         assert f"{told} exceeded" in said.err
-        assert done(tmp_path / limit[:4]) == {1}
+        assert done(tmp_path / told.replace(" ", "_")[:4]) == {1}
 
 
-def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path):
+def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path, queue):
     pytest.importorskip("dask_jobqueue")
     cluster = (
-        "{_target_: dask_jobqueue.SLURMCluster, cores: 1, processes: 1, memory: 500MB, interface: lo, "
+        "{_target_: dask_jobqueue.SLURMCluster, cores: 1, processes: 1, memory: 1GB, interface: lo, "
         f"local_directory: {tmp_path}, log_directory: {tmp_path}, scheduler_options: {{dashboard: false}}}}"
     )
     lines = (*JOBS, "hydra/launcher=dask", "hydra.launcher.workers=2", f"hydra.launcher.cluster={cluster}")
@@ -116,3 +117,11 @@ def test_dask_on_a_batch_system_runs_the_jobs_and_ends(tmp_path):
     assert said.code == 0, said
     assert done(tmp_path / "sweep") == set(range(N))
     assert wait_until(lambda: queue() == [])
+
+
+def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(tmp_path):
+    random_ = random.Random("slurm")
+    for number in range(4):
+        own = marked()
+        process = started(tmp_path / f"{number}", *JOBS, *SLURM, env=own)
+        interrupted(process, own, random_.uniform(0.2, 7.0))
