@@ -227,7 +227,7 @@ def test_a_bound_that_is_reached_is_reported():
     x = np.linspace(-1, 1, 25)[:, None]
     noise_free = MaximumLikelihood().train(x, np.sin(3 * x[:, 0]), seed=0)
     assert noise_free.noise_variance >= 1e-8 * noise_free.kernel.variance * (1 - 1e-9)
-    assert noise_free.warnings == ("noise variance at its lower bound",)
+    assert "noise variance at its lower bound" in noise_free.warnings
     y = np.random.default_rng(0).normal(size=25)
     noisy = MaximumLikelihood(noise_bounds=(1e-8, 1e-3), variance_bounds=(0.1, 0.2)).train(x, y, seed=0)
     assert set(noisy.warnings) == {"signal variance at its upper bound", "noise variance at its upper bound"}
