@@ -166,7 +166,8 @@ def read_lines(
             raw = [*islice(file, n_raw)]
             lines = [*islice(csv.reader(file), most and most + 1)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected CSV lines in UTF-8, got {error}; export it as CSV") from error
+        wanted = f"lines of CSV in {encoding.upper().removesuffix('-SIG')}"
+        raise ValueError(f"{path}: expected {wanted}, got {error}; export it as CSV") from error
     if most and len(lines) > most:
         raise ValueError(f"{path}: expected at most {most} lines, got more; cut the record")
     while lines and not lines[-1]:
