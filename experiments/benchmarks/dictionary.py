@@ -288,16 +288,17 @@ def soak(plan: Plan) -> Iterator[Row]:
     """A long stream of a plant that drifts, through the loop: errors of each fifth, memory, counters, rounding errors.
 
     A Van der Pol oscillator, its damping a sine from 1 to 3 1/s with a period of 630 000 samples. Both ways to learn
-    forget, else by default. Errors: mean squares over those of the linear model that least squares fit to the thousand
-    samples before. Memory: resident memory of the process after the last fifth, less that after the first. Counters:
-    samples sent, and places given, that are not counted. Rounding: how far means and variances are, at the ends of the
-    fifths, from those of the same state with its factors computed from scratch, in standard deviations or variances of
-    the noise.
+    forget; `every_sample` adapts its hyper-parameters, `stored` keeps them; else by default. Errors: mean squares over
+    those of the linear model that least squares fit to the thousand samples before. Memory: resident memory of the
+    process after the last fifth, less that after the first. Counters: samples sent, and places given, that are not
+    counted. Rounding: how far means and variances are, at the ends of the fifths, from those of the same state with
+    its factors computed from scratch, in standard deviations or variances of the noise.
     """
     narx, n_blocks = sysid.Narx({"displacement": 2}), max(1, plan.soak_samples // (PARTS * BLOCK))
-    for learning in ("every_sample", "stored"):
-        settings = sysid.Settings(learning=learning, forgetting=MEMORY, budget=plan.budget, seed=plan.seed)
-        identification, window = sysid.Identification(narx, settings), sysid.LagWindow(narx)
+    trainings: dict[str, sysid.Training] = {"every_sample": sysid.Adaptive(), "stored": sysid.MaximumAPosteriori()}
+    for learning, training in trainings.items():
+        rules = sysid.Settings(training, learning=learning, forgetting=MEMORY, budget=plan.budget, seed=plan.seed)
+        identification, window = sysid.Identification(narx, rules), sysid.LagWindow(narx)
         blocks = sysid.learn_from(_drifting(plan), identification, window, outputs=["displacement"], inputs=[])
         weights: np.ndarray = np.zeros(3)
         record, entered, resident, rounding = np.zeros(0, RECORD), 0, [], []
