@@ -290,7 +290,7 @@ def soak(plan: Plan) -> Iterator[Row]:
     A Van der Pol oscillator, its damping a sine from 1 to 3 1/s with a period of 630 000 samples. Both ways to learn
     forget; `every_sample` adapts its hyper-parameters, `stored` keeps them; else by default. Errors: mean squares over
     those of the linear model that least squares fit to the thousand samples before. Memory: resident memory of the
-    process after the last fifth, less that after the first. Counters: samples sent, and places given, that are not
+    process after the last fifth, less that after the second. Counters: samples sent, and places given, that are not
     counted. Rounding: how far means and variances are, at the ends of the fifths, from those of the same state with
     its factors computed from scratch, in standard deviations or variances of the noise.
     """
@@ -320,7 +320,7 @@ def soak(plan: Plan) -> Iterator[Row]:
             details = {"SMSE": squares[0] / squares[2], "MiB": resident[-1], "rounding": rounding[-1]}
             case, sent = f"{learning}: errors of fifth {part + 1}", (part + 1) * n_blocks * BLOCK
             yield row(case, squares[0] / squares[1], "of least squares", target="<= 0.1", samples=sent, **details)
-        yield row(f"{learning}: memory", resident[-1] - resident[0], "MiB more", target="<= 1")
+        yield row(f"{learning}: memory", resident[-1] - resident[1], "MiB more", target="<= 1")
         counts, entered = gp.counts(), entered + int((record["slot"] >= 0).sum())
         missed = abs(sent - narx.max_lag - counts["seen"]) + abs(entered - counts["entries"])
         yield row(f"{learning}: counters", missed, "not counted", target="<= 0", samples=sent, places=entered)
