@@ -2,6 +2,7 @@
 
 import csv
 import math
+from itertools import islice
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -150,20 +151,39 @@ def find_file(owner: Any) -> Path:
     return Path(owner.path)
 
 
-def read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of cells of a CSV file, without empty lines at its end.
+def read_lines(
+    path: Path, encoding: str = "utf-8-sig", n_raw: int = 0, most: int | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Return the first lines of a CSV file as they are, and the cells of the others, without empty lines at its end.
 
     Raises
     ------
     ValueError
-        If it is no CSV file in UTF-8, or has no row below its header.
+        If it is no CSV file in this encoding, or has more than `most` lines.
     """
     try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+        with path.open(encoding=encoding, newline="") as file:
+            raw = [*islice(file, n_raw)]
+            lines = [*islice(csv.reader(file), most and most + 1)]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: expected a CSV file in UTF-8, got {error}; export it as CSV") from error
+        wanted = f"lines of CSV in {encoding.upper().removesuffix('-SIG')}"
+        raise ValueError(f"{path}: expected {wanted}, got {error}; export it as CSV") from error
+    if most and len(lines) > most:
+        raise ValueError(f"{path}: expected at most {most} lines, got more; cut the record")
     while lines and not lines[-1]:
         lines.pop()
+    return raw, lines
+
+
+def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of cells of a CSV file in UTF-8, see `read_lines`.
+
+    Raises
+    ------
+    ValueError
+        As `read_lines`, or if it has no row below its header.
+    """
+    _, lines = read_lines(path, most=most)
     if len(lines) < 2:
         raise ValueError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
     return [name.strip() for name in lines[0]], lines[1:]

@@ -1,6 +1,5 @@
 """Sources of the ambient temperature: a synthetic climate, measured hourly records, EnergyPlus weather files."""
 
-import csv
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from simulators.settings import (
     find_file,
     parse_number,
     read_csv,
+    read_lines,
     refuse,
 )
 
@@ -123,6 +123,12 @@ LEAP_YEAR = 2000  # any leap year followed by an ordinary one
 LOWEST, HIGHEST = -90.0, 60.0  # degC, wider than any weather on earth
 
 
+MOST_ROWS = 500_000  # hours of a record, 57 years
+
+
+LARGEST = 1e6  # magnitude of whole numbers
+
+
 class Row(NamedTuple):
     """Row of an hourly record."""
 
@@ -160,18 +166,18 @@ def parse_temperature(row: Row, column: int) -> float:
     """Return the temperature [degC] in a cell; raise ValueError, naming the place, if there is none."""
     cell, value = row.cells[column], parse_number(row.cells[column])
     if not math.isfinite(value):
-        raise ValueError(f"{row.place}: the temperature is missing, got {cell!r}; repair it or choose another column")
+        raise ValueError(f"{row.place}: the temperature is missing, got {cell!r:.60}; repair it or change column")
     if not LOWEST <= value <= HIGHEST:
         wanted = f"a temperature from {LOWEST:g} to {HIGHEST:g} degC"
-        raise ValueError(f"{row.place}: expected {wanted}, got {cell}; convert the record to degC")
+        raise ValueError(f"{row.place}: expected {wanted}, got {cell:.60}; convert the record to degC")
     return value
 
 
 def parse_whole(row: Row, column: int) -> int:
     """Return the whole number in a cell; raise ValueError, naming the place, if there is none."""
     number = parse_number(row.cells[column])
-    if not number.is_integer():
-        raise ValueError(f"{row.place}: expected a whole number, got {row.cells[column]!r}; repair the row")
+    if not (number.is_integer() and abs(number) <= LARGEST):
+        raise ValueError(f"{row.place}: expected a whole number, got {row.cells[column]!r:.60}; repair the row")
     return int(number)
 
 
@@ -253,7 +259,7 @@ class MeasuredWeather(HourlyWeather):
 
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
         """Read a CSV file."""
-        header, lines = read_csv(path)
+        header, lines = read_csv(path, MOST_ROWS)
         rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=2)]
         for place, cells in rows:
             if len(cells) != len(header):
@@ -269,7 +275,7 @@ class MeasuredWeather(HourlyWeather):
             found = [i for i, name in enumerate(header) if name.lower() in TEMPERATURE_COLUMNS]
         if len(found) == 1:
             return found[0]
-        raise refuse(self, "column", f"one column, found it {len(found)} times; set column to one of {header}")
+        raise refuse(self, "column", f"one column, found it {len(found)} times; set column to one of {header!s:.500}")
 
 
 def _read_hours(header: list[str], rows: list[Row]) -> Sequence[float]:
@@ -292,7 +298,7 @@ def _read_instants(rows: list[Row], column: int) -> list[float]:
         try:
             instants.append(datetime.fromisoformat(cells[column].strip()))
         except ValueError:
-            wanted = f"an ISO time such as 2010-01-01T00:00, got {cells[column]!r}"
+            wanted = f"an ISO time such as 2010-01-01T00:00, got {cells[column]!r:.60}"
             raise ValueError(f"{place}: expected {wanted}; repair or drop the column") from None
     try:
         return [(instant - instants[0]).total_seconds() / HOUR for instant in instants]
@@ -328,12 +334,11 @@ class EpwWeather(HourlyWeather):
 
     def read_rows(self, path: Path) -> tuple[list[Row], Sequence[float], int]:
         """Read an EPW file."""
-        lines = path.read_text(encoding="latin-1").splitlines()
-        filled = [cells for cells in csv.reader(lines[HEADER_LINES:]) if cells]
-        if not lines or not lines[0].upper().startswith("LOCATION") or not filled:
+        header, lines = read_lines(path, "latin-1", HEADER_LINES, MOST_ROWS)
+        rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=HEADER_LINES + 1) if cells]
+        if not rows or not header[0].upper().startswith("LOCATION"):
             wanted = f"an EPW file: LOCATION, {HEADER_LINES - 1} more header lines, then hourly rows"
             raise ValueError(f"{path}: expected {wanted}; for other files use MeasuredWeather")
-        rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(filled, start=HEADER_LINES + 1)]
         for place, cells in rows:
             if len(cells) <= DRY_BULB:
                 raise ValueError(f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row")

@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
     "sysid": (61, 10475),
-    "simulators": (31, 2635),
-    "experiments": (83, 10560),
+    "simulators": (31, 2644),
+    "experiments": (83, 10580),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (38, 7280),
+    "tests/experiments": (38, 7288),
     "tests/cluster": (2, 174),
-    "tests/sysid": (25, 7550),
-    "tests/simulators": (16, 1940),
+    "tests/sysid": (25, 7607),
+    "tests/simulators": (16, 1981),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
 EXTRAS = {

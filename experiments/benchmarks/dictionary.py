@@ -4,21 +4,21 @@ import gc
 import math
 import os
 import tracemalloc
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.signal import lfilter
 
+import simulators
 import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
-from sysid.gp.dictionary import PROBE_INTERVAL
+from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
 
 N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample asks for a place
@@ -42,7 +42,8 @@ NOISE_VARIANCE = 1e-2  # signal variance
 ITERATIONS = 20  # of the fast ways in one run, up to 100 points
 CANDIDATES = 2  # replacements of one run of the textbook way
 OURS = 500  # and of ours
-STREAM, BLOCK = 10, 1000  # samples of the long stream for each replacement of the plan, and of a block
+PARTS, BLOCK = 5, 1000  # parts of a long stream that are reported, and samples of a block of it
+MEMORY = 1000  # samples, of what learns a plant that drifts
 
 
 class Samples(NamedTuple):
@@ -189,7 +190,7 @@ def update(plan: Plan) -> Iterator[Row]:
 
 
 def memory(plan: Plan) -> Iterator[Row]:
-    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes; a long stream."""
+    """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes."""
     samples = narx_samples(max(plan.sizes), seed=plan.seed)
     online_gp(min(plan.sizes)).fit(*samples.part(0, min(plan.sizes)))  # compiles and fills caches
     for size in plan.sizes:
@@ -199,28 +200,6 @@ def memory(plan: Plan) -> Iterator[Row]:
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         yield row(f"N={gp.budget}", held / (8 * size**2), "N^2 x 8 bytes", MB=held / 1e6)
-    yield _stream_memory(plan)
-
-
-def _stream_memory(plan: Plan) -> Row:
-    """Growth of the resident memory of this process while a stream goes through the loop, after a tenth of it."""
-    n_blocks, narx = max(2, STREAM * plan.replacements // BLOCK), sysid.Narx({"y": 3}, {"u": 3})
-    identification = sysid.Identification(narx, sysid.Settings(budget=plan.budget, seed=plan.seed))
-    rng, resident = np.random.default_rng(plan.seed), []
-
-    def measure() -> Iterator[SimpleNamespace]:
-        state = np.zeros(1)
-        for k in range(n_blocks):
-            if k in (n_blocks // 10, n_blocks - 1):
-                pages = int(Path("/proc/self/statm").read_text().split()[1])
-                resident.append(pages * os.sysconf("SC_PAGESIZE") / 1e6)
-            u = np.tanh(rng.standard_normal(BLOCK))
-            y, state = lfilter([0.0, 0.5], [1.0, -0.8], u, zi=state)
-            yield SimpleNamespace(output=np.tanh(y + 0.05 * rng.standard_normal(BLOCK))[:, None], input=u[:, None])
-
-    deque(sysid.learn_from(measure(), identification, sysid.LagWindow(narx), outputs=["y"], inputs=["u"]), maxlen=0)
-    case, details = f"N={plan.budget}, a stream, after a tenth of it", {"samples": n_blocks * BLOCK, "MB": resident[1]}
-    return row(case, resident[1] - resident[0], "MB more", target="<= 1", **details)
 
 
 # --- rounding errors ------------------------------------------------------------------------------
@@ -303,6 +282,59 @@ def double_posterior(covariance: np.ndarray, targets: np.ndarray, cross: np.ndar
     whitened, _ = lapack.dtrtrs(factor, targets, lower=1)
     inverse, _ = lapack.dpotri(factor, lower=1)
     return Posterior(np.diag(inverse), projected.T @ whitened, prior - (projected**2).sum(axis=0))
+
+
+def soak(plan: Plan) -> Iterator[Row]:
+    """A long stream of a plant that drifts, through the loop: errors of each fifth, memory, counters, rounding errors.
+
+    A Van der Pol oscillator, its damping a sine from 1 to 3 1/s with a period of 630 000 samples. Both ways to learn
+    forget; `every_sample` adapts its hyper-parameters, `stored` keeps them; else by default. Errors: mean squares over
+    those of the linear model that least squares fit to the thousand samples before. Memory: resident memory of the
+    process after the last fifth, less that after the second. Counters: samples sent, and places given, that are not
+    counted. Rounding: how far means and variances are, at the ends of the fifths, from those of the same state with
+    its factors computed from scratch, in standard deviations or variances of the noise.
+    """
+    narx, n_blocks = sysid.Narx({"displacement": 2}), max(1, plan.soak_samples // (PARTS * BLOCK))
+    trainings: dict[str, sysid.Training] = {"every_sample": sysid.Adaptive(), "stored": sysid.MaximumAPosteriori()}
+    for learning, training in trainings.items():
+        rules = sysid.Settings(training, learning=learning, forgetting=MEMORY, budget=plan.budget, seed=plan.seed)
+        identification, window = sysid.Identification(narx, rules), sysid.LagWindow(narx)
+        blocks = sysid.learn_from(_drifting(plan), identification, window, outputs=["displacement"], inputs=[])
+        weights: np.ndarray = np.zeros(3)
+        record, entered, resident, rounding = np.zeros(0, RECORD), 0, [], []
+        for part in range(PARTS):
+            squares = np.zeros(3)  # of the errors, of those of least squares, of the targets
+            for block in islice(blocks, n_blocks):
+                entered += int((record["slot"] >= 0).sum())  # a last sample may get its place one block later
+                (x, y, _), record = block.rows, block.record
+                lags = np.column_stack([x, np.ones(len(x))])
+                squares += np.nansum((y - [record["mean"], lags @ weights, 0.0 * y]) ** 2, axis=1)
+                weights, *_ = np.linalg.lstsq(lags, y)
+            assert identification.model is not None
+            gp, tests = identification.model.gp, identification.model.scaling.transform(x)
+            fresh = gp.copy()
+            fresh.reduce_to(gp.n_points)
+            (mean, variance), noise = np.abs(np.subtract(gp.predict(tests), fresh.predict(tests))), gp.noise_variance
+            rounding.append(max(mean.max() / math.sqrt(noise), variance.max() / noise))
+            resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20)
+            details = {"SMSE": squares[0] / squares[2], "MiB": resident[-1], "rounding": rounding[-1]}
+            case, sent = f"{learning}: errors of fifth {part + 1}", (part + 1) * n_blocks * BLOCK
+            yield row(case, squares[0] / squares[1], "of least squares", target="<= 0.1", samples=sent, **details)
+        yield row(f"{learning}: memory", resident[-1] - resident[1], "MiB more", target="<= 1")
+        counts, entered = gp.counts(), entered + int((record["slot"] >= 0).sum())
+        missed = abs(sent - narx.max_lag - counts["seen"]) + abs(entered - counts["entries"])
+        yield row(f"{learning}: counters", missed, "not counted", target="<= 0", samples=sent, places=entered)
+        yield row(f"{learning}: rounding", max(rounding), "of the noise", target="<= 0.01", **gp.repairs)
+
+
+def _drifting(plan: Plan) -> Iterator[SimpleNamespace]:
+    """Blocks of samples without end; the damping changes from block to block."""
+    state = None
+    for k in count():
+        plant = simulators.VanDerPol(damping=2.0 + np.sin(0.01 * k))
+        made = simulators.simulate(plant, n_samples=BLOCK + 1, initial_state=state, seed=plan.seed + k)
+        state = made.state[-1]
+        yield SimpleNamespace(output=made.output[:-1], input=made.input[:-1])
 
 
 # --- scores of the points, the published way and ours ---------------------------------------------

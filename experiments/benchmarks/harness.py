@@ -21,11 +21,12 @@ from sysid.store import provenance
 Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
 #: settings that are whole numbers
-NUMBERS = ("budget", "repetitions", "replacements", "stretch", "trajectories", "sweep_seeds", "seed")
+NUMBERS = ("budget", "repetitions", "replacements", "soak_samples", "stretch", "trajectories", "sweep_seeds", "seed")
 LEAST = {"budget": 2, "seed": 0}  # others: 1
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
     **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
+    "soak_samples": 10_000,
     **{"duration": "10d", "sweep_thresholds": (0.1, 0.2), "sweep_seeds": 1},
 }
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -39,6 +40,7 @@ class Plan:
     budget: int  # points
     repetitions: int
     replacements: int
+    soak_samples: int  # through the loop of a plant that drifts
     stretch: int  # samples that `solve_ivp` integrates
     trajectories: int  # of the ensemble
     duration: str  # of the closed loop

@@ -1,5 +1,7 @@
 """Synthetic, measured and EPW weather, and every way a record can be wrong."""
 
+import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +162,51 @@ def test_bad_epw_files_are_refused_with_their_line(tmp_path):
     path.write_text("LOCATION\n" * 8 + "1999,1,1\n")
     with pytest.raises(ValueError, match="line 9: expected more than 6 cells, got 3"):
         EpwWeather(str(path)).temperature([0.0])
+
+
+EPW_HEADER = b"LOCATION,Nowhere\n" * 8
+TOO_MANY = b"1999,1,1,1,60,?9,5\n" * 10001
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (EPW_HEADER + b"1" * 10**6, "field larger"),
+        (EPW_HEADER + b'"' + TOO_MANY, "field larger"),
+        (EPW_HEADER + bytes(10**6), "field larger"),
+        (EPW_HEADER + b"\n" * (10001), "at most 10000 lines"),
+        (EPW_HEADER + TOO_MANY, "at most 10000 lines"),
+        (EPW_HEADER + np.random.default_rng(0).bytes(10**6), "line 9: expected more than 6 cells"),
+        (EPW_HEADER + b"1999,1e300,1,1,60,?9,5", "line 9: expected a whole number"),
+        (EPW_HEADER + b"1999,1,%s,1,60,?9,5" % (b"9" * 10**5), "line 9: expected a whole number"),
+        (EPW_HEADER + b"\n1999,1,1,1,60,?9,nan", "line 10: the temperature is missing"),
+        (EPW_HEADER + b"1999,1,1,1,60,?9,%s" % (b"9" * 10**5), "line 9: .* from -90 to 60|line 9: .* missing"),
+        (EPW_HEADER + b"1999,1,1,2,60,?9,5\n1999,1,1,1,60,?9,5\n", "got -1 hours"),
+        (EPW_HEADER.decode().encode("utf-16"), "expected an EPW file"),
+        (EPW_HEADER, "expected an EPW file"),
+        (b"", "expected an EPW file"),
+        (b",".join(b"column%d" % i for i in range(10**4)) + b"\n1", "expected 10000 cells"),
+        (b",".join(b"column%d" % i for i in range(10**4)) + b"\n" + b"," * 9999, "0 times; set column"),
+        (b"time,temp\n" + b"x" * 10**5 + b",1\n", "expected an ISO time"),
+    ],
+)
+def test_hostile_files_end_in_one_short_line(tmp_path, monkeypatch, content, message):
+    monkeypatch.setattr("simulators.weather.MOST_ROWS", 10_000)
+    path = tmp_path / "weather"
+    path.write_bytes(content)
+    kind = MeasuredWeather if message.endswith(("10000 cells", "set column", "ISO time")) else EpwWeather
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=message) as caught:
+        kind(str(path)).temperature([0.0])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * len(content) + 10**6
+    assert len(str(caught.value)) < 1000 + len(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(FileNotFoundError, match="change path"):
+            EpwWeather(str(path)).temperature([0.0])

@@ -463,6 +463,51 @@ def test_after_many_replacements_the_inverse_is_as_good_as_new(
 
 
 @extended
+def test_a_plant_that_drifts_without_noise_is_rounded_as_from_scratch_and_forgetting_helps():
+    x, y = naive.narx_stream(4000, seed=0)
+    y = y + np.linspace(0, 3, len(y)) * np.tanh(x[:, -1])
+    worst, weights = [], []
+    for memory in (None, 200.0):
+        gp = OnlineGP(COLLINEAR, noise_variance=1e-8, budget=50, forgetting=memory)
+        reports = gp.update_many(x, y)
+        worst.append(np.mean((reports["mean"] - y)[-1000:] ** 2))
+        weights.append(abs(gp.state()["weights"]).max())
+        stream, fresh = errors(gp, x[::20])
+        assert stream[1] < 5 * fresh[1] < np.sqrt(worst[-1])
+    assert weights[0] > 3 * weights[1] > 1e5
+    assert worst[0] > 3 * worst[1]
+
+
+def adversarial_stream(random, n):
+    """Repeated, nearly repeated and collinear points, jumps in scale, targets that drift, contradict or explode."""
+    x = random.uniform(-2, 2, (n, 4))
+    old, kind = random.integers(0, np.maximum(np.arange(n), 1)), random.integers(0, 6, n)
+    for k in range(1, n):
+        repeated = x[old[k]] + random.choice([0.0, 1e-12, 1e-8, 1e-4])
+        x[k] = (x[k], repeated, x[k - 1] + 1e-6, 1e3 * x[k], x[k, 0] * np.ones(4), x[k] * [1, 1, 0, 0])[kind[k]]
+    y = np.sin(x[:, 0]) + random.choice([0.0, 10.0]) * np.linspace(0, 1, n)
+    return x, y * np.where(random.random(n) < 0.02, random.choice([-1.0, 1e6]), 1.0)
+
+
+@extended
+@pytest.mark.parametrize("n_streams", [20, pytest.param(3060, marks=pytest.mark.slow)])
+def test_adversarial_streams_stay_within_20_times_a_fresh_factorisation(n_streams):
+    """Largest errors on the way; those of means and variances, far from all points too, within 100 times."""
+    for seed in range(n_streams):
+        random = np.random.default_rng(seed)
+        noise_variance, reduction = random.choice([*BOUNDS]), random.choice([naive.Oldest(), *naive.CRITERIA])
+        gp = OnlineGP(COLLINEAR, noise_variance=noise_variance, budget=int(random.integers(2, 25)), reduction=reduction)
+        (x, y), found = adversarial_stream(random, 200), []
+        for k in range(0, 200, 20):
+            gp.update_many(x[k : k + 20], y[k : k + 20])
+            found.append(errors(gp, x[::4]))
+        stream, fresh = np.max(found, axis=0)
+        most = [20, 100, 100] * (fresh + 1e-12 * np.array([1.0, abs(y).max(), 1.0]))
+        assert (stream <= most).all(), (seed, noise_variance, reduction, stream, fresh)
+        assert gp.repairs["refactorisations"] == gp.repairs["clipped_variances"] == 0
+
+
+@extended
 def test_the_80_bit_reference_is_better_than_double_precision():
     x, _ = naive.narx_stream(40, seed=2)
     ky = COLLINEAR(x, x) + 1e-8 * np.eye(40)

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -269,6 +270,36 @@ def test_failure_at_any_step_keeps_the_previous_file(path, previous, monkeypatch
         write(example(), path, kind="result")
     assert path.read_bytes() == previous
     assert files(path.parent) == ["run.nc"]
+
+
+WRITER = """
+import sys
+from sysid.store import write_bytes
+for number in range(10**6):
+    write_bytes(bytes([number % 256]) * 10**7, sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_kills_of_a_writer_leave_whole_files_only(path):
+    """22 SIGKILLs while files of the same name are written one after the other."""
+    random, n_cut = np.random.default_rng(0), 0
+    for _ in range(22):
+        before = path.stat().st_ino if path.exists() else 0
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)]) as process:
+            deadline = time.monotonic() + 60
+            while (path.stat().st_ino if path.exists() else 0) == before and time.monotonic() < deadline:
+                time.sleep(0.005)
+            time.sleep(random.uniform(0.0, 0.2))
+            process.kill()
+        content = path.read_bytes()
+        assert content == content[:1] * 10**7
+        left = [name for name in files(path.parent) if name != path.name]
+        n_cut += len(left)
+        for name in left:
+            assert re.fullmatch(r"\.run\.nc\.\w+\.tmp", name)
+            (path.parent / name).unlink()
+    assert n_cut > 3, "too few kills came while the file was written: the test did too little"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders can be opened on POSIX only")
