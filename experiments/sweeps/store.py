@@ -140,8 +140,13 @@ def damage(content: Mapping[str, Any], folder: Path) -> str:
 
 
 def note_attempt(folder: Path) -> int:
-    """Number of this attempt, from 1; noted before anything else, so that one that kills the process counts."""
+    """Number of this attempt, from 1; noted before anything else, so that one that kills the process counts.
+
+    Files that an attempt before it had begun to write are removed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
     with open(folder / ATTEMPTS, "a") as file:
         file.write(f"{os.getpid()}\n")
     return count_attempts(folder)

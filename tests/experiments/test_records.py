@@ -177,9 +177,9 @@ def test_a_model_that_loses_against_a_line_is_named(files, tmp_path, caplog):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTS)
 def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_path):
-    """Medians over three seeds; 3000 + 3000 samples, 1.5 % noise. Nor are the bands wrong, one step and free run."""
+    """Medians over five seeds; 3000 + 3000 samples, 1.5 % noise. Nor are the bands wrong, one step and free run."""
     to_best, to_same, covered = [], [], []
-    for seed, record in enumerate(records(name, 3)):
+    for seed, record in enumerate(records(name, 5)):
         n_inputs = record["test"][0].shape[1]
         files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
         folder = execute(tmp_path / str(seed), *overrides_of(n_inputs, **files), "figures=false")

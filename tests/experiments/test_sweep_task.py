@@ -87,7 +87,9 @@ def test_attempts_that_ended_their_process_are_counted_and_told(tmp_path):
     assert (outcome.traceback, outcome.seconds) == ("Timeout!\n  in a loop\n", 60.0)
     forget(folder)
     (folder / "attempts").write_text("1\n")
+    (folder / ".outcome.json.0123abcd.tmp").touch()  # it was killed while it wrote
     assert execute(one).done
+    assert not [*folder.glob(".*.tmp")]
 
 
 def test_a_job_runs_in_the_folder_of_the_sweep_with_one_thread_and_leaves_the_process_as_it_was(tmp_path):
