@@ -14,7 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid.arrays import check_whole, matrix, rows, vector
-from sysid.gp.adaptation import Adaptive
+from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import LeaveOneOut, OnlineGP
 from sysid.gp.rules import (
@@ -425,9 +425,10 @@ class Identification:
 
     @classmethod
     def resume(cls, model: Model) -> Identification:
-        """Go on with a model, of a file say, where its identification stood: bit for bit, but nothing adapts further.
+        """Go on with a model, of a file say, where its identification stood, bit for bit.
 
-        Samples that the model learned by `Model.update_many` in between are not known; then nothing is pending.
+        Samples that the model learned by `Model.update_many` in between are not known: then nothing is pending, and its
+        hyper-parameters stay.
 
         Examples
         --------
@@ -443,6 +444,8 @@ class Identification:
         own = {name: getattr(gp, name) for name in (*PASSED_ON, "learning", "gate")}
         found = cls(model.narx, Settings(training=MaximumAPosteriori(), mean=model.mean, **own))
         found._adopt(model)
+        if isinstance(model.follower, Adaptation) and model.follower.n_seen == gp.n_seen:
+            found.adaptation = model.follower
         if pending.get("seen") == gp.n_seen:
             try:
                 found._recall(pending, model.narx.n_features)
@@ -467,7 +470,7 @@ class Identification:
         if self.gate is not None and scaling.matrix is None:
             columns = [c for c in self._mended.newest.values() if c not in scaling.constant]
             self._limits = {column: JUMP * float(scaling.scale[column]) for column in columns}
-        self.model, self.initial = model, replace(model, gp=model.gp.copy(), pending={})
+        self.model, self.initial = model, replace(model, gp=model.gp.copy(), pending={}, follower=None)
 
     def _reconsider(self, suspect: Suspect, model: Model, row: int) -> None:
         """Learn the suspect, the sample before a row, unless the row is likeliest if the suspect's target is wrong.
@@ -625,7 +628,8 @@ class Identification:
             gp = s.selection.fill(gp, scaling.transform(samples.regressors), centred)
         else:
             gp.fit(*points)
-        self._adopt(Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ()))
+        model = Model(self.narx, scaling, mean, gp, limits=limits or NO_LIMITS, bands=bands or ())
+        self._adopt(model)
         self._collected.clear()
         if self.start.stays:
             self.adaptation = None
@@ -633,6 +637,7 @@ class Identification:
             n_left_out = self._n_collected - len(samples.targets)
             x, y = samples.regressors, samples.targets
             self.adaptation.start(scaling, mean, x, y, gp.learning, n_left_out=n_left_out)
+            self.model = replace(model, follower=self.adaptation)
 
     def _leave_one_out(self, start: Start, samples: InitialSamples) -> LeaveOneOut | None:
         """Each initial sample as the trained GP predicts it from all others; None: there is no gate, or no GP yet."""

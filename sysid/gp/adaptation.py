@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from numbers import Real
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
-from sysid.arrays import check_counts
+from sysid.arrays import check_counts, matrix, vector
 from sysid.gp.dictionary import RECORD
 from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
@@ -54,6 +55,12 @@ class Reservoir:
         n = self.n_seen
         return self._inputs[:n].copy(), self._targets[:n].copy(), self._numbers[:n].copy()
 
+    def restore(self, inputs: np.ndarray, targets: np.ndarray, numbers: np.ndarray, n_seen: int) -> None:
+        """Go on from what was `kept` when `n_seen` samples had been seen."""
+        n = len(targets)
+        self._inputs[:n], self._targets[:n], self._numbers[:n], self.n_seen = inputs, targets, numbers, n_seen
+        self._generator.bit_generator.advance(n_seen)  # type: ignore[attr-defined]  # one number was drawn for each
+
     def extend(self, inputs: np.ndarray, targets: np.ndarray, numbers: np.ndarray) -> None:
         """See the samples (n, n_features), (n,) of these numbers (n,)."""
         before = np.arange(self.n_seen, self.n_seen + len(targets))  # samples before each of these
@@ -70,6 +77,11 @@ EVALUATIONS_PER_UPDATE = 3  # of the objective, at most on average: one and a ha
 #: samples kept to estimate from if the settings do not say it: only stored samples are learned, or all
 SAMPLES_OF_STORED, SAMPLES_OF_ALL = 100, 1000
 GROWTH = 1.1  # of the stream since the last estimate, before errors ask for another: its sample is much the same
+
+
+LOOKED_AT = ("mean", "variance", "accepted", "outlier")  # of the record of a sample
+COUNTS, ROWS = 6, ("rows", 1 + len(LOOKED_AT))  # of `Adaptation.state`; columns beside the features
+MOST_SAMPLES = 1_000_000  # that the settings of a file may ask to keep
 
 
 class Reason(StrEnum):
@@ -163,6 +175,60 @@ class Adaptation:
         self._regressors = np.zeros((settings.interval, p))
         self._targets, self._record = np.zeros(settings.interval), np.zeros(settings.interval, dtype=RECORD)
         self._n = 0  # samples since the last look
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that `restored` needs to go on bit for bit, but for the estimates so far."""
+        inputs, targets, numbers = self._sample.kept()
+        now = slice(self._n)
+        rows = [self._regressors[now], self._targets[now], *(self._record[name][now] for name in LOOKED_AT)]
+        counts = self.seed, self._sample.n_seen, self._n_seen, self._n_left_out, self._n_estimated, self._n_revised
+        return {
+            "seen_inputs": inputs,
+            "seen_targets": targets,
+            "seen_numbers": numbers,
+            "seen_squares": self._squares,
+            "seen_rows": np.column_stack(rows),
+            "seen_counts": np.array(counts),
+        }
+
+    @classmethod
+    def restored(
+        cls, settings: Adaptive, scaling: AffineMap, mean: MeanFunction, learning: Learning, state: Mapping[str, Any]
+    ) -> Adaptation:
+        """Inverse of `state`, for a model of this map, mean and learning.
+
+        Raises
+        ------
+        ValueError
+            A state that contradicts itself or the settings, or settings that ask for too much memory.
+        KeyError
+            One that is not complete.
+        """
+        p, counts = scaling.n_features, vector(state["seen_counts"], COUNTS, "seen_counts")
+        if not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
+            raise ValueError(f"seen_counts must be whole numbers of at least 0, got {counts.tolist()}")
+        seed, n_drawn, n_seen, n_left_out, n_estimated, n_revised = counts.astype(np.int64).tolist()
+        if max(settings.sample_size or 0, settings.interval) > MOST_SAMPLES:
+            raise ValueError(f"training: sample_size and interval must be at most {MOST_SAMPLES}, got {settings}")
+        found = cls(settings, seed)
+        found.start(scaling, mean, np.zeros((0, p)), np.zeros(0), learning, n_left_out=n_left_out)
+        inputs, rows = (matrix(state[f"seen_{name}"], p + more, f"seen_{name}") for name, more in (("inputs", 0), ROWS))
+        targets, numbers = (vector(state[name], len(inputs), name) for name in ("seen_targets", "seen_numbers"))
+        squares, n = vector(state["seen_squares"], len(state["seen_squares"]), "seen_squares"), len(rows)
+        fits = n < settings.interval and len(squares) <= settings.window and n_drawn <= n_seen
+        if not fits or len(inputs) != min(found._sample.size, n_drawn):
+            raise ValueError("the samples that a training has seen must fit its interval, window and sample_size")
+        found._sample.restore(inputs, targets, numbers, n_drawn)
+        found._n_seen, found._n_estimated, found._n_revised = n_seen, n_estimated, n_revised
+        found._squares, found._n, found._regressors[:n], found._targets[:n] = squares, n, rows[:, :p], rows[:, p]
+        for name, column in zip(LOOKED_AT, rows[:, p + 1 :].T, strict=True):
+            found._record[name][:n] = column
+        return found
+
+    @property
+    def n_seen(self) -> int:
+        """Samples seen so far, those of the initial model among them, but for those that were left out of it."""
+        return self._n_seen + self._n
 
     @property
     def n_until_look(self) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from sysid import store
 from sysid.arrays import matrix, rows
 from sysid.gp import dictionary
+from sysid.gp.adaptation import LOOKED_AT, Adaptation, Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
 from sysid.gp.online import FIRST_MEMORY, OnlineGP
@@ -94,6 +95,17 @@ OF_ALL = {
 }
 
 
+#: of a model whose hyper-parameters are estimated anew as it learns
+FOLLOWING = {
+    "seen_inputs": (("kept", "kept_coordinate"), "unbiased sample of the stream, standardised"),
+    "seen_targets": (("kept",), "its targets without the mean"),
+    "seen_numbers": (("kept",), "which of the samples seen they are"),
+    "seen_squares": (("error",), "squared standardised errors since the last estimate of the hyper-parameters"),
+    "seen_rows": (("row", "column"), f"regressor, target, {', '.join(LOOKED_AT)} of the samples since the last look"),
+    "seen_counts": (("count",), "seed; samples drawn from, seen, left out, seen at the last estimate; points since"),
+}
+
+
 #: arrays of a model file: dimensions and meaning
 ARRAYS = {
     "inputs": (("slot", "feature"), "stored points, standardised"),
@@ -109,6 +121,7 @@ ARRAYS = {
     "number": (("slot",), "which of the samples seen each stored point was; -1 if unknown"),
     **OF_ALL,
     **MAP_ARRAYS,
+    **FOLLOWING,
 }
 
 
@@ -120,7 +133,7 @@ COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates
 OWN_ATTRIBUTES = (
     *("acceptance", "bands", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after"),
     *("insertion", "kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits"),
-    *("pending", "reduction", "scale"),
+    *("pending", "reduction", "scale", "training"),
 )
 
 
@@ -154,6 +167,7 @@ class Model:
     #: (horizon, factor), horizons rising: so much wider than the GP says were errors of samples that were held out
     bands: tuple[tuple[int, float], ...] = ()
     pending: dict[str, Any] = field(default_factory=dict, repr=False)  # what `Identification.resume` needs beside it
+    follower: Any = field(default=None, repr=False)  # what re-estimates its hyper-parameters there; None: nothing
 
     def __post_init__(self) -> None:
         sizes = (self.narx.n_features, self.scaling.n_features)
@@ -250,7 +264,11 @@ class Model:
         if self.pending:
             attributes["pending"] = json.dumps(self.pending)
         labels = ARRAYS if self.scaling.matrix is None else ARRAYS | COORDINATES
-        variables = to_variables(gp.state() | map_to_arrays(self.scaling), labels)
+        arrays = gp.state() | map_to_arrays(self.scaling)
+        if isinstance(self.follower, Adaptation):
+            attributes["training"] = describe(self.follower.settings)
+            arrays |= self.follower.state()
+        variables = to_variables(arrays, labels)
         dataset = xr.Dataset(variables, coords={"feature": list(self.narx.feature_names)}, attrs=attributes)
         return dataset.assign_attrs(digest=digest(dataset))
 
@@ -273,7 +291,9 @@ class Model:
         if "gate" not in attributes and "targets" in arrays:  # schema version 2: no gate, ages unknown
             errors = arrays.get("errors", np.array([0.0, 0.0, FIRST_MEMORY]))
             arrays |= {"errors": np.append(errors, [1.0, 0.0]), "number": np.full(len(arrays["targets"]), -1)}
-        optional = MAP_ARRAYS if learning == Learning.every_sample.value else MAP_ARRAYS | OF_ALL
+        optional = (
+            MAP_ARRAYS | FOLLOWING if learning == Learning.every_sample.value else MAP_ARRAYS | FOLLOWING | OF_ALL
+        )
         if wrong := [name for name in ARRAYS if name not in optional and name not in arrays]:
             raise ValueError(f"it lacks the arrays {wrong}")
         is_first = "target_offset" in attributes  # schema version 1
@@ -300,10 +320,13 @@ class Model:
             limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
             bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes.get("bands", "[]")))
             pending = dict(json.loads(attributes.get("pending", "{}")))  # earlier files do not have it
+            follower = None  # nor what follows
+            if "training" in attributes:
+                follower = Adaptation.restored(read("training", Adaptive), scaling, mean, gp.learning, arrays)
         except (KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         gp.restore(arrays, own_counts)
-        return cls(narx, scaling, mean, gp, origin, limits, bands, pending)
+        return cls(narx, scaling, mean, gp, origin, limits, bands, pending, follower)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""

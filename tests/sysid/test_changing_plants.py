@@ -353,10 +353,14 @@ def coupled(n, *, share=(0.0, 0.0, 0.0), size=0.4, pulses=(), begin=0, seed=0):
     return {name: values + size * wrong for (name, values), wrong in zip(record.items(), bad, strict=True)}, bad
 
 
-def learned(record, target, blocks=None, **settings):
+ONCE = sysid.MaximumAPosteriori(n_initial=100, restarts=1)
+ANEW = sysid.Adaptive(n_initial=100, restarts=1, interval=7, significance=0.5, sample_size=120)
+
+
+def learned(record, target, blocks=None, training=ONCE, **settings):
     narx = Narx(**COUPLED, target=target)
     rows = narx.regressors(record)
-    options = Settings(training=sysid.MaximumAPosteriori(n_initial=100, restarts=1), budget=30, **settings)
+    options = Settings(training=training, budget=30, **settings)
     found, n = sysid.Identification(narx, options), len(rows.target)
     size = blocks or n
     parts = [found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size]) for k in range(0, n, size)]
@@ -416,13 +420,14 @@ def test_blocks_do_not_matter_where_other_signals_fail(blocks):
     np.testing.assert_equal(parts.model.gp.state(), whole.model.gp.state())
 
 
+@pytest.mark.parametrize("training", [ONCE, ANEW], ids=["once", "anew"])
 @pytest.mark.parametrize("learning", ["every_sample", "stored"])
-def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(learning, tmp_path):
+def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(learning, training, tmp_path):
     record, _ = coupled(180, share=[0.06] * 3, begin=105, seed=1)
     rows = Narx(**COUPLED, target="y").regressors(record)
-    never, expected = learned(record, "y", learning=learning)
+    never, expected = learned(record, "y", learning=learning, training=training)
     begin = {name: values[:110] for name, values in record.items()}
-    part, became = learned(begin, "y", learning=learning)[0], []
+    part, became = learned(begin, "y", learning=learning, training=training)[0], []
     for k in range(108, len(rows.target)):
         part.model.save(tmp_path / "model.nc")
         part = sysid.Identification.resume(sysid.Model.load(tmp_path / "model.nc"))
@@ -433,6 +438,47 @@ def test_a_model_that_is_saved_and_loaded_after_each_sample_learns_the_same(lear
     np.testing.assert_array_equal([one.variance for one in became], expected["variance"][108:])
     np.testing.assert_equal(part.model.gp.state(), never.model.gp.state())
     assert part.model.gp.repairs == never.model.gp.repairs
+    if training is ANEW:
+        assert len(never.adaptation.estimates) > 3
+        np.testing.assert_equal(part.adaptation.state(), never.adaptation.state())
+
+
+def test_hyperparameters_stay_where_the_model_learned_on_without():
+    found, _ = learned(coupled(200, seed=1)[0], "y", training=ANEW)
+    assert sysid.Identification.resume(found.model).adaptation is found.adaptation
+    rows = found.narx.regressors(coupled(300, seed=2)[0])
+    found.model.update_many(rows.regressor[:1], rows.target[:1])
+    assert sysid.Identification.resume(found.model).adaptation is None
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("seen_counts", lambda x: x - 1e6),
+        ("seen_counts", lambda x: x + 0.5),
+        ("seen_counts", lambda x: x * [1, 1e4, 1, 1, 1, 1]),
+        ("seen_inputs", lambda x: x[:, 1:]),
+        ("seen_inputs", lambda x: x * np.nan),
+        ("seen_targets", lambda x: x[1:]),
+        ("seen_numbers", lambda x: x[1:]),
+        ("seen_rows", lambda x: np.tile(x, (9, 1))),
+        ("seen_squares", lambda x: np.tile(x, 200)),
+        ("training", lambda x: x.replace('"interval": 7', '"interval": 99999999')),
+        ("training", lambda x: x.replace("sysid.Adaptive", "sysid.MaximumAPosteriori")),
+    ],
+)
+def test_what_a_file_says_of_its_training_must_fit(name, change):
+    found, _ = learned(coupled(153, seed=1)[0], "y", training=ANEW)
+    state, attributes = found.adaptation.state(), found.model.to_dataset().attrs
+    assert len(state["seen_rows"])
+    dataset = found.model.to_dataset().drop_vars([key for key in state if key == name])
+    if name in state:
+        changed = np.asarray(change(state[name].astype(float)))
+        dataset[name] = [f"{name}_{i}" for i in range(changed.ndim)], changed
+    else:
+        dataset.attrs["training"] = change(attributes["training"])
+    with pytest.raises(ValueError, match=r"seen_|training|expected the description"):
+        sysid.Model.from_dataset(dataset)
 
 
 def test_what_is_pending_is_forgotten_where_the_model_learned_on_without():
