@@ -147,9 +147,8 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     if identification.settings.forgetting is None and (told := _tell_drift(result)):
         found.append(told)
     if summary["n_validation"]:
-        can_follow = is_stream and identification.adaptation is None and not training.replaces
         past = {"smse_no_change": math.nan} if _has_no_feedback(result) else {}
-        found += _quality_warnings(summary | past, can_follow=can_follow)
+        found += _quality_warnings(summary | past)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
     found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
     if summary["constant_features"]:
@@ -188,22 +187,21 @@ def without_effect(unused: Collection[str]) -> list[str]:
     return [o for o, key in given.items() if {key, key.split("@")[0].split(".")[0]} & {*unused}]
 
 
-def _quality_warnings(summary: dict[str, Any], *, can_follow: bool = True) -> list[str]:
+def _quality_warnings(summary: dict[str, Any]) -> list[str]:
     found = []
     smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
     if not math.isfinite(smse):
         return ["the target is constant in the validation part: its SMSE is not defined"]
-    advice = "; training=adaptive lets the hyper-parameters follow the stream" if can_follow else ""
     reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
     if not smse < 0.95 * value:
         found.append(
             f"the final model predicts no better than {reference} (SMSE {smse:.3g} against {value:.3g}); the "
-            f"initial samples may not represent the rest: raise training.n_initial or the duration{advice}"
+            f"initial samples may not represent the rest: raise training.n_initial or the duration"
         )
     if not 0.85 <= coverage <= 0.99:
         found.append(
             f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters do not fit, do not rely on the "
-            f"uncertainty{advice}"
+            "uncertainty"
         )
     return found
 
