@@ -86,6 +86,8 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         raise ValueError(f"{title}: its drift needs {foreign}; write it with numpy, math and numbers alone")
     if physics.interpolation != "held":
         raise ValueError(f"{title}: a file holds inputs between samples; estimate it with physics.interpolation=held")
+    if fitted.covariance is not None:
+        raise ValueError(f"{title}: a file has no covariance of parameters; identify with physics.covariance=false")
     if system.changes:
         raise ValueError(f"{title}: its parameters change over time; leave out its changes")
 

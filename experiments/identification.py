@@ -21,7 +21,7 @@ from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, 
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
 from experiments.options import flag, whole
-from experiments.physics import RESIDUAL, ResidualNarx, thin
+from experiments.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.progress import doing
 from experiments.results import Result
 from experiments.sources import Source, live_source, recorded_source
@@ -329,7 +329,8 @@ def judge(
         assert identification.model is not None
         assert identification.initial is not None
         mean, variance = identification.model.predict(validation["regressor"].values)
-        predicted = Prediction(mean, identification.model.calibrated(variance))
+        added = variance_at(validation, source.records(), narx.target)
+        predicted = Prediction(mean, identification.model.calibrated(variance + added))
         initial = identification.initial.predict(validation["regressor"].values)
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)

@@ -12,12 +12,15 @@ import xarray as xr
 
 from experiments.build import build_one, check_trusted
 from simulators import FreeParameter, GreyBoxFit, Interpolation, Signal, System, fit_output_error
+from simulators.grey_box import output_variance
 from simulators.runge_kutta import integrate, stepper
 from simulators.system import names_of
-from sysid import LinearMean, MaximumLikelihood, Measurement, Narx, Recordings, Target, Training
+from sysid import Forecast, JointModel, LinearMean, MaximumLikelihood, Measurement, Narx, Recordings, Target, Training
+from sysid.arrays import Array
 from sysid.model.description import public_name
 
 PREFIX = "physics."  # of the names of its signals
+VARIANCE = ".variance"  # behind the name of an output: what its parameters leave open
 RESIDUAL = "residual"  # value of narx.predict: what the simulation leaves of an output
 KEPT = ("system", "initial", "starts")  # of it, in the file of a model
 CORRELATED = 0.7  # autocorrelation
@@ -53,6 +56,8 @@ class Physics:
     interpolation : "held", "linear" or "band_limited"
         What the measured inputs do between their samples (`simulators.Interpolation`). Beside a simulation they are
         held.
+    covariance : bool
+        Whether the bands of what is predicted with it carry the covariance of the estimates.
     """
 
     system: System
@@ -60,9 +65,15 @@ class Physics:
     initial: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     starts: int = 3
     interpolation: str = "held"
+    covariance: bool = False
 
     def __post_init__(self) -> None:
         Interpolation(self.interpolation)
+
+    @cached_property
+    def free_parameters(self) -> list[FreeParameter]:
+        """Parameters that all records share."""
+        return [FreeParameter(name, **bounds) for name, bounds in self.free.items()]
 
     @cached_property
     def initial_parameters(self) -> list[FreeParameter]:
@@ -90,15 +101,18 @@ class Physics:
             If no start could be simulated.
         """
         self.check(recordings.inputs, recordings.outputs, recordings.name)
-        system = replace(self.system, dt=recordings.sampling_time)
-        free = [FreeParameter(name, **bounds) for name, bounds in self.free.items()]
+        system, free = replace(self.system, dt=recordings.sampling_time), self.free_parameters
         measured = [_measured(system, record) for record in recordings.estimation]
+        every = [*free, *self.initial_parameters]
+        known: list[Array | None] = [None] * (len(measured) + 1)
         fit, systems = None, [system] * len(measured)
-        if free or self.initial_parameters:
-            fit = self.estimate(system, measured, [*free, *self.initial_parameters], seed)
+        if every:
+            fit = self.estimate(system, measured, every, seed)
             systems = list(fit.systems)
-        fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed)
-        estimation = tuple(fitted.add(record, one) for record, one in zip(recordings.estimation, systems, strict=True))
+            if self.covariance:
+                known = [*(fit.finite_covariance(every, r) for r in range(len(measured))), fit.finite_covariance(free)]
+        fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed, known.pop())
+        estimation = tuple(map(fitted.add, recordings.estimation, systems, known))
         return fitted, replace(
             recordings,
             inputs=(*recordings.inputs, *self.signals),
@@ -134,9 +148,11 @@ class Physics:
         Raises
         ------
         ValueError
-            If the simulated output is not among them.
+            If the simulated output is not among them; lags of an output where the bands carry a covariance.
         """
         name = PREFIX + narx.target
+        if self.covariance and any(narx.lags[output] for output in narx.output_names):
+            raise ValueError("physics.covariance=true expects a model without lags of outputs: take narx=residual")
         if (name, 0) not in narx.features:
             advice = f"add {name}: [0] to narx.inputs, or take narx=residual"
             raise ValueError(f"narx.predict={RESIDUAL} needs the simulated output: {advice}")
@@ -162,9 +178,12 @@ class FittedPhysics:
     physics: Physics
     fit: GreyBoxFit | None = None
     seed: int = 0  # of the random starts of the fit
+    covariance: Array | None = None  # (n_p, n_p) of the free parameters, where the bands carry it
 
-    def add(self, record: xr.Dataset, system: System | None = None, *, window: int = 0) -> xr.Dataset:
-        """Simulate on the inputs of a record, and add the signals to it.
+    def add(
+        self, record: xr.Dataset, system: System | None = None, known: Array | None = None, *, window: int = 0
+    ) -> xr.Dataset:
+        """Simulate on the inputs of a record, and add the signals to it, and the variances that parameters leave open.
 
         Parameters
         ----------
@@ -173,6 +192,8 @@ class FittedPhysics:
         system
             With its initial state; without one the initial state is estimated from the first samples, which are then
             the initialisation window of the record: they are not judged.
+        known
+            Covariance of its free parameters and its initial state; without one there are no variances.
         window
             So many; 0: as the record says.
 
@@ -183,22 +204,25 @@ class FittedPhysics:
         simulators.DivergenceError
             If the simulation diverges.
         """
-        if system is None and self.physics.initial_parameters:
-            n = self.n_first(record, window)
-            system, record = self._start(record, n), record.assign_attrs(initialisation_window=n)
-        system = self.physics.system if system is None else system
-        u, _ = _measured(system, record)
-        states = integrate(
-            system,
-            system.initial_state(),
-            u,
-            np.zeros((len(u), len(system.noises))),
-            Interpolation(self.physics.interpolation),
-        ).states
+        start = None
+        if system is None:
+            system, known = self.physics.system, self.covariance
+            if self.physics.initial_parameters:
+                n = self.n_first(record, window)
+                start, record = self._start(record, n), record.assign_attrs(initialisation_window=n)
+                system = start[0].system
+        (u, _), between = _measured(system, record), Interpolation(self.physics.interpolation)
+        states = integrate(system, system.initial_state(), u, np.zeros((len(u), len(system.noises))), between).states
         values, added = self.values(states), {}
         for i, (name, signal) in enumerate(self.physics.signals.items()):
             about = {"units": signal.unit, "long_name": f"{signal.description}, simulated"}
             added[name] = "time", values[:, i], about
+        if known is not None:
+            free = [*self.physics.free_parameters, *self.physics.initial_parameters]
+            variances = output_variance(system, u, free, known, start=start, interpolation=between)
+            for signal, variance in zip(system.outputs, variances.T, strict=True):
+                about = {"units": f"{signal.unit}2", "long_name": f"what the parameters leave open of {signal.name}"}
+                added[PREFIX + signal.name + VARIANCE] = "time", variance, about
         return record.assign(added)
 
     def held_out(self, records: Sequence[xr.Dataset], parts: int) -> tuple[xr.Dataset, ...]:
@@ -208,7 +232,7 @@ class FittedPhysics:
         from the other parts, and all of the records is simulated with them, from the initial states that are known.
         Physics without estimated parameters gives the records back.
         """
-        free = [FreeParameter(name, **bounds) for name, bounds in self.physics.free.items()]
+        free = self.physics.free_parameters
         if self.fit is None or not free:
             return tuple(records)
         system, initial = self.physics.system, self.physics.initial_parameters
@@ -235,12 +259,12 @@ class FittedPhysics:
         """Samples that give the initial state of a record and are not judged: as given, or the record says, or 50."""
         return window or int(record.attrs["initialisation_window"]) or START
 
-    def _start(self, record: xr.Dataset, n: int) -> System:
-        """The system with the initial state that the first n samples of a record say."""
+    def _start(self, record: xr.Dataset, n: int) -> tuple[GreyBoxFit, Array]:
+        """Estimate of the initial state from the first n samples of a record, and the outputs of these."""
         free, system = self.physics.initial_parameters, self.physics.system
         u, y = _measured(system, record)
         try:
-            return self.physics.estimate(system, [(u[:n], y[:n])], free).system
+            return self.physics.estimate(system, [(u[:n], y[:n])], free), y[:n]
         except ValueError as error:
             where = f"record {record.attrs['name']!r} from its first {n} samples"
             raise ValueError(f"physics: initial state of {where}: {error}") from error
@@ -271,6 +295,8 @@ class FittedPhysics:
         target = f"{type(system).__module__}.{type(system).__qualname__}"
         content = {"system": {"_target_": public_name(target) or target, **asdict(system)}}
         kept = {"initial": physics.initial, "starts": physics.starts, "interpolation": physics.interpolation}
+        if self.covariance is not None:
+            kept |= {"free": physics.free, "covariance": self.covariance.tolist()}
         return json.dumps(content | kept)
 
     def estimates(self) -> dict[str, Any]:
@@ -292,14 +318,43 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
     ValueError
         A class that nobody trusts, or a text that describes no physics.
     """
+    covariance = None
     try:
         content = json.loads(text)
         description = {"_target_": f"{__name__}.Physics", **{name: content[name] for name in KEPT}}
         description["interpolation"] = content.get("interpolation", "held")  # earlier files know no other
+        if "covariance" in content:
+            description |= {"free": content["free"], "covariance": True}
+            covariance = np.array(content["covariance"], dtype=float).reshape([len(content["free"])] * 2)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"physics of the model: expected the text that identification wrote ({error})") from None
     check_trusted(description, trusted)
-    return FittedPhysics(build_one(description, "physics"))
+    return FittedPhysics(build_one(description, "physics"), covariance=covariance)
+
+
+def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) -> Array:
+    """Variances (n,) that the parameters leave open at the rows of a lag data set of records; 0 where none are said."""
+    found, name = np.zeros(rows.sizes["sample"]), PREFIX + target + VARIANCE
+    for number, record in enumerate(records):
+        if name in record:
+            own = rows["record"].values == number
+            found[own] = record[name].sel(time=rows["time"].values[own])
+    return found
+
+
+def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> Forecast:
+    """A forecast of records with the variances that the parameters leave open, if they say any.
+
+    No output is fed back there, so every sample has the variance of one step.
+    """
+    models, wider = {PREFIX + model.narx.target + VARIANCE: model for model in joint.models}, []
+    for one, record in zip(found.records, records, strict=True) if models.keys() <= records[0].keys() else ():
+        bands = [
+            model.calibrated(model.predict(one.regressors).variance + record[name].values[one.sample])
+            for name, model in models.items()
+        ]
+        wider.append(replace(one, variance=np.where(np.isnan(one.variance), np.nan, np.stack(bands, axis=1))))
+    return replace(found, records=tuple(wider) or found.records)
 
 
 def thin(training: Training, recordings: Recordings, target: str) -> Training:

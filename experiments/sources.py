@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
-from experiments.physics import FittedPhysics, Measured, Physics
+from experiments.physics import RESIDUAL, FittedPhysics, Measured, Physics, variance_at
 from experiments.plant import Plant, plant_of, warn_of_integration
 from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
@@ -186,7 +186,12 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
 
 def physics_of(config: DictConfig) -> Physics | None:
     """The configured physics, if there is one."""
-    return build(config, "physics") if "_target_" in config.physics else None
+    physics = build(config, "physics") if "_target_" in config.physics else None
+    is_estimated = "_target_" in config.data and physics is not None and physics.free
+    if physics is not None and physics.covariance and not (is_estimated and config.narx.get("predict") == RESIDUAL):
+        needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
+        raise ValueError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
+    return physics
 
 
 def _identified(config: DictConfig, default: float) -> float:
@@ -277,7 +282,9 @@ class RecordedSource:
         """Measure the bands of the model by the estimation records."""
         records = self._recordings.estimation
         judged = records if self.physics is None else self.physics.held_out(records, PARTS)
-        identification.calibrate(*map(identification.narx.dataset, (records, judged)))
+        narx = identification.narx
+        rows = narx.dataset(records)
+        identification.calibrate(rows, narx.dataset(judged), variance_at(rows, records, narx.target))
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the smallest held-out error on the estimation records; none for static data."""

@@ -219,6 +219,15 @@ class GreyBoxFit:
         """Standard errors (n_p,) of the estimates."""
         return np.sqrt(np.diag(self.covariance))
 
+    def finite_covariance(self, free: Sequence[FreeParameter], record: int = 0) -> Array:
+        """Covariance (n_p, n_p) of parameters, with the own values of a record, without NaN and inf.
+
+        A parameter on a bound counts as known, an undetermined one as uniform between its bounds.
+        """
+        at = [self.names.index(f"{p.name}[{record}]" if p.own else p.name) for p in free]
+        found, uniform = self.covariance[np.ix_(at, at)], np.diag([(p.upper - p.lower) ** 2 / 12 for p in free])
+        return np.where(np.isinf(found), uniform, np.nan_to_num(found))
+
 
 def fit_output_error(
     system: System,
@@ -299,6 +308,68 @@ def fit_output_error(
             "bounds, use more substeps or start elsewhere"
         )
     return _summarise(problem, min(runs, key=lambda run: run.cost), [run.cost for run in runs])
+
+
+def output_sensitivities(
+    system: System, input: Array, free: Sequence[FreeParameter], interpolation: Interpolation = Interpolation.held
+) -> Array:
+    """Return the derivatives (n, n_y, n_p) of the simulated outputs by parameters, by central differences.
+
+    Parameters
+    ----------
+    system, interpolation
+        As of `fit_output_error`.
+    input : (n, n_u)
+    free : sequence of FreeParameter
+        The differences stay between their bounds.
+
+    Raises
+    ------
+    ValueError
+        If the simulation fails beside the values of the system.
+    """
+    problem = OutputError(system, ((input, input),), tuple(free), 0, interpolation)
+    shares, found = np.array([p.share(getattr(system, p.name)) for p in free]), []
+    for i, step in enumerate(LAST_STEP * np.eye(len(free))):
+        low, high = np.clip(shares - step, 0.0, 1.0), np.clip(shares + step, 0.0, 1.0)
+        below, above = problem.simulate(low), problem.simulate(high)
+        if below is None or above is None:
+            raise ValueError(f"output_sensitivities: no simulation beside this {free[i].name}; change its bounds")
+        found.append((above[0] - below[0]) / (free[i].value(high[i]) - free[i].value(low[i])))
+    return np.stack(found, axis=2)
+
+
+def output_variance(
+    system: System,
+    input: Array,
+    free: Sequence[FreeParameter],
+    covariance: Array,
+    *,
+    start: tuple[GreyBoxFit, Array] | None = None,
+    interpolation: Interpolation = Interpolation.held,
+) -> Array:
+    """Return the variances (n, n_y) ``J C J'`` of the simulated outputs, with the sensitivities J.
+
+    Parameters
+    ----------
+    system, input, free, interpolation
+        As of `output_sensitivities`; parameters of the records come last.
+    covariance : (n_p, n_p)
+        Of all of them; with `start` of those that the records share.
+    start : (GreyBoxFit, array), optional
+        The own parameters were estimated, with the shared ones held, from first outputs (k, n_y): with other shared
+        ones they would have been others. They move with these by least squares, and have the variance of their fit.
+    """
+    J = output_sensitivities(system, input, free, interpolation)
+    if start is not None:
+        (fit, y), n = start, len(covariance)
+        spread = y.std(axis=0)
+        first = (J[: len(y)] / np.where(spread > 0, spread, 1.0)[:, np.newaxis]).reshape(-1, len(free))
+        moves = first[:, n:] * np.isfinite(np.diag(fit.covariance))  # not on a bound, and determined
+        gain = np.vstack([np.eye(n), -np.linalg.lstsq(moves, first[:, :n], rcond=UNDETERMINED)[0]])
+        covariance = gain @ covariance @ gain.T
+        covariance[n:, n:] += fit.finite_covariance(free[n:])
+    return np.maximum(np.sum(J @ covariance * J, axis=2), 0.0)
 
 
 def _draw_starts(problem: OutputError, starts: int, seed: int) -> Array:

@@ -529,7 +529,7 @@ class Identification:
                     found[name, row - 1 - self.narx.features[column][1]] = value - before, as_measured - as_before
         return found
 
-    def calibrate(self, rows: xr.Dataset, judged: xr.Dataset | None = None) -> None:
+    def calibrate(self, rows: xr.Dataset, judged: xr.Dataset | None = None, added: ArrayLike = 0.0) -> None:
         """Measure how wide the bands of the model must be (`sysid.Model.bands`), by the rows that it has learned.
 
         Each fifth of them is predicted by a model with the same hyper-parameters that learns from the others; of more
@@ -544,6 +544,8 @@ class Identification:
         judged
             The same where some regressors are estimates that know the rows: every fifth as it is for who has not seen
             it. The bands lie between what both say (`between`).
+        added : (n,), optional
+            Variance that the prediction of each row has beside that of the model, in one step.
         """
         model, s = self.model, self.settings
         x, t, follows = rows["regressor"].values, rows["target"].values, consecutive(rows)
@@ -566,7 +568,7 @@ class Identification:
                 judge = again.model
             held_out.append([(judge, fold.parts) for fold in folds])
             begin = end
-        bands = [measure_bands(model, each, s.seed) for each in zip(*held_out, strict=True)]
+        bands = [measure_bands(model, each, s.seed, added) for each in zip(*held_out, strict=True)]
         self.model = replace(model, bands=between(bands[0], bands[-1]))
 
     def finish(self) -> None:

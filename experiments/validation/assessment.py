@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from experiments.build import build
 from experiments.job_file import is_multirun
-from experiments.physics import FittedPhysics
+from experiments.physics import FittedPhysics, widen
 from experiments.plant import Plant, plant_of
 from experiments.sources import SIMULATION, refuse_simulation
 from experiments.validation.loop import LoopComparison
@@ -287,7 +287,7 @@ def _predict(
     """The mean path of the model, calibrated bands about it (`AboutPath`), and where these have no bounds any more."""
     given, about = material.records_after(case.window), AboutPath(propagation)
     found = forecast(joint, given, horizon=case.horizon, window=case.window, propagation=about, seed=seed)
-    unbounded = []
+    found, unbounded = widen(found, joint, given), []
     for one in found.records:
         endless = np.isinf(one.variance).any(axis=1)
         if one.diverged is None and endless.any():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtri
 
@@ -43,7 +44,9 @@ LEVELS = (0.5, 0.95)  # of the bands that shall cover
 MOST_INFLATED = 100.0  # largest standardised error that counts
 
 
-def measure_bands(model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int) -> Bands:
+def measure_bands(
+    model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int, added: ArrayLike = 0.0
+) -> Bands:
     """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
 
     Parts are predicted one step ahead, and simulated from several places on, by models that have not learned them; the
@@ -63,19 +66,23 @@ def measure_bands(model: Model, held_out: Sequence[tuple[Model, Sequence[Segment
         Models, and the parts that each of them has not learned.
     seed : int
         Of the draws.
+    added : (n,), optional
+        Variances that one step has beside those of the model, at the samples of all parts, one behind the other.
 
     Returns
     -------
     tuple of (int, float)
         Horizons [samples] and factors c, as of `sysid.Model.bands`.
     """
-    narx, noise, one_step, runs = model.narx, model.gp.noise_variance, [], []
+    narx, noise, runs = model.narx, model.gp.noise_variance, []
+    errors, variances = [], []
     generator, spread = np.random.default_rng([seed]), AboutPath(Pathwise(FEWEST))
     for judge, parts in held_out:
         for part in parts:
             mean, variance = judge.predict(part.regressors).mean, model.predict(part.regressors).variance
             predicted = np.clip(narx.predict.to_value(mean, part.previous), *judge.limits)
-            one_step.append((part.values - predicted) / np.sqrt(variance + noise))
+            errors.append(part.values - predicted)
+            variances.append(variance)
             if narx.output_names != (narx.target,) or not narx.lags[narx.target]:
                 continue
             for most, longest in RUNS:
@@ -87,7 +94,7 @@ def measure_bands(model: Model, held_out: Sequence[tuple[Model, Sequence[Segment
                 path = MeanOnly().propagate(Dynamics(judge), past, exogenous, generator).mean[:, :, 0]
                 about = spread.propagate(Dynamics(model), past, exogenous, generator).variance[:, :, 0]
                 runs.append((np.array([piece.values for piece in pieces]) - path) / np.sqrt(about + noise))
-    bands = [(1, _widen(np.concatenate(one_step)))]
+    bands = [(1, _widen(np.concatenate(errors) / np.sqrt(np.add(np.concatenate(variances), added) + noise)))]
     for horizon in HORIZONS:
         steps = slice(round(horizon / REACH) - 1, int(horizon * REACH) if horizon < HORIZONS[-1] else None)
         z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])

@@ -16,10 +16,10 @@ from experiments import export, sources
 from experiments.function_data import FunctionData
 from experiments.identification import source_of
 from experiments.launch import Stopped
-from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics
+from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
 from experiments.sources import RecordedSource, trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate
-from sysid import Narx, Recordings, make_record, store
+from sysid import Model, Narx, Recordings, make_record, store
 from sysid.data.source import part
 
 SMALL = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
@@ -302,6 +302,39 @@ def test_a_stored_model_knows_its_physics(run, tmp_path):
     unsaid = [one for one in data if not one.startswith("data.initialisation_window")]
     content = validate(tmp_path / "unsaid", f"model={folder / 'model.nc'}", *unsaid, *settings[1:])
     assert content["free_run"]["window"] == START
+
+
+def test_bands_carry_what_the_parameters_leave_open(run, tmp_path):
+    folder, data = run
+    settings = ("physics=cascaded_tanks", "physics.starts=1", "figures=false", "propagation=mean_only")
+    wide = execute(tmp_path / "run", *data, *settings, "physics.covariance=true")
+    (summary, before), model = map(summary_of, (wide, folder)), Model.load(wide / "model.nc")
+    rows, result = data_of(wide, "narx"), data_of(wide, "result")
+    added = data_of(wide, "trajectory")["physics.level.variance"].values
+    latent = model.calibrated(model.predict(rows["regressor"].values).variance + added)
+    n = summary["n_validation"]
+    np.testing.assert_allclose(result["variance"].values[-n:], latent[-n:], rtol=1e-6)
+    assert (summary["rmse"], summary["smse_stream"]) == (before["rmse"], before["smse_stream"])
+    assert model.bands[0][1] < Model.load(folder / "model.nc").bands[0][1]  # the errors are the same
+    assert summary["free_run"]["nlpd"] == pytest.approx(summary["nlpd"], rel=1e-6) != before["nlpd"]
+    content = validate(tmp_path / "again", f"model={wide / 'model.nc'}", *data, "horizons=[1,3]", "windows=[40]")
+    for entry in content["horizons"]:
+        assert entry["nlpd"] == pytest.approx(summary["nlpd"], rel=0.01), entry["horizon"]
+    with pytest.raises(ValueError, match=r"no covariance of parameters; .*physics\.covariance=false"):
+        export.run(configured(f"model={wide / 'model.nc'}", f"output={tmp_path}/a.py", command="export"), tmp_path)
+    stored = json.loads(store.header(wide / "model.nc")["physics"])
+    with pytest.raises(ValueError, match="expected the text that identification wrote"):
+        read_physics(json.dumps(stored | {"covariance": [[1.0]]}), [])
+    with pytest.raises(ValueError, match=r"covariance=true expects a model without lags of outputs"):
+        replace(TANKS, covariance=True).mean(Narx({"level": 2}, {"physics.level": [0]}))
+
+
+def test_without_covariance_nothing_is_added(run):
+    folder, _ = run
+    kept = data_of(folder, "trajectory")
+    assert "physics.level.variance" not in kept
+    assert not {"free", "covariance"} & json.loads(store.header(folder / "model.nc")["physics"]).keys()
+    assert not variance_at(data_of(folder, "narx"), [kept, kept], "level").any()
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Grey-box fits: recovery of known parameters, their standard errors, failures, bad input."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plants import Lag
 
 from simulators import (
     Building,
@@ -16,6 +17,7 @@ from simulators import (
     fit_output_error,
     simulate,
 )
+from simulators.grey_box import output_variance
 
 TANKS = CascadedTanks(substeps=1)
 VOLTAGE = 2.5 + 1.2 * np.sin(np.arange(120) / 6) + 0.5 * np.sin(np.arange(120) / 2.3)
@@ -67,6 +69,40 @@ def test_covariance_is_that_of_naive_sensitivities():
         columns.append((simulate(ahead, u).output - simulate(behind, u).output)[:, 0] / (2 * h))
     J, e = np.array(columns).T, simulate(fit.system, u).output - y
     np.testing.assert_allclose(fit.covariance, np.sum(e**2) / (len(u) - 2) * np.linalg.inv(J.T @ J), rtol=1e-3)
+
+
+@dataclass(frozen=True)
+class Pool(Lag):
+    """x' = b u + c, linear in b, c and its first level."""
+
+    gain: float = 2.0  # b
+    offset: float = -5.0  # c, V/s
+
+    @staticmethod
+    def drift(time, state, input, noise, parameters, derivative):
+        derivative[0] = parameters[0] * input[0] + parameters[1] + noise[0]
+
+    def parameters(self):
+        return np.array([self.gain, self.offset])
+
+
+def test_variance_of_the_output_is_that_of_drawn_parameters():
+    generator, free = np.random.default_rng(0), [FreeParameter("gain", 0, 9), FreeParameter("offset", -9, 9)]
+    every = [*free, FreeParameter("initial_level", -9, 9, own=True)]
+    y = simulate(Pool(), VOLTAGE).output + 0.1 * generator.standard_normal((120, 1))
+    fit = fit_output_error(Pool(), [(VOLTAGE, y)], every, starts=1)
+    basis = 0.1 * np.column_stack([np.cumsum(VOLTAGE) - VOLTAGE, np.arange(120), np.full(120, 10.0)])
+    known, shared = fit.finite_covariance(every), fit.finite_covariance(free)
+    drawn = basis @ generator.multivariate_normal(fit.values, known, 100_000).T
+    u = VOLTAGE[:, None]
+    np.testing.assert_allclose(output_variance(fit.system, u, every, known)[:, 0], drawn.var(axis=1), rtol=0.03)
+    start = fit_output_error(fit.system, [(u[:12], y[:12])], every[2:], starts=1)
+    drawn = basis[:, :2] @ generator.multivariate_normal(fit.values[:2], shared, 100_000).T
+    drawn += (y[:12] - drawn[:12]).mean(axis=0) + start.std[0] * generator.standard_normal(100_000)
+    found = output_variance(start.system, u, every, shared, start=(start, y[:12]))
+    np.testing.assert_allclose(found[:, 0], drawn.var(axis=1), rtol=0.03)
+    with pytest.raises(ValueError, match="no simulation beside this time_constant; change its bounds"):
+        output_variance(replace(Lag(), time_constant=1e-4), u, [FreeParameter("time_constant", -1.0, 9.0)], np.eye(1))
 
 
 def test_a_system_with_two_inputs_between_its_samples():
@@ -121,6 +157,8 @@ def test_a_parameter_on_its_bound_is_reported_without_variance():
     assert fit.at_bounds == ("lower_inflow",)
     assert fit.values[0] == pytest.approx(0.045, rel=1e-5)
     assert np.isnan(fit.std).tolist() == [True, False]
+    loose = replace(fit, covariance=np.diag([np.nan, np.inf])).finite_covariance([bounded, OUTLETS[1]])
+    np.testing.assert_allclose(loose, np.diag([0.0, 0.495**2 / 12]))  # known; uniform between the bounds
 
 
 def test_what_the_record_does_not_determine_has_infinite_variance():

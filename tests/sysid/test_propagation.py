@@ -416,6 +416,11 @@ def test_factors_of_bands_are_those_of_simulated_errors():
     z = np.abs(y[4:n] - y[3 : n - 1] - mean) / np.sqrt(variance + model.gp.noise_variance)  # it predicts changes
     ratio = np.sqrt(np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054)
     assert found[0] == (1, pytest.approx(ratio, rel=1e-6))
+    assert measure_bands(model, [(model, [segment])], 0, np.zeros(len(z))) == found
+    s, added = variance + model.gp.noise_variance, np.linspace(0.0, 1.0, len(z))
+    z = z * np.sqrt(s / (s + added))
+    ratio = np.sqrt(np.quantile(z, 0.5) / 0.6744897501960817 * np.quantile(z, 0.95) / 1.959963984540054)
+    assert measure_bands(model, [(model, [segment])], 0, added)[0] == (1, pytest.approx(ratio, rel=1e-6))
     assert [horizon for horizon, _ in found] == [1, 3, 10, 30]
     run = free_run(model, u[:n, None], y[:4, None], propagation=AboutPath(Pathwise(40)))
     z = np.abs(y[4:n] - run.mean[:, 0]) / np.sqrt(run.variance[:, 0] + model.gp.noise_variance)
