@@ -244,9 +244,9 @@ class LocalSubmission(Submission):
 
     def there(self, known: Collection[str]) -> dict[str, bool]:
         """Own children, and processes that an earlier sweep has left."""
-        own = [name for name, task in self._children.items() if not task.done()]
         others = [name for name in known if name not in self._children and self._is_task(name)]
-        return dict.fromkeys([*own, *others], True)
+        self._children = {name: task for name, task in self._children.items() if not task.done()}
+        return dict.fromkeys([*self._children, *others], True)
 
     def room(self, n_tasks: int, most: int, largest: int) -> int:
         """As many as there are places."""
