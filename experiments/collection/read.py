@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -107,9 +108,10 @@ def read_results(folder: Path) -> Results:
     sweep = read_sweep(folder)
     planned = sorted(sweep.entries.values())
     own = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}  # the status; a swept seed is a parameter
-    columns: dict[str, dict[Keys, np.ndarray]] = {}  # by output
     ends, values, units = [], [], set()
     n, simulated = len(planned), np.zeros(len(planned), dtype=bool)
+    columns: dict[str, dict[Keys, np.ndarray]]  # by output
+    columns = defaultdict(lambda: defaultdict(lambda: np.full(n, np.nan)))
     for place, job in enumerate(tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
         status, error, outcome, summaries = read_job(job, folder / str(job.number))
         ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
@@ -119,7 +121,7 @@ def read_results(folder: Path) -> Results:
             for keys, value in chain(numbers_of(summary), numbers_of({TIME: {"job": outcome.get("seconds")}})):
                 simulated[place] |= keys == SIMULATED and value > 0
                 if keys not in own:
-                    columns.setdefault(output, {}).setdefault(keys, np.full(n, np.nan))[place] = value
+                    columns[output][keys][place] = value
     columns = dict(sorted(columns.items())) or {"": {}}
     metrics = name_metrics(dict.fromkeys(keys for by_keys in columns.values() for keys in by_keys))
     parameters = name_parameters(sweep.swept, RESERVED | metrics.keys())
