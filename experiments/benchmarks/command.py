@@ -1,4 +1,4 @@
-"""Cost of `sysid-identify`: its closed loop and where the time goes, fresh processes, and sweeps."""
+"""Cost of `sysid-identify`: its closed loop and where the time goes, fresh processes, sweeps and their engines."""
 
 import io
 import logging
@@ -7,9 +7,10 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,13 +19,17 @@ import numpy as np
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
+from omegaconf import DictConfig
 
-from experiments.benchmarks.harness import Job, Plan, Row, interleave, row, time_once, timed
+from experiments.benchmarks.harness import Job, Plan, Row, interleave, resident_memory, row, time_once, timed
 from experiments.build import build
 from experiments.identification import identify as identify_output
 from experiments.identification import prepare, run, source_of, stream
 from experiments.launch import CONF
-from experiments.sweeps.engines import InProcess
+from experiments.sweeps import store
+from experiments.sweeps.dask_engine import DaskCluster
+from experiments.sweeps.engines import Engine, InProcess, JoblibPool
+from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.sweep import Sweep
 from experiments.validation.assessment import assess, plan_cases, select_records
 from sysid import JointModel, LagWindow
@@ -36,6 +41,15 @@ RECORDS = {
     "cascaded tanks": (("data=cascaded_tanks", "training=free_run"), 0.30),
     "cascaded tanks, physics": (("experiment=cascaded_tanks_physics",), 0.22),
     "Bouc-Wen": (("data=bouc_wen", "training=free_run"), 9e-6),
+}
+
+#: by name: what makes an engine for the folder of a sweep, two workers where it has some
+ENGINES: dict[str, Callable[[Path], Engine]] = {
+    "in process": InProcess,
+    "joblib": partial(JoblibPool, workers=2),
+    "dask": partial(DaskCluster, workers=2),
+    "slurm, local": partial(SlurmQueue, cluster="local", workers=2, jobs_per_task=50),
+    "slurm": partial(SlurmQueue, workers=2, jobs_per_task=50, poll=1),
 }
 
 log = logging.getLogger(__name__)
@@ -192,8 +206,13 @@ def _lines(plan: Plan) -> list[list[str]]:
     return [[*common, f"insertion.error_threshold={value}"] for value in plan.sweep_thresholds]
 
 
-def conduct(folder: Path, lines: Sequence[Sequence[str]]) -> None:
-    """Run a sweep of `sysid-identify` in this process; one line of overrides for each job.
+def conduct(
+    folder: Path,
+    lines: Sequence[Sequence[str]],
+    engine: Callable[[Path], Engine] = InProcess,
+    task: str = "experiments.identify:main",
+) -> None:
+    """Run a sweep of `sysid-identify`, or of another function with its configuration; a line of overrides for each job.
 
     Raises
     ------
@@ -204,7 +223,7 @@ def conduct(folder: Path, lines: Sequence[Sequence[str]]) -> None:
     overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir='{folder}'"]
     master = loader.load_configuration("identify", overrides, run_mode=RunMode.MULTIRUN)
     with redirect_stdout(io.StringIO()):
-        outcomes = Sweep(loader, master, "experiments.identify:main", InProcess).conduct(lines)
+        outcomes = Sweep(loader, master, task, engine).conduct(lines)
     if failed := [outcome.error for outcome in outcomes if not outcome.done]:
         raise ChildProcessError(f"jobs of the sweep failed: {failed[0]}")
 
@@ -221,3 +240,54 @@ def thresholds(plan: Plan) -> Iterator[Row]:
         arguments = ["-m", "experiment=building_thresholds", *_on_processes(Path(name), 2)]
         seconds = time_once(identify, *arguments, *([] if plan.cold else fewer))
     yield row("building, two processes", seconds, "s", target="<= 360")
+
+
+@dataclass(frozen=True)
+class Watched(Engine):
+    """An engine, with what this process has used when the jobs begin, and at each outcome."""
+
+    make: Callable[[Path], Engine]
+    used: list[np.ndarray]  # as `_used`
+
+    def run(self, jobs: Sequence[store.Job]) -> Generator[store.Outcome, None, None]:
+        self.used.append(_used())
+        for outcome in self.make(self.folder).run(jobs):
+            self.used.append(_used())
+            yield outcome
+
+
+def jobs(plan: Plan) -> Iterator[Row]:
+    """Jobs that do nothing, through each engine: what the driver spends on one, and whether that grows with them.
+
+    The driver is the process that composes the jobs, sends them and counts their outcomes. Value: its processor time
+    per job while they run. The details [ms] have that of the second and of the last quarter of the jobs, of
+    composing before the first job, and of the workers; the wall time per job, and until the first outcome; the memory
+    [KiB] that a job takes when it is planned, and in the last quarter. Slurm is left out where SLURM_CONF names none.
+    """
+    n, quarter = plan.jobs, plan.jobs // 4
+    for name, make in ENGINES.items():
+        if name == "slurm" and "SLURM_CONF" not in os.environ:
+            continue
+        found = [_used()]
+        with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
+            lines = [[f"seed={number}", f"cache='{folder}/cache'"] for number in range(n)]
+            engine = partial(Watched, make=make, used=found)
+            conduct(Path(folder, "sweep"), lines, engine, f"{__name__}:{nothing.__name__}")
+            found.append(_used())
+        used = np.array(found)
+        (_, composing, _, planned), (wall, driver, workers, _) = np.diff(used[[0, 1, -1]], axis=0) / n
+        second, last = (np.diff(used[[end - quarter, end]], axis=0)[0] / quarter for end in (2 + 2 * quarter, n + 1))
+        details = {"second quarter": second[1], "last quarter": last[1], "composing": composing, "workers": workers}
+        details |= {"wall": wall, "first": used[2, 0] - used[1, 0], "KiB planned": planned, "KiB run": last[3]}
+        yield row(f"{n} jobs, {name}: driver", driver, "ms a job", **details)
+
+
+def _used() -> np.ndarray:
+    """Wall time, processor time of this process and of its children that have ended [ms], and its memory [KiB]."""
+    times, processor = os.times(), time.process_time()
+    seconds = time.perf_counter(), processor, times.children_user + times.children_system
+    return np.array([*(1e3 * each for each in seconds), 1024 * resident_memory()])
+
+
+def nothing(config: DictConfig) -> None:
+    """Be a job that does nothing."""

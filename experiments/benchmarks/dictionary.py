@@ -2,13 +2,11 @@
 
 import gc
 import math
-import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,7 +15,7 @@ from scipy.linalg import lapack
 
 import simulators
 import sysid
-from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
+from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, resident_memory, row, timed
 from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
 
 N_FEATURES = 9
@@ -316,7 +314,7 @@ def soak(plan: Plan) -> Iterator[Row]:
             fresh.reduce_to(gp.n_points)
             (mean, variance), noise = np.abs(np.subtract(gp.predict(tests), fresh.predict(tests))), gp.noise_variance
             rounding.append(max(mean.max() / math.sqrt(noise), variance.max() / noise))
-            resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20)
+            resident.append(resident_memory())
             details = {"SMSE": squares[0] / squares[2], "MiB": resident[-1], "rounding": rounding[-1]}
             case, sent = f"{learning}: errors of fifth {part + 1}", (part + 1) * n_blocks * BLOCK
             yield row(case, squares[0] / squares[1], "of least squares", target="<= 0.1", samples=sent, **details)

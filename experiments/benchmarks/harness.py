@@ -21,12 +21,15 @@ from sysid.store import provenance
 Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
 #: settings that are whole numbers
-NUMBERS = ("budget", "repetitions", "replacements", "soak_samples", "stretch", "trajectories", "sweep_seeds", "seed")
-LEAST = {"budget": 2, "seed": 0}  # others: 1
+NUMBERS = (
+    *("budget", "repetitions", "replacements", "soak_samples", "stretch", "trajectories"),
+    *("sweep_seeds", "jobs", "seed"),
+)
+LEAST = {"budget": 2, "jobs": 8, "seed": 0}  # others: 1
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
     **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
-    "soak_samples": 10_000,
+    **{"soak_samples": 10_000, "jobs": 8},
     **{"duration": "10d", "sweep_thresholds": (0.1, 0.2), "sweep_seeds": 1},
 }
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -46,6 +49,7 @@ class Plan:
     duration: str  # of the closed loop
     sweep_thresholds: tuple[float, ...]  # K, of the jobs of a sweep
     sweep_seeds: int  # for each of them
+    jobs: int  # that do nothing, through each engine
     seed: int
     cold: bool  # whether the start with an empty compile cache is measured
 
@@ -103,6 +107,11 @@ def time_once(run: Callable[..., object], *arguments: Any, **options: Any) -> fl
     start = time.perf_counter()
     run(*arguments, **options)
     return time.perf_counter() - start
+
+
+def resident_memory() -> float:
+    """Resident memory of this process [MiB]."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
 
 
 def row(case: str, value: float, unit: str, median: float | None = None, target: str = "", **details: float) -> Row:

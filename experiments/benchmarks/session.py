@@ -9,7 +9,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from experiments.benchmarks.command import free_run, loop, startup, sweep, thresholds
+from experiments.benchmarks.command import free_run, jobs, loop, startup, sweep, thresholds
 from experiments.benchmarks.dictionary import accuracy, memory, not_inserted, replacement, soak, textbook, update
 from experiments.benchmarks.harness import Plan, Row, describe, machine, to_frame
 from experiments.benchmarks.simulation import monte_carlo, propagation, simulation, store
@@ -21,7 +21,7 @@ from sysid.store import write_bytes
 log = logging.getLogger(__name__)
 
 MODELS = (replacement, not_inserted, update, textbook, memory, accuracy)
-RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds, free_run, soak)
+RUNS = (simulation, monte_carlo, propagation, store, loop, startup, sweep, thresholds, free_run, soak, jobs)
 #: in the order of the table; the first line of each docstring is its line in ``benchmark.md``
 BENCHMARKS: dict[str, Callable[[Plan], Iterator[Row]]] = {function.__name__: function for function in (*MODELS, *RUNS)}
 

@@ -33,6 +33,7 @@ def done(tmp_path_factory):
     handler.emit = lambda record: said.append(record.getMessage())
     session.log.addHandler(handler)
     with pytest.MonkeyPatch.context() as patch, initialize_config_dir(str(CONF), version_base="1.3"):
+        patch.setattr(command, "ENGINES", {"in process": command.InProcess})
         patch.setattr(command, "identify", lambda *line, **variables: lines.append(line))
         patch.setattr(session.log, "level", logging.INFO)
         patch.setattr(harness.Plan, "rounds", lambda self, size: self.repetitions)
@@ -115,15 +116,16 @@ def test_the_command_is_run_in_its_loop_and_in_processes(done):
     details = direct_and_swept["details"]
     assert direct_and_swept["value"] == pytest.approx(details["swept s"] - details["direct s"])
     assert 0 < again["value"] < 1
+    assert [row["case"] for row in done.rows["jobs"]] == ["8 jobs, in process: driver"]
 
 
 @pytest.mark.slow
 def test_processes_run(tmp_path, monkeypatch):
     monkeypatch.setitem(harness.QUICK, "repetitions", 1)
     monkeypatch.setitem(harness.QUICK, "duration", "3d")
-    said = call("benchmark", "quick=true", "benchmarks=[thresholds]", f"hydra.run.dir={tmp_path}")
+    said = call("benchmark", "quick=true", "benchmarks=[thresholds,jobs]", f"hydra.run.dir={tmp_path}")
     assert said.code == 0, said
-    assert len(json.loads((tmp_path / "benchmark.json").read_text())["rows"]) == 1
+    assert len(json.loads((tmp_path / "benchmark.json").read_text())["rows"]) == 1 + 4  # engines of this machine
 
 
 def test_competitors_take_turns(monkeypatch):
@@ -148,7 +150,7 @@ def test_competitors_take_turns(monkeypatch):
 
 
 def test_benchmarks_are_chosen_once_and_tolerances_from_loose_to_tight():
-    assert choose("benchmarks", settings().benchmarks, NAMES) == NAMES[:-2]  # the others take minutes
+    assert choose("benchmarks", settings().benchmarks, NAMES) == NAMES[:-3]  # the others take minutes
     for given, chosen in (
         (["memory", "update", "memory"], ["update", "memory"]),
         ("memory", ["memory"]),
