@@ -1,4 +1,4 @@
-"""Sparse Gaussian process regression: the batch baselines VFE and FITC, and the bound that adaptive training maximises."""
+"""Sparse Gaussian processes: the batch baselines VFE and FITC, and the bound that adaptive training maximises."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
