@@ -40,9 +40,6 @@ from numba.extending import intrinsic
 from sysid.arrays import LARGEST
 from sysid.gp.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
-TOGETHER = 64  # points that are predicted side by side
-
-
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
 
 
@@ -236,6 +233,13 @@ def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no
     """``out[i, j] = k(rows[i], points[:, j])``; points (p, n), rows (m, p), out (m, n)."""
     for i in range(rows.shape[0]):
         covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
+
+
+@njit(nogil=True, **CALLED_FROM_PYTHON)
+def prior_variances(kernel, parameters, points, out):  # type: ignore[no-untyped-def]
+    """``out[t] = k(points[t], points[t])``."""
+    for t in range(points.shape[0]):
+        covariances(kernel, parameters, points[t].reshape(points.shape[1], 1), 1, points[t], out[t:])
 
 
 @inner
@@ -505,58 +509,12 @@ def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped
     return state.whitened[n] * math.sqrt(s)
 
 
-@inner
-def _subtract_four_rows(z, x0, x1, x2, x3, a, b, c, d):  # type: ignore[no-untyped-def]
-    for t in range(TOGETHER):
-        z[t] -= (x0[t] * a + x1[t] * b) + (x2[t] * c + x3[t] * d)
-
-
-@inlined
-def _project_together(rules, state, n, points, z, prior):  # type: ignore[no-untyped-def]
-    """`_project` of many points, bit for bit: their images are the columns of z (n, `TOGETHER`), where U stays at hand.
-
-    The operations on each column are those of `_substitute`, in the same order.
-    """
-    by_slot, upper, pivots, whole = state.work[0], state.cholesky, state.pivots, n - n % 4
-    for t in range(TOGETHER):
-        x = points[t]
-        covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, prior[t:])
-        covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
-        for j in range(n):
-            z[j, t] = by_slot[state.order[j]]
-    for j in range(0, whole, 4):
-        a, b, c, d = upper[j], upper[j + 1], upper[j + 2], upper[j + 3]
-        x0, x1, x2, x3 = z[j], z[j + 1], z[j + 2], z[j + 3]
-        for t in range(TOGETHER):
-            x0[t] *= pivots[j]
-            x1[t] = (x1[t] - x0[t] * a[j + 1]) * pivots[j + 1]
-            x2[t] = (x2[t] - x0[t] * a[j + 2] - x1[t] * b[j + 2]) * pivots[j + 2]
-            x3[t] = (x3[t] - x0[t] * a[j + 3] - x1[t] * b[j + 3] - x2[t] * c[j + 3]) * pivots[j + 3]
-        for i in range(j + 4, n):
-            _subtract_four_rows(z[i], x0, x1, x2, x3, a[i], b[i], c[i], d[i])
-    for j in range(whole, n):
-        for t in range(TOGETHER):
-            z[j, t] *= pivots[j]
-            for i in range(j + 1, n):
-                z[i, t] -= z[j, t] * upper[j, i]
-
-
 @called_from_python
-def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
-    """Posterior mean and latent variance at the rows of points (m, p); returns how many it clipped at 0."""
-    clipped, z, m = 0, state.work[2], points.shape[0]
-    whole = m - m % TOGETHER
-    together = np.empty((n if whole else 0, TOGETHER))
-    for t in range(m):
-        place = t % TOGETHER
-        if t < whole:
-            if place == 0:
-                _project_together(rules, state, n, points[t:], together, variance[t:])
-            for j in range(n):
-                z[j] = together[j, place]
-            mean[t], latent = _dot(z, state.whitened, n), variance[t] - _dot(z, z, n)
-        else:
-            mean[t], _, latent = _project(rules, state, n, points[t])
+def predict(rules, state, points, mean, variance):  # type: ignore[no-untyped-def]
+    """Posterior mean and latent variance at the rows of points (m, p), few; returns how many it clipped at 0."""
+    clipped, n = 0, state.counts[N_POINTS]
+    for t in range(points.shape[0]):
+        mean[t], _, latent = _project(rules, state, n, points[t])
         clipped += latent < 0.0
         variance[t] = max(latent, 0.0)
         if rules.every_sample:

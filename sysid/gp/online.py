@@ -1,6 +1,6 @@
 """Online Gaussian process with a fixed budget of points."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -33,6 +33,10 @@ FACTORS, BY_AGE = ("cholesky", "factor"), ("pivots", "whitened", "weights", "pre
 
 #: what an online GP counts beside its dictionary
 COUNTED = ("refactorisations", "renewals", "clipped_predictions")
+
+#: samples that are predicted, and the least that are learned without a place, by one product of matrices; fewer than
+#: FEW are predicted one by one
+BLOCK, FEW = 512, 32
 
 NO_MEAN = np.zeros(1)  # prior mean of a single sample
 
@@ -373,6 +377,10 @@ class OnlineGP:
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
         """Learn samples (n, n_features), (n,) that get no place; nothing happens if only stored samples are learned.
 
+        Block by block, with phi, g2 and M as in `sysid.gp.dictionary` and ``D = noise_variance I + diag(g2)``::
+
+            I + M phi D^-1 phi'M' = R R',   M <- R^-1 M,   b += M'M phi D^-1 (y - phi'b)   (the new M)
+
         Raises
         ------
         ValueError
@@ -381,12 +389,19 @@ class OnlineGP:
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
         self._check_prior(x)
-        if self.learns_every_sample:
-            counts, rules = self._state.counts.copy(), self._rules
-            alone = rules._replace(asks=False, scale=False, forget_interval=0, gate=0.0)
-            record = np.zeros(len(x), dtype=RECORD)
-            dictionary.learn(alone, self._state, x, y, np.zeros(len(x)), 0, record)
-            self._state.counts[:] = counts
+        n, state = self.n_points, self._state
+        if not self.learns_every_sample or n == 0:
+            return
+        root, b = np.triu(state.root[:n, :n]), state.whitened[:n]
+        for block in _blocks(len(x), max(BLOCK, n)):  # a block costs O(n^3), whatever its size
+            z, residual = self._project(x[block])
+            precision = 1.0 / (self.noise_variance + np.maximum(residual, 0.0))
+            image = root @ z
+            R = np.linalg.cholesky((np.eye(n) + (image * precision) @ image.T)[::-1, ::-1])[::-1, ::-1]
+            error = precision * (y[block] - b @ z)
+            root = np.triu(solve_triangular(R, root, check_finite=False))
+            b += root.T @ (root @ (z @ error))
+        state.root[:n, :n] = root
 
     def is_beyond_gate(self, error: float, variance: float) -> bool:
         """Whether a sample with this prediction error and latent variance is not learned while the gate is closed."""
@@ -438,9 +453,26 @@ class OnlineGP:
         Add `noise_variance` for the variance of a measured target.
         """
         x = matrix(inputs, self.n_features, "inputs")
-        mean, variance = np.empty(len(x)), np.empty(len(x))
-        self.n_clipped_predictions += dictionary.predict(self._rules, self._state, self.n_points, x, mean, variance)
+        mean, variance, n = np.empty(len(x)), np.empty(len(x)), self.n_points
+        for block in _blocks(len(x), BLOCK):
+            m, v = mean[block], variance[block]
+            if len(m) < FEW or n == 0:
+                self.n_clipped_predictions += dictionary.predict(self._rules, self._state, x[block], m, v)
+                continue
+            z, residual = self._project(x[block])
+            m[:] = self._state.whitened[:n] @ z
+            v[:] = np.maximum(residual, 0.0)
+            self.n_clipped_predictions += int(np.count_nonzero(residual < 0.0))
+            if self.learns_every_sample:
+                v += np.square(np.triu(self._state.root[:n, :n]) @ z).sum(axis=0)
         return mean, variance
+
+    def _project(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``z = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - z'z`` (m,), by one product of matrices."""
+        n, points = self.n_points, self.inputs[self.age_order]
+        k = self.kernel(points, inputs)
+        z = solve_triangular(self._state.cholesky[:n, :n], k, trans="T", overwrite_b=True, check_finite=False)
+        return z, self.kernel.diagonal(inputs) - np.square(z).sum(axis=0)
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
         """Predict one sample x (n_features,) with its target y, in its own units, then learn from it.
@@ -708,6 +740,11 @@ class OnlineGP:
             self.n_refactorisations += drifted
             self.n_renewals += not drifted
             factorise(self._state)
+
+
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    """Rows of n in blocks."""
+    return (slice(begin, begin + size) for begin in range(0, n, size))
 
 
 def factorise(state: Dictionary) -> None:
