@@ -254,7 +254,7 @@ class OnlineGP:
             targets=np.zeros(capacity),
             covariance=np.zeros((capacity, capacity)),
             order=np.arange(capacity),
-            **{name: np.zeros((size, size)) for name in FACTORS},
+            triangles=np.zeros((size, size + 1)),
             **{name: np.zeros(size) for name in BY_AGE},
             work=np.zeros((8, size)),
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
@@ -669,8 +669,9 @@ class OnlineGP:
         x = matrix(arrays["inputs"], self.n_features, "inputs")
         state = self._from_points(x, vector(arrays["targets"], n, "targets"), self.budget)
         state.order[:n] = arrays["order"]
-        for name in factors:
-            getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
+        put_factors(state, *(matrix(arrays[name], n, name) for name in FACTORS))
+        if self.learns_every_sample:
+            state.root[:n, :n] = matrix(arrays["root"], n, "root")
         if self.learns_every_sample and not no_wider_than_prior(state.root):
             raise ValueError("restore: root must be that of a posterior, no wider than its prior")
         state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
@@ -767,8 +768,14 @@ def factorise(state: Dictionary) -> None:
             f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
             "raise the noise variance"
         )
-    state.cholesky[:n, :n], state.factor[:n, :n] = lower.T, inverse
+    put_factors(state, lower.T, inverse)
     dictionary.summarise(state, n)
+
+
+def put_factors(state: Dictionary, upper: np.ndarray, lower: np.ndarray) -> None:
+    """Let U (n, n) and F (n, n) be the factors, each by its triangle."""
+    n = len(upper)
+    state.triangles[:n, : n + 1] = np.pad(np.triu(upper), ((0, 0), (1, 0))) + np.pad(np.tril(lower), ((0, 0), (0, 1)))
 
 
 def no_wider_than_prior(root: np.ndarray) -> bool:
@@ -780,9 +787,9 @@ def scale_state(state: Dictionary, factor: float) -> None:
     """Multiply the covariance of the points by a factor, and give everything that follows from it."""
     root = np.sqrt(factor)
     state.covariance[:] *= factor
-    state.cholesky[:] *= root
+    put_factors(state, state.cholesky * root, state.factor / root)
     state.precision[:] /= factor
-    for array in (state.factor, state.pivots, state.whitened):
+    for array in (state.pivots, state.whitened):
         array[:] /= root
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
 
