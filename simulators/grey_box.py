@@ -153,11 +153,12 @@ def output_error(
 def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
     """Check that every free parameter is a field of its own and starts between its bounds."""
     names = [p.name for p in free]
-    known = [f.name for f in fields(system) if f.name != "dt" and isinstance(getattr(system, f.name), float)]
+    values = {f.name: getattr(system, f.name) for f in fields(system) if f.name not in ("dt", "substeps")}
+    known = [name for name, value in values.items() if isinstance(value, float | int) and not isinstance(value, bool)]
     if not names or len(set(names)) < len(names) or not set(names) <= set(known):
         raise ValueError(f"fit_output_error: expected parameters among {known}, each once, got {names}; change free")
     for p in free:
-        value = getattr(system, p.name)
+        value = values[p.name]
         if not p.lower <= value <= p.upper:
             start = f"{p.name} of {type(system).__name__} to start from {p.lower:g} to {p.upper:g}"
             raise ValueError(f"fit_output_error: expected {start}, got {value!r}; change it or its bounds")

@@ -43,7 +43,7 @@ def test_records_share_parameters_and_own_initial_states():
     assert fit.systems == tuple(replace(WRONG, initial_lower=level, **found) for level in fit.values[2:])
     assert (fit.n_refused, fit.n_diverged, fit.at_bounds) == (0, 0, ())
     assert fit.rmse < 1e-5
-    shared = fit_output_error(WRONG, records, [*OUTLETS, START], starts=2)
+    shared = fit_output_error(replace(WRONG, initial_lower=5), records, [*OUTLETS, START], starts=2)  # a whole number
     assert shared.systems[0] == shared.systems[1] == shared.system
     assert shared.rmse[0] > 0.1
 
