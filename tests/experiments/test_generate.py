@@ -2,15 +2,13 @@
 
 import csv
 import hashlib
-import importlib.util
-import io
 import json
 import math
 import re
+import runpy
 import shutil
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -72,24 +70,15 @@ def rms(values):
 
 
 def score(folder, *arguments):
-    """Run the scoring script of a folder in this process: exit code, stdout and stderr as a process has them."""
-    place = importlib.util.spec_from_file_location("score_of_a_folder", folder / "score.py")
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    said, complained = io.StringIO(), io.StringIO()
-    with redirect_stdout(said), redirect_stderr(complained):
-        try:
-            code = module.main([str(argument) for argument in arguments])
-        except SystemExit as end:  # of argparse
-            code = end.code
-    return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+    """Run the scoring script of a folder in this process, as its command line does."""
+    return call("score", *arguments, main=partial(runpy.run_path, str(folder / "score.py"), run_name="__main__"))
 
 
 def scored(folder, *arguments):
     """What the scoring script prints as JSON."""
-    process = score(folder, *arguments, "--json")
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout)
+    said = score(folder, *arguments, "--json")
+    assert said.code == 0, said
+    return json.loads(said.out)
 
 
 ROOMS = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
@@ -603,12 +592,12 @@ def test_bad_files_are_refused(case, public, prediction, tmp_path):
 
 
 def refused(folder, arguments, *words, start="refused: "):
-    process = score(folder, *(arguments if isinstance(arguments, tuple) else (arguments,)))
-    assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.startswith(start)
-    assert "Traceback" not in process.stderr
+    said = score(folder, *(arguments if isinstance(arguments, tuple) else (arguments,)))
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(start)
+    assert "Traceback" not in said.err
     for word in words:
-        assert word in process.stderr, process.stderr
+        assert word in said.err, said
 
 
 def test_wrong_files_options_and_folders_are_refused(public, prediction, tmp_path):
@@ -631,7 +620,7 @@ def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baseline
     process = subprocess.run(command, cwd=tmp_path, **options)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout) == scored(public, path)
-    shown = score(public, path, "--task", "one_step").stdout
+    shown = score(public, path, "--task", "one_step").out
     arx = json.loads((public / "scores.json").read_text())["one_step"]["arx"]["displacement"]["rmse"]
     for word in ("BoucWen, one_step", f"{N_TEST - WINDOW} samples", "fit", " m,", "noise_floor", format(arx, ".6g")):
         assert word in shown
@@ -643,7 +632,7 @@ def test_several_records_need_several_files(building, tmp_path):
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     result = scored(building, *files)["outputs"]["zone_temperature"]
     assert result["rmse"] == pytest.approx(math.sqrt(2.5) * 1e-6, rel=1e-6)
-    assert score(building, files[0]).returncode == 2
+    assert score(building, files[0]).code == 2
     assert scored(building, *reversed(files))["outputs"]["zone_temperature"]["rmse"] > 10 * result["rmse"]
 
 
