@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import call, configured
+from running import call, configured, names_in
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -100,10 +100,6 @@ def building(tmp_path_factory):
     """Building in closed loop: process noise, no measurement noise; several records after a transient."""
     folder = tmp_path_factory.mktemp("building") / "house"
     return generate(folder, *BUILDING, "realisations.estimation=2", "realisations.test=2", "transient=7")
-
-
-def names_in(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def table(path):

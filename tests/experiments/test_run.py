@@ -14,7 +14,20 @@ import pytest
 import xarray as xr
 from matplotlib.image import imread
 from omegaconf import OmegaConf
-from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of
+from running import (
+    BUDGET,
+    DATA,
+    DAYS,
+    N_INITIAL,
+    SHORT,
+    bits,
+    configured,
+    data_of,
+    execute,
+    names_in,
+    phases,
+    summary_of,
+)
 from scipy.stats import norm
 from validating import BOTH, ONE
 
@@ -355,10 +368,6 @@ LEAN = "outputs=lean"
 VALIDATED = {"validation.json", "validation.nc"}
 
 
-def names(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
 def group(folder, name):
     """Group of a job's file as anybody reads it."""
     with xr.open_dataset(folder / FILE, group=name, decode_times=False, mask_and_scale=False) as dataset:
@@ -403,7 +412,7 @@ def joint(record, tmp_path_factory):
 
 
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
-    assert names(lean) == {FILE}
+    assert names_in(lean) == {FILE}
     assert_same(lean, finished)
     found, summary = group(lean, "summary"), read_summary(lean / FILE)
     assert timeless(summary) == timeless(summary_of(finished))
@@ -436,23 +445,23 @@ def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(monkeypatch, record, tmp_path):
     for module in ("job_file", "results", "identification"):
         monkeypatch.setattr(f"experiments.{module}.is_multirun", lambda: True)
-    assert names(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
+    assert names_in(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")
     files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
-    assert names(full) == files | VALIDATED | {FILE}
+    assert names_in(full) == files | VALIDATED | {FILE}
     assert group(full, "summary").attrs["summary"] == (full / "summary.json").read_text()
     assert_same(full, full)
     both = execute(tmp_path / "both", *record, *BOTH, "outputs=full")
     own = {f"{output}/{name}" for output in "yz" for name in files}
-    assert names(both) == own | VALIDATED | {FILE, "model.nc"}
+    assert names_in(both) == own | VALIDATED | {FILE, "model.nc"}
     assert read_summary(both / FILE)["z"]["smse"] == summary_of(both / "z")["smse"]
 
 
 def test_every_output_has_a_model_of_the_same_regressors(joint):
     one, full = joint
     found, judged = read_summary(one / FILE), json.loads((full / "validation.json").read_text())
-    assert names(one) == {FILE}
-    assert FILE not in names(full)
+    assert names_in(one) == {FILE}
+    assert FILE not in names_in(full)
     assert list(found) == ["y", "z"]
     x = np.random.default_rng(0).normal(size=(5, 3))
     models, same = JointModel.load(full / "model.nc").models, JointModel.load(one / FILE).models
@@ -475,7 +484,7 @@ def test_a_full_disk_leaves_nothing(record, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(store.StoreError, match=r"could not write .*job\.nc .*No space left"):
         execute(tmp_path, *record, ONE, LEAN)
-    assert not names(tmp_path)
+    assert not names_in(tmp_path)
 
 
 def test_a_damaged_file_is_refused(lean, tmp_path):
