@@ -1,6 +1,7 @@
 """Tables 2 to 4 on made-up stores with known medians, and real streams from end to end."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -26,38 +27,29 @@ def make_store(table, own=()):
 
     `own`: seeds in which mean relevance has an own threshold in Rastrigin.
     """
-    rows = []
-    for cell in paper.read_cells(table).to_dict("records"):
-        if cell["dataset"] not in TITLES[:2]:
-            continue
-        is_record = cell["dataset"] == "Concrete"
-        variants = [variant for variant in VARIANTS if (variant != "none") == cell["is_accepting"]]
-        for setting in Setting:
-            for variant in variants:
-                k = VARIANTS.index(variant)
-                for seed in range(1 if is_record else SEEDS):
-                    factor = TIMES[cell["criterion"]] * (0.5 if setting is Setting.adaptive else 1.0)
-                    key = {name: cell[name] for name in ("dataset", "criterion")}
-                    key |= {"setting": setting.value, "variant": variant, "threshold_choice": "published", "seed": seed}
-                    values = dict.fromkeys(NAMES, 1.0) | {
-                        "smse": cell["smse"] * factor * (1.0 if is_record else (seed + 1) / 2.5),
-                        "smse_initial": 0.8,
-                        "threshold": cell["threshold"],
-                        "n_offered": 500,
-                        "n_inserted": 0 if cell["criterion"] == "prior_entropy" else 500,
-                        "n_revised": 10 * (seed + 1) + k,
-                        "accepted_percent": min(100.0, cell["accepted_percent"] + 2.0 * k * (-1) ** seed),
-                        "n_estimates": 3.0,
-                        "seconds": 2.0 if setting is Setting.adaptive else 0.5,
-                    }
-                    rows.append(key | values)
-                    if cell["criterion"] == "mean_relevance" and seed in own and not is_record:
-                        chosen = {"threshold_choice": "own", "smse": 0.001 * (seed + 1), "threshold": 0.25 + seed}
-                        rows.append(key | values | chosen | {"n_revised": 7})
+    over = pd.DataFrame(product(Setting, VARIANTS, range(SEEDS)), columns=["setting", "variant", "seed"])
+    rows = paper.read_cells(table).query("dataset in @TITLES[:2]").merge(over.astype({"setting": str}), how="cross")
+    rows = rows[(rows["variant"] != "none") == rows["is_accepting"]].query("dataset == 'Rastrigin' or seed == 0")
+    seed, k, is_random = rows["seed"], rows["variant"].map(VARIANTS.index), rows["dataset"] == "Rastrigin"
+    factor = rows["criterion"].map(TIMES) * rows["setting"].map({"adaptive": 0.5}).fillna(1.0)
+    rows = rows.assign(
+        threshold_choice="published",
+        smse=rows["smse"] * factor.where(~is_random, factor * (seed + 1) / 2.5),
+        n_offered=500,
+        n_inserted=500 * (rows["criterion"] != "prior_entropy"),
+        n_revised=10 * (seed + 1) + k,
+        accepted_percent=np.fmin(100.0, rows["accepted_percent"] + 2.0 * k * (-1) ** seed),
+    )
+    chosen = rows[is_random & (rows["criterion"] == "mean_relevance") & seed.isin(own)]
+    smse, thresholds = 0.001 * (chosen["seed"] + 1), 0.25 + chosen["seed"]
+    chosen = chosen.assign(threshold_choice="own", smse=smse, threshold=thresholds, n_revised=7)
+    frame = pd.concat([rows, chosen]).assign(**dict.fromkeys({*NAMES} - {*rows}, 1.0))
     coordinates = {"dataset": [*TITLES], "setting": [*map(str, Setting)], "criterion": [*TIMES], "variant": [*VARIANTS]}
     coordinates |= {"threshold_choice": [*CHOICES], "seed": [*range(SEEDS)]}
     gaps = json.dumps({"Building": "no folder 'weather'"})
-    return spread_out(pd.DataFrame(rows), coordinates, NAMES).assign_attrs(gaps=gaps)
+    return spread_out(frame.assign(**dict.fromkeys({*NAMES} - {*frame}, 1.0)), coordinates, NAMES).assign_attrs(
+        gaps=gaps
+    )
 
 
 def find_row(frame, **names):
