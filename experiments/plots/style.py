@@ -18,14 +18,9 @@ from sysid.model.result import INITIAL, VALIDATION
 BLUE, ORANGE, GREEN, GREY = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a"
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a run
 
-#: names of the criteria for people, in the order of the paper
-LABELS = {
-    "prior_entropy": "Prior entropy",
-    "predictive_entropy": "Predictive entropy",
-    "mean_relevance": "Mean relevance",
-    "marginal_log_likelihood": "Marginal log likelihood",
-    "log_predictive_density": "Log predictive density",
-}
+#: the criteria in the order of the paper, and their names for people
+NAMES = ("prior_entropy", "predictive_entropy", "mean_relevance", "marginal_log_likelihood", "log_predictive_density")
+LABELS = {name: name.replace("_", " ").capitalize() for name in NAMES}
 #: readable in grey and by the colour-blind (Okabe and Ito, Color universal design)
 COLORS = dict(zip(LABELS, ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7"), strict=True))
 MARKERS = dict(zip(LABELS, ("o", "v", "s", "^", "D"), strict=True))

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 import sysid
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import GREY, PAGE, PALETTE, page, scale_axis
-from experiments.studies import online_methods
+from experiments.studies import online_methods as other
 from experiments.studies.baselines import condition
 from experiments.studies.study import Plan, Study, Unit, part_of
 from experiments.studies.tasks import TASKS, Rows, draw_rows
@@ -86,7 +86,7 @@ def run_published(name: str, case: Case, insert: Callable[[float], sysid.Inserti
     return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=CRITERIA[name])
 
 
-def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -> Outcome:
+def run_other(case: Case, make: Callable[[Case, Rows], other.Method]) -> Outcome:
     """Run a method of `online_methods` on the scaled rows, the initial ones first."""
     rows = case.learned()
     method = make(case, rows)
@@ -146,25 +146,10 @@ def run_linear(case: Case) -> Outcome:
     return none, mean, np.full(len(mean), noise), {"n_numbers": float(weights.size)}
 
 
-def _basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
-    budget = min(case.budget, len(case.stream.targets))
-    initial = None
-    if name == "RGP, best points":
-        initial = rows.inputs[online_methods.pivoted_cholesky(case.found.kernel, rows.inputs, budget)]
-    options = online_methods.PRESETS[BASES[name]]
-    return online_methods.BasisPosterior(*case.gp, budget, initial=initial, **options)
-
-
-def _streaming(case: Case, rows: Rows) -> online_methods.Method:
-    return online_methods.StreamingVFE(*case.gp, case.budget)
-
-
-def _random(case: Case, rows: Rows) -> online_methods.Method:
-    return online_methods.RandomFeatures(*case.gp, case.budget - case.budget % 2, seed=case.seed)
-
-
-def _least_squares(case: Case, rows: Rows, forgetting: float | None = None) -> online_methods.Method:
-    return online_methods.RecursiveLeastSquares(rows.inputs.shape[1], forgetting)
+def _basis(name: str, case: Case, rows: Rows) -> other.Method:
+    budget, (kernel, noise_variance) = min(case.budget, len(case.stream.targets)), case.gp
+    best = rows.inputs[other.pivoted_cholesky(kernel, rows.inputs, budget)] if name == "RGP, best points" else None
+    return other.BasisPosterior(kernel, noise_variance, budget, initial=best, **other.PRESETS[BASES[name]])
 
 
 OURS: dict[str, Any] = {"insertion": sysid.Novelty(), "learning": "every_sample", "gate": 4.0}
@@ -196,10 +181,10 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),
     "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
-    "VFE, streaming": partial(run_other, make=_streaming),
-    "random_features": partial(run_other, make=_random),
-    "RLS": partial(run_other, make=_least_squares),
-    "RLS, forgetting": partial(run_other, make=partial(_least_squares, forgetting=1 - 1 / 300)),
+    "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.gp, case.budget)),
+    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.gp, case.budget, case.seed)),
+    "RLS": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1])),
+    "RLS, forgetting": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300)),
     "linear": run_linear,
     "full_gp": run_full,
 }
