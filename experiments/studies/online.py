@@ -22,7 +22,8 @@ from experiments.studies.tasks import TASKS, Rows, draw_rows
 
 N_PARTS = 12  # of a stream, whose errors stand apart
 PARTS = tuple(f"error_{k + 1}" for k in range(N_PARTS))  # mean squared, over the variance of the target in the stream
-QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", "n_numbers", "n_revised", "n_outliers")
+COUNTS = ("n_numbers", "n_revised", "n_outliers")
+QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *COUNTS)
 FULL_ROWS = 2000  # of the full GP, the last ones of the stream and some of the others
 COLUMNS = 4  # of panels in a figure
 #: methods whose error over the stream is drawn
@@ -55,9 +56,9 @@ class Case(NamedTuple):
         return Rows(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))
 
     @property
-    def gp(self) -> tuple[sysid.Kernel, float]:
-        """Kernel and noise variance."""
-        return self.found.kernel, self.found.noise_variance
+    def basis(self) -> tuple[sysid.Kernel, float, int]:
+        """Kernel, noise variance and number of points."""
+        return self.found.kernel, self.found.noise_variance, self.budget
 
 
 def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
@@ -147,7 +148,8 @@ def run_linear(case: Case) -> Outcome:
 
 
 def _basis(name: str, case: Case, rows: Rows) -> other.Method:
-    budget, (kernel, noise_variance) = min(case.budget, len(case.stream.targets)), case.gp
+    kernel, noise_variance, budget = case.basis
+    budget = min(budget, len(case.stream.targets))
     best = rows.inputs[other.pivoted_cholesky(kernel, rows.inputs, budget)] if name == "RGP, best points" else None
     return other.BasisPosterior(kernel, noise_variance, budget, initial=best, **other.PRESETS[BASES[name]])
 
@@ -181,8 +183,8 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),
     "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
-    "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.gp, case.budget)),
-    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.gp, case.budget, case.seed)),
+    "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.basis)),
+    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.basis, case.seed)),
     "RLS": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1])),
     "RLS, forgetting": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300)),
     "linear": run_linear,
@@ -241,22 +243,22 @@ class OnlineStudy(Study):
             begin = time.perf_counter()
             stream, mean, variance, counts = method(case)
             seconds = time.perf_counter() - begin
-            after, predicted = sysid.validate(case.test.targets, mean, variance, 0.0), np.isfinite(stream).all()
-            smse = sysid.standardised_mean_squared_error
-            rows.append(
-                {
-                    "model": name,
-                    "smse": after.smse,
-                    "smse_stream": smse(case.stream.targets, stream) if predicted else np.nan,
-                    "nlpd": after.nlpd,
-                    "coverage_95": after.coverage_95,
-                    "per_sample": seconds / len(case.stream.targets) / product if predicted else np.nan,
-                    "n_numbers": counts["n_numbers"],
-                    "n_revised": counts.get("n_revised", np.nan),
-                    "n_outliers": counts.get("n_outliers", np.nan),
-                    **dict(zip(PARTS, errors_of(case.stream.targets, stream), strict=True)),
-                }
+            after, targets = sysid.validate(case.test.targets, mean, variance, 0.0), case.stream.targets
+            smse, per_sample = np.nan, np.nan
+            if np.isfinite(stream).all():
+                smse = sysid.standardised_mean_squared_error(targets, stream)
+                per_sample = seconds / len(targets) / product
+            counted = [counts.get(name, np.nan) for name in COUNTS]
+            values = (
+                after.smse,
+                smse,
+                after.nlpd,
+                after.coverage_95,
+                per_sample,
+                *counted,
+                *errors_of(targets, stream),
             )
+            rows.append({"model": name, **dict(zip(self.quantities, values, strict=True))})
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:

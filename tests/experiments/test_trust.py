@@ -9,43 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
-from running import ROOT, call, configured
+from running import call, configured
 from sweep_jobs import driven
 
 import sysid
 from experiments.generation import score
 from experiments.generation.score import read_predictions
-from experiments.launch import Refused, check_arguments
+from experiments.launch import check_arguments
 from experiments.summary import _tell_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue
 
 # --- the command line
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        *(["system=3"], ["system=null"], ["weather=null"], ["data=[nan]"], ["reduction=[]", "system=1.5"]),
-        *(["excitation@excitations.mass_flow=true"], ["-m", "system=building,3"]),
-    ],
-)
-def test_a_group_takes_names_of_its_options(overrides, capsys):
-    """Hydra alone ends in a traceback."""
-    group = overrides[-1].partition("=")[0].partition("@")[0]
-    with pytest.raises(Refused) as refused:
-        check_arguments("identify", overrides)
-    assert refused.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"Error: {overrides[-1]}: {group} must be one of")
-    assert f"{next((ROOT / 'conf' / group).glob('*.yaml')).stem}" in line
-
-
-def test_a_list_that_the_shell_has_split_is_answered_with_what_to_type(capsys):
-    with pytest.raises(Refused):
-        check_arguments("identify", ["data=csv", "data.inputs=[pump", "voltage,u]", "seed=1"])
-    assert capsys.readouterr().err.endswith(', \'data.inputs=["pump voltage","u"]\'\n')
 
 
 def test_what_hydra_takes_for_a_group_is_not_refused():
