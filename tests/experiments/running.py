@@ -119,7 +119,7 @@ def bits(dataset):
     }
 
 
-def names_in(folder):
+def tree(folder):
     """Names of all files below a folder."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import call, configured, names_in
+from running import call, configured, tree
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -116,7 +116,7 @@ def cells(folder):
 
 def content(folder):
     """Content of all data files: bytes of tables, attributes and digests of arrays."""
-    found = {name: (folder / name).read_bytes() for name in names_in(folder) if name.endswith(".csv")}
+    found = {name: (folder / name).read_bytes() for name in tree(folder) if name.endswith(".csv")}
     for kind in DATA:
         arrays = {key: store.digest(group, group.attrs) for key, group in groups(folder, kind).items()}
         found[kind] = (store.header(folder / f"{kind}.nc"), arrays)
@@ -129,11 +129,11 @@ def content(folder):
 def test_the_folder_holds_what_was_simulated_and_its_checksums(oscillator, building):
     """The noise-free output follows from the published input and the equations."""
     own = {"csv/estimation.csv", "csv/test.csv", "truth_csv/test.csv", "figures/time_series.png"}
-    assert names_in(oscillator) == FILES | own
+    assert tree(oscillator) == FILES | own
     several = {f"{folder}/test_{i}.csv" for folder in ("csv", "truth_csv") for i in (0, 1)}
-    assert names_in(building) == FILES | several | {"csv/estimation_0.csv", "csv/estimation_1.csv"}
+    assert tree(building) == FILES | several | {"csv/estimation_0.csv", "csv/estimation_1.csv"}
     checked = dict(line.split("  ")[::-1] for line in (building / "checksums.sha256").read_text().splitlines())
-    assert set(checked) == names_in(building) - {"checksums.sha256"}
+    assert set(checked) == tree(building) - {"checksums.sha256"}
     assert checked == {name: hashlib.sha256((building / name).read_bytes()).hexdigest() for name in checked}
     measured, truth = groups(oscillator, "benchmark"), groups(oscillator, "truth")
     recordings = Recordings.from_groups(measured)
@@ -231,7 +231,7 @@ def test_no_public_file_tells_the_answer(oscillator):
     assert len(seeds) == 4
     noise_free = {record["displacement_noise_free"].values.tobytes() for record in truth}
     answers = {repr(value) for value in table(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]}
-    for name in names_in(oscillator) - ANSWER:
+    for name in tree(oscillator) - ANSWER:
         raw = (oscillator / name).read_bytes()
         assert not [seed for seed in seeds if seed.encode() in raw], name
         if not name.endswith((".nc", ".png")):
