@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -101,8 +100,7 @@ def _read_command(folder: Path) -> str:
     """Command of a run, of what Hydra has written; empty without that."""
     if not (folder / "overrides.yaml").is_file():
         return ""
-    found = re.search(r"^  job:\n    name: (.+)$", (folder / "hydra.yaml").read_text(), re.MULTILINE)
-    name = found[1] if found else "identify"
+    name = OmegaConf.select(OmegaConf.load(folder / "hydra.yaml"), "hydra.job.name")
     words = [f"sysid-{name}", *map(str, OmegaConf.load(folder / "overrides.yaml"))]
     return " ".join(f'"{one}"' if "'" in one and not set('"$`\\!') & set(one) else shlex.quote(one) for one in words)
 

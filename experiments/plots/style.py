@@ -1,6 +1,6 @@
 """The style of all figures: sizes of a screen and of a printed page, colours and labels, axes, files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from textwrap import fill
 from typing import Any
@@ -49,10 +49,9 @@ def screen(rows: int, height: float, **options: object) -> tuple[Figure, np.ndar
 
 
 def page(rows: int, columns: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
-    """Make a figure of a page's width and its axes (rows, columns); draw and save it within ``rc_context(PAGE)``."""
-    with rc_context(PAGE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
+    """Make a figure of a page's width and its axes (rows, columns), to be drawn by `render`."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
 
 
 def tidy(axes: np.ndarray) -> np.ndarray:
@@ -70,13 +69,16 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def to_bytes(figure: Figure, form: str) -> bytes:
-    """Write a figure of a page as ``png`` or ``pdf``; the same figure gives the same bytes."""
-    buffer = BytesIO()
-    metadata = {"CreationDate": None} if form == "pdf" else {}
+def render(draw: Callable[[], Figure], *forms: str) -> dict[str, bytes]:
+    """Draw a figure of a page and write it as ``png`` or ``pdf``, by form; the same figure gives the same bytes."""
+    found = {}
     with rc_context(PAGE):
-        figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
-    return buffer.getvalue()
+        figure = draw()
+        for form in forms:
+            buffer, metadata = BytesIO(), {"CreationDate": None} if form == "pdf" else {}
+            figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
+            found[form] = buffer.getvalue()
+    return found
 
 
 def label_of(variable: xr.DataArray, width: int = 34) -> str:

@@ -8,13 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sysid
 from experiments.plots.frames import significant, to_markdown
-from experiments.plots.style import GREY, PAGE, PALETTE, page, scale_axis
+from experiments.plots.style import GREY, PALETTE, page, scale_axis
 from experiments.studies import online_methods as other
 from experiments.studies.baselines import condition
 from experiments.studies.study import Plan, Study, Unit, part_of
@@ -184,7 +183,7 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
     "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.basis)),
-    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.basis, case.seed)),
+    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.basis, seed=case.seed)),
     "RLS": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1])),
     "RLS, forgetting": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300)),
     "linear": run_linear,
@@ -283,7 +282,6 @@ class OnlineStudy(Study):
         return {"online": partial(draw_costs, found), "online_over_time": partial(draw_errors, found)}
 
 
-@rc_context(PAGE)
 def draw_costs(found: xr.Dataset) -> Figure:
     """SMSE against the time of a sample, medians over seeds; a number for each method."""
     names = [name for name in found["model"].values if np.isfinite(found["per_sample"].sel(model=name)).any()]
@@ -300,7 +298,6 @@ def draw_costs(found: xr.Dataset) -> Figure:
     return figure
 
 
-@rc_context(PAGE)
 def draw_errors(found: xr.Dataset) -> Figure:
     """Squared error in each part of the stream, as a ratio to that of recursive least squares."""
     figure, panels = make_panels(found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]")

@@ -409,7 +409,7 @@ class RandomFeatures(LinearModel):
         Of the frequencies.
     """
 
-    def __init__(self, kernel: Any, noise_variance: float, n_weights: int, seed: int) -> None:
+    def __init__(self, kernel: Any, noise_variance: float, n_weights: int, *, seed: int) -> None:
         self.noise_variance = noise_variance
         generator, n, p = np.random.default_rng(seed), n_weights // 2, kernel.n_features
         directions = np.linalg.qr(generator.standard_normal((-(-n // p), p, p)))[0].reshape(-1, p)[:n]

@@ -371,21 +371,6 @@ def lean(tmp_path_factory):
     return execute(tmp_path_factory.mktemp("lean") / "run", *SHORT, "figures=true", LEAN)
 
 
-@pytest.fixture(scope="module")
-def single(record, tmp_path_factory):
-    """Folders of the lean and of the full run of one output, whose hyper-parameters follow the stream."""
-    folder = tmp_path_factory.mktemp("single")
-    given = (*record, ONE, "training.on_records=true", "training.interval=10", "training.significance=0.5")
-    return execute(folder / "lean", *given, LEAN), execute(folder / "full", *given)
-
-
-@pytest.fixture(scope="module")
-def joint(record, tmp_path_factory):
-    """Folders of the lean and of the full run of two outputs."""
-    folder = tmp_path_factory.mktemp("joint")
-    return execute(folder / "lean", *record, *BOTH, LEAN), execute(folder / "full", *record, *BOTH)
-
-
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
     assert tree(lean) == {FILE}
     assert_same(lean, finished)
@@ -399,8 +384,10 @@ def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
     assert list(store.read_attributes(lean / FILE, kind="job")) == ["", "summary", "record", "model"]
 
 
-def test_the_model_is_loaded_validated_and_exported(single, record, tmp_path):
-    one, full = single
+def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
+    """Of one output, whose hyper-parameters follow the stream."""
+    given = (*record, ONE, "training.on_records=true", "training.interval=10", "training.significance=0.5")
+    one, full = execute(tmp_path / "lean", *given, LEAN), execute(tmp_path / "full", *given)
     assert group(one, "record").sizes["estimate"] > 0
     assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
@@ -432,8 +419,8 @@ def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(mon
     assert read_summary(both / FILE)["z"]["smse"] == summary_of(both / "z")["smse"]
 
 
-def test_every_output_has_a_model_of_the_same_regressors(joint):
-    one, full = joint
+def test_every_output_has_a_model_of_the_same_regressors(record, tmp_path):
+    one, full = execute(tmp_path / "lean", *record, *BOTH, LEAN), execute(tmp_path / "full", *record, *BOTH)
     found, judged = read_summary(one / FILE), json.loads((full / "validation.json").read_text())
     assert tree(one) == {FILE}
     assert FILE not in tree(full)

@@ -21,8 +21,7 @@ KIND = dict(zip(CRITERIA, (0, 0, 1, 2, 2), strict=True))
 SMSE = np.array([[4.0, 8.0, 6.0, 5.0], [3.0, 2.0, 4.0, 5.0], [1.0, 3.0, 1.5, 2.0]])
 
 
-@pytest.fixture
-def store(tmp_path):
+def test_rows_and_tables_of_the_grid_are_medians_and_means(tmp_path):
     """SMSE times 1, 2, 3 over the seeds of Rastrigin; times 10 in the only one of the Tanks; no Building."""
     plan = make_plan(tmp_path, "rastrigin", "tanks", "building", seeds=3)
     for task, seed, factor in (("rastrigin", 0, 1), ("rastrigin", 1, 2), ("rastrigin", 2, 3), ("tanks", 0, 10)):
@@ -33,10 +32,7 @@ def store(tmp_path):
                 found = outcome(smse=smse, n_offered=500, n_inserted=400, n_revised=int(100 * seed + 10 * smse))
                 rows.append(Run("trained", reduction, acceptance)._asdict() | found)
         write_part(part_of(rows), Unit("grid", task, seed), plan)
-    return GRID.combine(plan)
-
-
-def test_rows_and_tables_of_the_grid_are_medians_and_means(store):
+    store = GRID.combine(plan)
     rows = GRID.rows(store)
     assert len(rows) == 3 * 6 * 5
     found = rows.set_index(["dataset", "reduction", "acceptance"])
@@ -108,10 +104,9 @@ def test_adaptive_is_computed_at_its_thresholds_and_variants_only(real):
         assert (has_value == (has_value.any(axis=1)[:, None] & expected)).all()
 
 
-@pytest.fixture(scope="module")
-def made_up(tmp_path_factory):
-    """Store of the Building: SMSE and points follow simple rules; seeds 1, 2, 3 times."""
-    plan = make_plan(tmp_path_factory.mktemp("made_up"), "building", seeds=3, quick=False)
+def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(tmp_path):
+    """SMSE and points follow simple rules; seeds 1, 2, 3 times."""
+    plan = make_plan(tmp_path, "building", seeds=3, quick=False)
     for seed in (2, 0, 1):
         rows = []
         for setting, (thresholds, _) in BUILDING.sweeps.items():
@@ -123,10 +118,7 @@ def made_up(tmp_path_factory):
                         run = run_of(setting, criterion, variant, "error", threshold)
                         rows.append({"criterion": criterion, "variant": variant, **run._asdict(), **found})
         write_part(part_of(rows), Unit(BUILDING.name, "building", seed), plan)
-    return BUILDING.combine(plan)
-
-
-def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
+    made_up = BUILDING.combine(plan)
     np.testing.assert_allclose(made_up["threshold"], 0.025 * np.arange(2, 11))
     assert (made_up["threshold"].attrs["units"], made_up["mean_variance"].attrs["units"]) == ("K", "K^2")
     cell = made_up.isel(setting=0, variant=1, threshold=2).sel(criterion="marginal_log_likelihood")

@@ -47,9 +47,7 @@ def make_store(table, own=()):
     coordinates = {"dataset": [*TITLES], "setting": [*map(str, Setting)], "criterion": [*TIMES], "variant": [*VARIANTS]}
     coordinates |= {"threshold_choice": [*CHOICES], "seed": [*range(SEEDS)]}
     gaps = json.dumps({"Building": "no folder 'weather'"})
-    return spread_out(frame.assign(**dict.fromkeys({*NAMES} - {*frame}, 1.0)), coordinates, NAMES).assign_attrs(
-        gaps=gaps
-    )
+    return spread_out(frame, coordinates, NAMES).assign_attrs(gaps=gaps)
 
 
 def find_row(frame, **names):

@@ -36,21 +36,15 @@ hydra: {searchpath: [pkg://conf], sweep: {dir: sweep, subdir: "${hydra.job.num}"
 """
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Runs a command of a user's own in the current folder, with launcher and sweeper of the package."""
+def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
+    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
     (tmp_path / "trivial.py").write_text(COMMAND)
     (tmp_path / "trivial.yaml").write_text(CONFIGURATION)
 
-    def start(*overrides):
+    def run(*overrides):
         command = [sys.executable, "trivial.py", "-m", *overrides]
         return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=400)
 
-    return start
-
-
-def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
-    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
     few = run("number=range(0,50)", "hydra.sweep.dir=few")
     process = run(f"number=range(0,{N})")
     assert process.returncode == 1, process.stderr[-2000:]

@@ -212,15 +212,10 @@ def naive_loop(one, controller, time, y, u, window, offset=0.0):
     return np.array(y), np.array(u)
 
 
-@pytest.fixture(scope="module")
-def loop():
-    """Dynamics of a model, and signals of a plant; its inputs before the window are those of the controller."""
-    time, data = 0.5 * np.arange(N), signals(N, 3)
-    return Dynamics(model()), time, data["y"][:, None], data["u"][:, None]
-
-
-def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges(loop):
-    dynamics, time, y, u = loop
+def test_every_path_has_a_controller_of_its_own_and_ends_where_it_diverges():
+    """Before the window the inputs of the plant are those of the controller."""
+    dynamics, time, data = Dynamics(model()), 0.5 * np.arange(N), signals(N, 3)
+    y, u = data["y"][:, None], data["u"][:, None]
     offsets = np.array([0.0, 0.05, -0.02, 1e6])
     settings = {"controller": FEEDBACK, "time": time, "outputs": y, "inputs": u}
     settings |= {"window": WINDOW, "n_paths": 4}
