@@ -6,6 +6,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -173,13 +174,9 @@ def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
 
 def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
     """Add ``shown`` (sample,) to a result: what a trajectory with `with_clock` shows at the same samples."""
-    clock = trajectory["shown"]
-    shown = np.empty(result.sizes["sample"])
-    for number in np.unique(result["record"].values):
-        rows, samples = (np.flatnonzero(dataset["record"].values == number) for dataset in (result, trajectory))
-        places = np.searchsorted(trajectory["time"].values[samples], result["time"].values[rows])
-        shown[rows] = clock.values[samples[places]]
-    return result.assign_coords(shown=("sample", shown, clock.attrs))
+    of_both = (pd.MultiIndex.from_arrays([one["record"].values, one["time"].values]) for one in (trajectory, result))
+    clock, (known, asked) = trajectory["shown"], of_both
+    return result.assign_coords(shown=("sample", clock.values[known.get_indexer(asked)], clock.attrs))
 
 
 def detail(shown: xr.DataArray, days: float) -> slice:

@@ -1,6 +1,7 @@
 """Online methods side by side: the same stream, hyper-parameters and number of points."""
 
 import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import fill
@@ -199,14 +200,8 @@ def errors_of(targets: np.ndarray, means: np.ndarray) -> list[float]:
 
 def matrix_vector_seconds(n: int) -> float:
     """Seconds of a product of a matrix (n, n) with a vector by BLAS, the best of some rounds."""
-    a, b, out = np.ones((n, n)), np.ones(n), np.ones(n)
-    rounds = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(1000):
-            np.dot(a, b, out=out)
-        rounds.append((time.perf_counter() - begin) / 1000)
-    return min(rounds)
+    product = partial(np.dot, np.ones((n, n)), np.ones(n), out=np.ones(n))
+    return min(timeit.repeat(product, repeat=5, number=1000)) / 1000
 
 
 def case_of(unit: Unit, plan: Plan) -> Case:
