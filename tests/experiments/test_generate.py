@@ -551,14 +551,10 @@ def numbers(change):
     return lambda p: lines("displacement", *map(repr, change(p.copy()).tolist()))
 
 
-def put(k, value):
-    return numbers(lambda p: np.where(np.arange(N_TEST) == k, value, p))
-
-
 #: content of a file, or an array for a .npy file, from a good prediction; and words of the refusal
 REFUSED = {
     "one missing": (numbers(lambda p: p[:-1]), [f"{N_TEST - 1} samples", str(N_TEST)]),
-    "nan": (put(WINDOW + 3, np.nan), ["displacement is nan", f"sample {WINDOW + 3}"]),
+    "nan": (numbers(lambda p: np.r_[p[:13], np.nan, p[14:]]), ["displacement is nan", "sample 13"]),
     "empty file": (lambda p: b"", ["cannot read"]),
     "an empty cell": (lambda p: lines("a,displacement", *["1,2"] * 4, "1,"), ["cannot read", "row 4"]),
     "another header": (lambda p: lines("y", *["1.0"] * N_TEST), ["displacement", "got y"]),
