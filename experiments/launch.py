@@ -135,7 +135,7 @@ def _find_mistake(name: str, arguments: Sequence[str]) -> str:
             rest = flags.overrides[number:]  # the shell has split a list at its blanks
             end = next((k for k, one in enumerate(rest) if one.endswith("]")), 0) if "=[" in text else 0
             return _explain_argument(name, " ".join(rest[: end + 1]), error)
-        group, values = one.key_or_group.partition("@")[0], getattr(one._value, "list", one._value)
+        group, values = one.key_or_group, getattr(one._value, "list", one._value)
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
         given = values if isinstance(values, list) else [values]
         wrong = [value for value in given if value is None or isinstance(value, bool | int | float | list)]
