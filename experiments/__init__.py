@@ -4,6 +4,7 @@ The matrices of an online GP are small: one BLAS thread is fastest for them and 
 cores to other jobs. The limit must be set before NumPy is imported; an explicit setting wins.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ def end_at_once(number: int, frame: Any) -> None:
 
 _is_command = sys.argv[:1] == ["-m"] or os.path.basename("".join(sys.argv[:1])).startswith("sysid-")
 if _is_command and "__mp_main__" not in sys.modules:  # not in somebody's script, nor in a worker of a sweep
+    gc.set_threshold(100_000, 50, 100)  # imports make many objects and no garbage: looking for it took a third of them
     sys.excepthook = _end_quietly
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)

@@ -1,8 +1,10 @@
-"""The first run of an installation compiles; two processes do it side by side. Later runs load what they kept."""
+"""A second process does half of the work: what the first run of an installation compiles, and half of the figures."""
 
 import logging
 import multiprocessing
 import os
+import warnings
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,31 +15,54 @@ from sysid import OnlineGP, SquaredExponential
 from sysid.gp.dictionary import covariance_matrix, learn
 from sysid.gp.formula import PLAIN
 
+PATIENCE = 60.0  # s that the second process may take longer than this one
+
 log = logging.getLogger(__name__)
+
+
+def beside(work: Callable[[], object]) -> Callable[[], bool]:
+    """Begin `work` in a forked process; what is returned waits for its end, and says whether it is done.
+
+    It is not done if it failed, without a word, and not begun with one processor, without fork, and in a sweep, which
+    has a process for each processor.
+    """
+    if is_multirun() or not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        return lambda: False
+
+    def silently() -> None:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+
+    def is_done() -> bool:
+        process.join(PATIENCE)
+        process.kill()
+        process.join()
+        return process.exitcode == 0
+
+    process = multiprocessing.get_context("fork").Process(target=silently, daemon=True)
+    with no_interrupt_for_children(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: threads, here those of BLAS, are not forked
+        process.start()
+    return is_done
 
 
 def compile_together() -> None:
     """Compile what every live identification calls, if nothing of it is kept yet.
 
-    A forked process compiles the learning, this one the rest, until both are done. numba keeps what each compiled in
-    files, and makes the same machine code whoever compiles. With one processor, without fork, and in a sweep, which has
-    a process for each processor, everything is compiled when it is first called.
+    The second process compiles the learning, this one the rest. numba keeps what each compiled in files, and makes the
+    same machine code whoever compiles. In a sweep everything is compiled when it is first called.
     """
-    n_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if PLAIN or is_multirun() or n_processors < 2 or learn.signatures:
+    if PLAIN or is_multirun() or learn.signatures:
         return
     gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, learning="stored")
     if not covariance_matrix.stats.cache_misses:
         return
     log.info("The first run compiles for some seconds")
-    with no_interrupt_for_children():
-        beside = multiprocessing.get_context("fork").Process(target=gp.update, args=([0.0], 0.0), daemon=True)
-        beside.start()
-    try:
-        own = gp.copy().fit([[0.0]], [0.0])
-        own.predict(np.zeros((1, 1)))
-        own.drift()
-        list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
-        beside.join()
-    finally:
-        beside.kill()
+    is_done = beside(lambda: gp.update([0.0], 0.0))
+    own = gp.copy().fit([[0.0]], [0.0])
+    own.predict(np.zeros((1, 1)))
+    own.drift()
+    list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
+    is_done()

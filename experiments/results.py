@@ -1,9 +1,10 @@
 """What an identification found, and the files that keep it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments import job_file
+from experiments.compilation import beside
 from experiments.job_file import Content, attributes_of, is_lean, is_multirun, text_of, write_every
 from experiments.sources import Source, trajectory_of
 from experiments.validation.report import Report, writers
@@ -20,6 +22,7 @@ from sysid.model.result import result_dataset, with_estimates
 
 #: files of the full outputs that a run may leave out
 FIGURES = ("signals", "temperatures", "prediction", "dictionary", "error", "comparison", "validation")
+EVEN, ODD = slice(0, None, 2), slice(1, None, 2)  # of the figures: a second process draws the former
 
 
 @dataclass(eq=False)
@@ -102,14 +105,23 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
         jobs += writers(result.report, folder, attributes, figures=config.figures)
     for name in FIGURES:  # of an earlier run in the same folder
         (folder / f"{name}.png").unlink(missing_ok=True)
-    if config.figures and content.record is not None:
+    if not config.figures or (record := content.record) is None:
+        return write_every(jobs)
+
+    def draw(chosen: slice) -> Iterator[Callable[[], object]]:
         from experiments.plots.identification import comparison, drawings  # imports matplotlib
         from experiments.plots.style import png
 
         model = result.identification.model
-        drawn = drawings(trajectory, content.record, 0.0 if model is None else model.gp.noise_variance)
+        drawn = drawings(trajectory, record, 0.0 if model is None else model.gp.noise_variance)
         if result.linear is not None:
             drawn["comparison"] = partial(comparison, result.summary)
-        for name, draw in drawn.items():
-            jobs.append(lambda name=name, draw=draw: store.write_bytes(png(draw()), folder / f"{name}.png"))  # type: ignore[misc]
-    write_every(jobs)
+        for name, make in [*drawn.items()][chosen]:
+            yield lambda name=name, make=make: store.write_bytes(png(make()), folder / f"{name}.png")  # type: ignore[misc]
+
+    def draw_rest() -> Iterator[Callable[[], object]]:
+        if not is_done():
+            yield from draw(EVEN)
+
+    is_done = beside(lambda: write_every(draw(EVEN)))
+    write_every(chain(jobs, draw(ODD), draw_rest()))

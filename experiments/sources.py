@@ -7,6 +7,7 @@ record after those of another (no lag reaches across), `finish` the rest, `resta
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Sett
 from sysid.stream import PARTS
 
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
-BLOCK = 250  # samples of a record that are delivered at a time
+BLOCK = 1000  # samples that are delivered at a time; nothing depends on it
 #: keys of the configuration that belong to a simulation
 SIMULATION = frozenset(
     {"system", "controller", "weather", "weather_input", "excitation", "excitations", "excited", "operating_point"}
@@ -52,13 +53,19 @@ class Simulation:
         self.n_seen = 0  # samples delivered so far; set it to 0 to have the same ones again
         self._collected: Trajectory | None = None
 
-    def until(self, n_samples: int) -> Iterator[Measurement]:
-        """Deliver the next samples until `n_samples` have been in all; then raise what ended the simulation."""
-        while self.n_seen < n_samples:
-            if self.n_seen == len(self._simulated):
-                self._simulated.append(next(self.samples))
-            self.n_seen += 1
-            yield self._simulated[self.n_seen - 1]
+    def until(self, n_samples: int) -> Iterator[Measured]:
+        """Deliver samples until `n_samples` have been in all; what ends the simulation follows its last sample."""
+        for begin in range(self.n_seen, n_samples, BLOCK):
+            reason, end = None, min(begin + BLOCK, n_samples)
+            try:
+                self._simulated.extend(islice(self.samples, max(0, end - len(self._simulated))))
+            except BaseException as error:
+                reason = error
+            if block := self._simulated[begin:end]:
+                self.n_seen = begin + len(block)
+                yield Measured(np.array([sample.output for sample in block]), np.array([s.input for s in block]))
+            if reason is not None:
+                raise reason
 
     def record(self) -> Trajectory:
         """All samples delivered so far, collected once until the next one comes."""

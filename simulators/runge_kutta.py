@@ -1,6 +1,6 @@
 """The classical Runge-Kutta method, compiled once for all systems.
 
-The kernels call the drift through its C address. So they do not depend on the system: numba compiles
+The kernels call the drift through its address. So they do not depend on the system: numba compiles
 them once and keeps them on disk, and a new system costs only the compilation of its drift. All
 kernels that call each other are in this file, because numba renews its disk cache only when the file
 of a kernel changes. With ``NUMBA_DISABLE_JIT=1`` the same kernels run as plain Python.
@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import njit, types
 from numba.core import config
-from numba.core.cgutils import ir
 from numba.extending import intrinsic
 
 from simulators.interpolation import Interpolation, Piece
@@ -38,12 +37,17 @@ WORK_ROWS = 6  # four slopes, the state of a stage, the candidate
 CANDIDATE = 5  # row of the work buffer with the state after the substep
 
 
+SIGNATURE = types.void(types.float64, *(5 * (types.Array(types.float64, 1, "C"),)))  # of a drift
+
+
 kernel = np.errstate(all="ignore") if PLAIN else njit(cache=True, error_model="numpy", nogil=True)
 
 
 @functools.cache
 def compile_drift(drift: Drift) -> Any:
-    """Compile a drift to a C function, once per function and process.
+    """Compile a drift, once per function and process; a shipped one once, and numba keeps it on disk.
+
+    numba's disk cache notices only changes of the drift's own file: what the drift of a user calls may be elsewhere.
 
     Parameters
     ----------
@@ -53,32 +57,23 @@ def compile_drift(drift: Drift) -> Any:
     Returns
     -------
     object
-        Its attribute `address` is what the kernels take. A component of the derivative that the drift
-        does not write is NaN, never a value of an earlier call.
+        What numba compiled, with its library.
 
     Raises
     ------
     TypeError
         If numba cannot compile the drift.
     """
-    formula = njit(error_model="numpy")(drift)
-
-    def call(t, x, n_x, u, n_u, w, n_w, p, n_p, dx):  # type: ignore[no-untyped-def]
-        derivative = carray(dx, n_x)
-        for i in range(n_x):
-            derivative[i] = np.nan
-        formula(t, carray(x, n_x), carray(u, n_u), carray(w, n_w), carray(p, n_p), derivative)
-
-    pointer, size = types.CPointer(types.float64), types.intp
-    signature = types.void(types.float64, *(4 * (pointer, size)), pointer)
+    is_shipped = drift.__module__.startswith("simulators.systems.")
     try:
-        return cfunc(signature)(call)
+        formula = njit(SIGNATURE, cache=is_shipped, error_model="numpy")(drift)
     except Exception as error:  # numba raises more than its NumbaError
         raise TypeError(
             f"{drift.__qualname__}, the drift of a system: expected scalar Python that numba compiles, got: "
             f"{_summarise_error(error)}; write the drift with indexed arrays, floats and math functions, or set "
             "NUMBA_DISABLE_JIT=1 to run it uncompiled"
         ) from error
+    return formula.overloads[SIGNATURE.args]
 
 
 def _summarise_error(error: Exception) -> str:
@@ -92,36 +87,44 @@ def _summarise_error(error: Exception) -> str:
 
 
 def drift_address(drift: Drift) -> Any:
-    """Return what the kernels call: the C address of the drift, or the drift itself without the compiler."""
-    return drift if PLAIN else compile_drift(drift).address
+    """Return what the kernels call: the address of the compiled drift, or the drift itself without the compiler."""
+    if PLAIN:
+        return drift
+    compiled = compile_drift(drift)
+    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 
 
 def _call_plain(address: Any, *arguments: Any) -> None:
     """Call the drift: what `_call_compiled` is without the compiler."""
-    arguments[-1].fill(np.nan)
     address(*arguments)
 
 
 @intrinsic
 def _call_compiled(typing, address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
-    """Call the drift at its C address with the data pointers and the sizes of the arrays."""
-    vector = types.Array(types.float64, 1, "C")
-    arrays = (state, input, noise, parameters, derivative)
-    if address != types.intp or any(array != vector for array in arrays):
+    """Call the drift at its address as numba calls its functions."""
+    arguments = time, state, input, noise, parameters, derivative
+    if (address, *arguments) != (types.intp, *SIGNATURE.args):
         return None
 
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
-        views = [context.make_array(vector)(context, builder, value) for value in values[2:]]
-        pairs = [part for view in views for part in (view.data, builder.extract_value(view.shape, 0))]
-        arguments = [values[1], *pairs[:-1]]
-        function = ir.FunctionType(ir.VoidType(), [argument.type for argument in arguments])
-        builder.call(builder.inttoptr(values[0], function.as_pointer()), arguments)
+        convention = context.call_conv
+        function = convention.get_function_type(types.none, SIGNATURE.args).as_pointer()
+        callee = builder.inttoptr(values[0], function)
+        convention.call_function(builder, callee, types.none, SIGNATURE.args, values[1:])
         return context.get_dummy_value()
 
-    return types.void(address, types.float64, *arrays), generate
+    return types.none(address, *arguments), generate
 
 
-call_drift: Any = _call_plain if PLAIN else _call_compiled
+_call: Any = _call_plain if PLAIN else _call_compiled
+
+
+@kernel
+def call_drift(address, time, state, input, noise, parameters, derivative):  # type: ignore[no-untyped-def]
+    """Write the derivative; a component that the drift does not write is NaN, never a value of an earlier call."""
+    for i in range(derivative.size):
+        derivative[i] = np.nan
+    _call(address, time, state, input, noise, parameters, derivative)
 
 
 @kernel

@@ -40,9 +40,6 @@ from numba.extending import intrinsic
 from sysid.arrays import LARGEST
 from sysid.gp.formula import COVARIANCE, DECISION, PLAIN, SCORE
 
-TOGETHER = 64  # points that are predicted side by side
-
-
 TIE = 1e-9  # scores this close (relative) are a tie, which the oldest point loses
 
 
@@ -115,8 +112,7 @@ class Dictionary(NamedTuple):
     targets: np.ndarray  # (N,)
     covariance: np.ndarray  # (N, N) Ky = K + noise_variance I, exact
     order: np.ndarray  # (N,) slot of each point by age; free slots at the end
-    cholesky: np.ndarray  # (N + 1, N + 1) U, upper triangular, U'U = Ky
-    factor: np.ndarray  # (N + 1, N + 1) F, lower triangular, F'F = Ky^-1
+    triangles: np.ndarray  # (N + 1, N + 2) row i: i + 1 entries of F, from the diagonal on those of U
     pivots: np.ndarray  # (N + 1,) 1 / diag(U)
     whitened: np.ndarray  # (N + 1,) b = F y
     weights: np.ndarray  # (N + 1,) a = Ky^-1 y
@@ -128,6 +124,16 @@ class Dictionary(NamedTuple):
     root: np.ndarray  # (N + 1, N + 1) M, upper triangular, M'M = covariance of w; (0, 0) if only stored are learned
     errors: np.ndarray  # (5,) sum and number of squared standardised errors for the scale, samples that it remembers,
     #                     the scale itself where the variances do not follow it, the level of outliers
+
+    @property
+    def factor(self) -> np.ndarray:
+        """F (N + 1, N + 1), ``F'F = Ky^-1``: the lower triangle of what is returned."""
+        return self.triangles[:, :-1]
+
+    @property
+    def cholesky(self) -> np.ndarray:
+        """U (N + 1, N + 1), ``U'U = Ky``: the upper triangle of what is returned."""
+        return self.triangles[:, 1:]
 
 
 class Rules(NamedTuple):
@@ -238,6 +244,13 @@ def covariance_matrix(kernel, parameters, points, rows, out):  # type: ignore[no
         covariances(kernel, parameters, points, points.shape[1], rows[i], out[i])
 
 
+@njit(nogil=True, **CALLED_FROM_PYTHON)
+def prior_variances(kernel, parameters, points, out):  # type: ignore[no-untyped-def]
+    """``out[t] = k(points[t], points[t])``."""
+    for t in range(points.shape[0]):
+        covariances(kernel, parameters, points[t].reshape(points.shape[1], 1), 1, points[t], out[t:])
+
+
 @inner
 def _copy(values, out, n):  # type: ignore[no-untyped-def]
     for i in range(n):
@@ -283,11 +296,12 @@ def _dot_four(a, b, c, d, z, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
+def _substitute(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``U'x = z``, four unknowns at a time."""
     whole = n - n % 4
     for j in range(0, whole, 4):
-        a, b, c, d = upper[j, j:], upper[j + 1, j:], upper[j + 2, j:], upper[j + 3, j:]
+        a, b = triangles[j, j + 1 :], triangles[j + 1, j + 1 :]
+        c, d = triangles[j + 2, j + 1 :], triangles[j + 3, j + 1 :]
         x0 = z[j] * pivots[j]
         x1 = (z[j + 1] - x0 * a[1]) * pivots[j + 1]
         x2 = (z[j + 2] - x0 * a[2] - x1 * b[2]) * pivots[j + 2]
@@ -297,19 +311,20 @@ def _substitute(upper, pivots, n, z):  # type: ignore[no-untyped-def]
     for j in range(whole, n):
         z[j] *= pivots[j]
         for i in range(j + 1, n):
-            z[i] -= z[j] * upper[j, i]
+            z[i] -= z[j] * triangles[j, i + 1]
 
 
 @inner
-def _substitute_back(upper, pivots, n, z):  # type: ignore[no-untyped-def]
+def _substitute_back(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
     """Overwrite z by the solution x of ``Ux = z``, four unknowns at a time."""
     whole = n - n % 4
     for j in range(n - 1, whole - 1, -1):
         for i in range(j + 1, n):
-            z[j] -= upper[j, i] * z[i]
+            z[j] -= triangles[j, i + 1] * z[i]
         z[j] *= pivots[j]
     for j in range(whole - 4, -1, -4):
-        a, b, c, d = upper[j, j:], upper[j + 1, j:], upper[j + 2, j:], upper[j + 3, j:]
+        a, b = triangles[j, j + 1 :], triangles[j + 1, j + 1 :]
+        c, d = triangles[j + 2, j + 1 :], triangles[j + 3, j + 1 :]
         y0, y1, y2, y3 = _dot_four(a[4:], b[4:], c[4:], d[4:], z[j + 4 :], n - j - 4)
         x3 = (z[j + 3] - y3) * pivots[j + 3]
         x2 = (z[j + 2] - y2 - c[3] * x3) * pivots[j + 2]
@@ -328,17 +343,21 @@ def _add_four_squares(a, b, c, d, n, out):  # type: ignore[no-untyped-def]
 def solve_weights(state, n):  # type: ignore[no-untyped-def]
     """``a`` from ``Ua = b``."""
     _copy(state.whitened, state.weights, n)
-    _substitute_back(state.cholesky, state.pivots, n, state.weights)
+    _substitute_back(state.triangles, state.pivots, n, state.weights)
 
 
 @inner
 def _renew(state, n):  # type: ignore[no-untyped-def]
-    """``q_j = sum_i F_ij^2``, F has zeros above its diagonal; ``a`` from ``Ua = b``."""
-    factor, precision = state.factor, state.precision
+    """``q_j = sum_i F_ij^2``; ``a`` from ``Ua = b``."""
+    factor, precision = state.triangles, state.precision
     _fill(precision, 0.0, n)
     whole = n - n % 4
     for i in range(0, whole, 4):
-        _add_four_squares(factor[i], factor[i + 1], factor[i + 2], factor[i + 3], i + 4, precision)
+        a, b, c, d = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
+        _add_four_squares(a, b, c, d, i + 1, precision)
+        precision[i + 1] += b[i + 1] * b[i + 1] + (c[i + 1] * c[i + 1] + d[i + 1] * d[i + 1])
+        precision[i + 2] += c[i + 2] * c[i + 2] + d[i + 2] * d[i + 2]
+        precision[i + 3] += d[i + 3] * d[i + 3]
     for i in range(whole, n):
         for j in range(i + 1):
             precision[j] += factor[i, j] * factor[i, j]
@@ -350,11 +369,11 @@ def _renew(state, n):  # type: ignore[no-untyped-def]
 def _append(state, n, z, v, error, s):  # type: ignore[no-untyped-def]
     """Border U by the column ``(z, sqrt(s))``, F by the row ``(-v, 1)/sqrt(s)``, b by ``error/sqrt(s)``."""
     root = math.sqrt(s)
-    row = state.factor[n]
+    row = state.triangles[n]
     for j in range(n):
-        state.cholesky[j, n] = z[j]
+        state.triangles[j, n + 1] = z[j]
         row[j] = -v[j] / root
-    state.cholesky[n, n] = root
+    row[n + 1] = root
     state.pivots[n] = row[n] = 1.0 / root
     state.whitened[n] = error / root
 
@@ -375,7 +394,7 @@ def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
     Row r is carried through the younger rows; each Givens rotation moves that row's entry of column r
     into the carried row, which is dropped at the end. F stays lower triangular.
     """
-    factor, carried = state.factor, state.work[6]
+    factor, carried = state.triangles, state.work[6]
     _copy(factor[r], carried, r + 1)
     _fill(carried[r + 1 :], 0.0, n - 1 - r)
     pivot = carried[r]
@@ -401,14 +420,14 @@ def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
     Without its column r, U has one entry too many below the diagonal in each younger column; row r is
     carried through the younger rows and each Givens rotation removes one of them.
     """
-    upper, b, carried = state.cholesky, state.whitened, state.work[6]
+    triangles, b, carried = state.triangles, state.whitened, state.work[6]
     cosines, sines = state.work[4], state.work[5]
     for i in range(r):
-        _shift_left(upper[i, r:], n - 1 - r)
-    _copy(upper[r, r:], carried[r:], n - r)
+        _shift_left(triangles[i, r + 1 :], n - 1 - r)
+    _copy(triangles[r, r + 1 :], carried[r:], n - r)
     b_carried = b[r]
     for i in range(r + 1, n):
-        row, above = upper[i], upper[i - 1]
+        row, above = triangles[i, 1:], triangles[i - 1, 1:]
         length = math.sqrt(carried[i] * carried[i] + row[i] * row[i])
         cosines[i], sines[i] = c, s = row[i] / length, -carried[i] / length
         _rotate(row[i:], carried[i:], above[i - 1 :], c, s, n - i)
@@ -419,16 +438,36 @@ def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _turn(row, r, k, end, cosines, sines):  # type: ignore[no-untyped-def]
+    """Turn the entries of row k before `end` into one another and the carried one, that of column r; returns this."""
+    carried = row[r] if k <= r else 0.0
+    for i in range(max(r + 1, k), end):
+        row[i - 1], carried = cosines[i] * row[i] - sines[i] * carried, sines[i] * row[i] + cosines[i] * carried
+    return carried
+
+
+@inner
 def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-def]
     """Marginalise the r-th oldest of n points in M: the rotations of U turn its columns, the carried one is dropped.
 
     That leaves one entry too many below the diagonal in each younger column, which a rotation of two rows removes.
     """
-    for k in range(n):
-        row = root[k]
-        carried = row[r] if k <= r else 0.0
-        for i in range(max(r + 1, k), n):
-            row[i - 1], carried = cosines[i] * row[i] - sines[i] * carried, sines[i] * row[i] + cosines[i] * carried
+    whole = n - n % 4
+    for k in range(0, whole, 4):
+        a, b, c, d = root[k], root[k + 1], root[k + 2], root[k + 3]
+        begin = max(r + 1, k + 3)
+        w = _turn(a, r, k, begin, cosines, sines)
+        x = _turn(b, r, k + 1, begin, cosines, sines)
+        y = _turn(c, r, k + 2, begin, cosines, sines)
+        z = _turn(d, r, k + 3, begin, cosines, sines)
+        for i in range(begin, n):  # four chains of dependent products at a time
+            cosine, sine = cosines[i], sines[i]
+            a[i - 1], w = cosine * a[i] - sine * w, sine * a[i] + cosine * w
+            b[i - 1], x = cosine * b[i] - sine * x, sine * b[i] + cosine * x
+            c[i - 1], y = cosine * c[i] - sine * y, sine * c[i] + cosine * y
+            d[i - 1], z = cosine * d[i] - sine * z, sine * d[i] + cosine * z
+    for k in range(whole, n):
+        _turn(root[k], r, k, n, cosines, sines)
     for j in range(r, n - 1):
         row, below = root[j], root[j + 1]
         length = math.sqrt(row[j] * row[j] + below[j] * below[j])
@@ -449,7 +488,7 @@ def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
     covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
     for j in range(n):
         z[j] = k[j] = by_slot[state.order[j]]
-    _substitute(state.cholesky, state.pivots, n, z)
+    _substitute(state.triangles, state.pivots, n, z)
     return _dot(z, state.whitened, n), prior, prior - _dot(z, z, n)
 
 
@@ -505,58 +544,12 @@ def _open_place(rules, state, n, residual, s, error):  # type: ignore[no-untyped
     return state.whitened[n] * math.sqrt(s)
 
 
-@inner
-def _subtract_four_rows(z, x0, x1, x2, x3, a, b, c, d):  # type: ignore[no-untyped-def]
-    for t in range(TOGETHER):
-        z[t] -= (x0[t] * a + x1[t] * b) + (x2[t] * c + x3[t] * d)
-
-
-@inlined
-def _project_together(rules, state, n, points, z, prior):  # type: ignore[no-untyped-def]
-    """`_project` of many points, bit for bit: their images are the columns of z (n, `TOGETHER`), where U stays at hand.
-
-    The operations on each column are those of `_substitute`, in the same order.
-    """
-    by_slot, upper, pivots, whole = state.work[0], state.cholesky, state.pivots, n - n % 4
-    for t in range(TOGETHER):
-        x = points[t]
-        covariances(rules.kernel, rules.kernel_parameters, x.reshape(x.size, 1), 1, x, prior[t:])
-        covariances(rules.kernel, rules.kernel_parameters, state.inputs, n, x, by_slot)
-        for j in range(n):
-            z[j, t] = by_slot[state.order[j]]
-    for j in range(0, whole, 4):
-        a, b, c, d = upper[j], upper[j + 1], upper[j + 2], upper[j + 3]
-        x0, x1, x2, x3 = z[j], z[j + 1], z[j + 2], z[j + 3]
-        for t in range(TOGETHER):
-            x0[t] *= pivots[j]
-            x1[t] = (x1[t] - x0[t] * a[j + 1]) * pivots[j + 1]
-            x2[t] = (x2[t] - x0[t] * a[j + 2] - x1[t] * b[j + 2]) * pivots[j + 2]
-            x3[t] = (x3[t] - x0[t] * a[j + 3] - x1[t] * b[j + 3] - x2[t] * c[j + 3]) * pivots[j + 3]
-        for i in range(j + 4, n):
-            _subtract_four_rows(z[i], x0, x1, x2, x3, a[i], b[i], c[i], d[i])
-    for j in range(whole, n):
-        for t in range(TOGETHER):
-            z[j, t] *= pivots[j]
-            for i in range(j + 1, n):
-                z[i, t] -= z[j, t] * upper[j, i]
-
-
 @called_from_python
-def predict(rules, state, n, points, mean, variance):  # type: ignore[no-untyped-def]
-    """Posterior mean and latent variance at the rows of points (m, p); returns how many it clipped at 0."""
-    clipped, z, m = 0, state.work[2], points.shape[0]
-    whole = m - m % TOGETHER
-    together = np.empty((n if whole else 0, TOGETHER))
-    for t in range(m):
-        place = t % TOGETHER
-        if t < whole:
-            if place == 0:
-                _project_together(rules, state, n, points[t:], together, variance[t:])
-            for j in range(n):
-                z[j] = together[j, place]
-            mean[t], latent = _dot(z, state.whitened, n), variance[t] - _dot(z, z, n)
-        else:
-            mean[t], _, latent = _project(rules, state, n, points[t])
+def predict(rules, state, points, mean, variance):  # type: ignore[no-untyped-def]
+    """Posterior mean and latent variance at the rows of points (m, p), few; returns how many it clipped at 0."""
+    clipped, n = 0, state.counts[N_POINTS]
+    for t in range(points.shape[0]):
+        mean[t], _, latent = _project(rules, state, n, points[t])
         clipped += latent < 0.0
         variance[t] = max(latent, 0.0)
         if rules.every_sample:
@@ -569,7 +562,7 @@ def _solve(rules, state, n, latent):  # type: ignore[no-untyped-def]
     """``v = Ky^-1 k`` in work[3] from ``Uv = z``; returns ``s = k(x, x) + diagonal - z'z``, at least the diagonal."""
     v = state.work[3]
     _copy(state.work[2], v, n)
-    _substitute_back(state.cholesky, state.pivots, n, v)
+    _substitute_back(state.triangles, state.pivots, n, v)
     return max(latent, 0.0) + rules.diagonal
 
 
@@ -714,14 +707,15 @@ def drift(state, n):  # type: ignore[no-untyped-def]
         z[j] = 1.0 - 2.0 * ((j * (j + 1) // 2) % 2)
         image[j] = v[j] = 0.0
     for i in range(n):
-        _add_multiple(v, _dot(state.factor[i], z, i + 1), state.factor[i], i + 1)
-        _add_multiple(image[i:], z[i], state.cholesky[i, i:], n - i)
+        row = state.triangles[i]
+        _add_multiple(v, _dot(row, z, i + 1), row, i + 1)
+        _add_multiple(image[i:], z[i], row[i + 1 :], n - i)
     for j in range(n):
         by_slot[state.order[j]] = v[j]
     worst = 0.0
     for i in range(n):
         inverse = abs(z[i] - _dot(state.covariance[state.order[i]], by_slot, n))
-        factors = abs(z[i] - _dot(state.factor[i], image, i + 1))
+        factors = abs(z[i] - _dot(state.triangles[i], image, i + 1))
         worst = max(worst, inverse, factors)
         if not (inverse <= worst and factors <= worst):
             return math.inf  # not a number
@@ -741,11 +735,11 @@ def _factors_are(state, n):  # type: ignore[no-untyped-def]
 def summarise(state, n):  # type: ignore[no-untyped-def]
     """``1/diag(U)``, b, a and q: what follows from new factors; b stays where it holds what all samples said."""
     for j in range(n):
-        state.pivots[j] = 1.0 / state.cholesky[j, j]
+        state.pivots[j] = 1.0 / state.triangles[j, j + 1]
     if not state.root.size:
         for j in range(n):
             state.whitened[j] = state.targets[state.order[j]]
-        _substitute(state.cholesky, state.pivots, n, state.whitened)
+        _substitute(state.triangles, state.pivots, n, state.whitened)
     _renew(state, n)
 
 

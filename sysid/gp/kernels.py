@@ -12,7 +12,7 @@ from numba import njit
 from sysid.arrays import matrix
 from sysid.gp import compiled_kernels
 from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
-from sysid.gp.dictionary import covariance_matrix
+from sysid.gp.dictionary import covariance_matrix, prior_variances
 from sysid.gp.formula import COVARIANCE, address
 
 BLOCK = 128  # rows of a gradient that are computed at a time: they stay in the cache
@@ -184,7 +184,9 @@ class Kernel(ABC):
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
         """Prior variances ``k(x, x)`` (n,) of the rows of points (n, p)."""
-        return np.array([self(x[None, :], x[None, :])[0, 0] for x in points])
+        out = np.empty(len(points))
+        prior_variances(self.address, self.parameters(), np.ascontiguousarray(points), out)
+        return out
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
         """Logarithm of the prior variance at features of one, and its gradient, by log hyper-parameters (q,)."""

@@ -1,6 +1,6 @@
 """Online Gaussian process with a fixed budget of points."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -33,6 +33,10 @@ FACTORS, BY_AGE = ("cholesky", "factor"), ("pivots", "whitened", "weights", "pre
 
 #: what an online GP counts beside its dictionary
 COUNTED = ("refactorisations", "renewals", "clipped_predictions")
+
+#: samples that are predicted, and the least that are learned without a place, by one product of matrices; fewer than
+#: FEW are predicted one by one
+BLOCK, FEW = 512, 32
 
 NO_MEAN = np.zeros(1)  # prior mean of a single sample
 
@@ -250,7 +254,7 @@ class OnlineGP:
             targets=np.zeros(capacity),
             covariance=np.zeros((capacity, capacity)),
             order=np.arange(capacity),
-            **{name: np.zeros((size, size)) for name in FACTORS},
+            triangles=np.zeros((size, size + 1)),
             **{name: np.zeros(size) for name in BY_AGE},
             work=np.zeros((8, size)),
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
@@ -373,6 +377,10 @@ class OnlineGP:
     def absorb(self, inputs: ArrayLike, targets: ArrayLike) -> None:
         """Learn samples (n, n_features), (n,) that get no place; nothing happens if only stored samples are learned.
 
+        Block by block, with phi, g2 and M as in `sysid.gp.dictionary` and ``D = noise_variance I + diag(g2)``::
+
+            I + M phi D^-1 phi'M' = R R',   M <- R^-1 M,   b += M'M phi D^-1 (y - phi'b)   (the new M)
+
         Raises
         ------
         ValueError
@@ -381,12 +389,19 @@ class OnlineGP:
         x = matrix(inputs, self.n_features, "inputs")
         y = vector(targets, len(x), "targets")
         self._check_prior(x)
-        if self.learns_every_sample:
-            counts, rules = self._state.counts.copy(), self._rules
-            alone = rules._replace(asks=False, scale=False, forget_interval=0, gate=0.0)
-            record = np.zeros(len(x), dtype=RECORD)
-            dictionary.learn(alone, self._state, x, y, np.zeros(len(x)), 0, record)
-            self._state.counts[:] = counts
+        n, state = self.n_points, self._state
+        if not self.learns_every_sample or n == 0:
+            return
+        root, b = np.triu(state.root[:n, :n]), state.whitened[:n]
+        for block in _blocks(len(x), max(BLOCK, n)):  # a block costs O(n^3), whatever its size
+            z, residual = self._project(x[block])
+            precision = 1.0 / (self.noise_variance + np.maximum(residual, 0.0))
+            image = root @ z
+            R = np.linalg.cholesky((np.eye(n) + (image * precision) @ image.T)[::-1, ::-1])[::-1, ::-1]
+            error = precision * (y[block] - b @ z)
+            root = np.triu(solve_triangular(R, root, check_finite=False))
+            b += root.T @ (root @ (z @ error))
+        state.root[:n, :n] = root
 
     def is_beyond_gate(self, error: float, variance: float) -> bool:
         """Whether a sample with this prediction error and latent variance is not learned while the gate is closed."""
@@ -438,9 +453,26 @@ class OnlineGP:
         Add `noise_variance` for the variance of a measured target.
         """
         x = matrix(inputs, self.n_features, "inputs")
-        mean, variance = np.empty(len(x)), np.empty(len(x))
-        self.n_clipped_predictions += dictionary.predict(self._rules, self._state, self.n_points, x, mean, variance)
+        mean, variance, n = np.empty(len(x)), np.empty(len(x)), self.n_points
+        for block in _blocks(len(x), BLOCK):
+            m, v = mean[block], variance[block]
+            if len(m) < FEW or n == 0:
+                self.n_clipped_predictions += dictionary.predict(self._rules, self._state, x[block], m, v)
+                continue
+            z, residual = self._project(x[block])
+            m[:] = self._state.whitened[:n] @ z
+            v[:] = np.maximum(residual, 0.0)
+            self.n_clipped_predictions += int(np.count_nonzero(residual < 0.0))
+            if self.learns_every_sample:
+                v += np.square(np.triu(self._state.root[:n, :n]) @ z).sum(axis=0)
         return mean, variance
+
+    def _project(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``z = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - z'z`` (m,), by one product of matrices."""
+        n, points = self.n_points, self.inputs[self.age_order]
+        k = self.kernel(points, inputs)
+        z = solve_triangular(self._state.cholesky[:n, :n], k, trans="T", overwrite_b=True, check_finite=False)
+        return z, self.kernel.diagonal(inputs) - np.square(z).sum(axis=0)
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
         """Predict one sample x (n_features,) with its target y, in its own units, then learn from it.
@@ -637,8 +669,9 @@ class OnlineGP:
         x = matrix(arrays["inputs"], self.n_features, "inputs")
         state = self._from_points(x, vector(arrays["targets"], n, "targets"), self.budget)
         state.order[:n] = arrays["order"]
-        for name in factors:
-            getattr(state, name)[:n, :n] = matrix(arrays[name], n, name)
+        put_factors(state, *(matrix(arrays[name], n, name) for name in FACTORS))
+        if self.learns_every_sample:
+            state.root[:n, :n] = matrix(arrays["root"], n, "root")
         if self.learns_every_sample and not no_wider_than_prior(state.root):
             raise ValueError("restore: root must be that of a posterior, no wider than its prior")
         state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
@@ -710,6 +743,11 @@ class OnlineGP:
             factorise(self._state)
 
 
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    """Rows of n in blocks."""
+    return (slice(begin, begin + size) for begin in range(0, n, size))
+
+
 def factorise(state: Dictionary) -> None:
     """``U'U = Ky`` and ``F = U'^-1`` from scratch, O(N^3).
 
@@ -730,8 +768,14 @@ def factorise(state: Dictionary) -> None:
             f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
             "raise the noise variance"
         )
-    state.cholesky[:n, :n], state.factor[:n, :n] = lower.T, inverse
+    put_factors(state, lower.T, inverse)
     dictionary.summarise(state, n)
+
+
+def put_factors(state: Dictionary, upper: np.ndarray, lower: np.ndarray) -> None:
+    """Let U (n, n) and F (n, n) be the factors, each by its triangle."""
+    n = len(upper)
+    state.triangles[:n, : n + 1] = np.pad(np.triu(upper), ((0, 0), (1, 0))) + np.pad(np.tril(lower), ((0, 0), (0, 1)))
 
 
 def no_wider_than_prior(root: np.ndarray) -> bool:
@@ -743,9 +787,9 @@ def scale_state(state: Dictionary, factor: float) -> None:
     """Multiply the covariance of the points by a factor, and give everything that follows from it."""
     root = np.sqrt(factor)
     state.covariance[:] *= factor
-    state.cholesky[:] *= root
+    put_factors(state, state.cholesky * root, state.factor / root)
     state.precision[:] /= factor
-    for array in (state.factor, state.pivots, state.whitened):
+    for array in (state.pivots, state.whitened):
         array[:] /= root
     state.counts[dictionary.MINIMUM_IS_STALE] = 1
 

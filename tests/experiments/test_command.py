@@ -104,6 +104,7 @@ def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
         return original(self, *given, **options)
 
     monkeypatch.setattr(Identification, "observe_many", observe_many)
+    monkeypatch.setattr("experiments.sources.BLOCK", 4)
     said = call("identify", f"hydra.run.dir={tmp_path}/run", *SHORT)
     assert (said.code, "Traceback" in said.out + said.err) == (130, False)
     assert f"Run interrupted. Partial results are in {tmp_path}/run" in said.out

@@ -21,6 +21,7 @@ from validating import BOTH, ONE
 from experiments import export, identification
 from experiments.job_file import FILE, NUMBERS, VARIABLES, read_summary
 from experiments.launch import Stopped
+from experiments.plots import style
 from experiments.summary import _quality_warnings
 from experiments.validation import run as validation
 from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store
@@ -289,6 +290,20 @@ def test_files_that_cannot_be_written_are_named_and_lose_nothing_else(finished, 
         identification.run(configured(*SHORT), tmp_path / "gone")
     for name in ("summary.json", *(f"{kind}.nc" for kind in DATA)):
         assert str(tmp_path / "gone" / name) in str(caught.value)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_not(fails, tmp_path, monkeypatch):
+    own = os.getpid()
+
+    def png(figure):
+        assert os.getpid() == own or not fails
+        return str(os.getpid()).encode()
+
+    monkeypatch.setattr(style, "png", png)
+    drawn = [int(path.read_text()) == own for path in execute(tmp_path, *SHORT, "figures=true").glob("*.png")]
+    is_alone = fails or len(os.sched_getaffinity(0)) < 2
+    assert sorted(drawn) == ([True] * 4 if is_alone else [False, False, True, True])
 
 
 def test_a_bad_model_is_called_bad():

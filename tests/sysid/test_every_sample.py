@@ -17,7 +17,7 @@ from sysid import (
     SquaredExponential,
 )
 from sysid.gp.dictionary import LARGEST_SQUARE, SCALE_INTERVAL
-from sysid.gp.online import DIAGONAL, EXPECTED_SQUARE, FIRST_MEMORY, LONGEST_MEMORY
+from sysid.gp.online import BLOCK, DIAGONAL, EXPECTED_SQUARE, FIRST_MEMORY, LONGEST_MEMORY
 from sysid.gp.training import Points
 
 KERNEL = SquaredExponential(1.0, [1.0, 2.0])
@@ -397,6 +397,18 @@ class ThreeArguments(sysid.Insertion):
 
     def parameters(self):
         return np.zeros(1)
+
+
+def test_samples_are_absorbed_in_blocks_as_one_by_one():
+    """Points that nearly coincide, and noise of 1e-6 of the signal, among them."""
+    x, y = stream(BLOCK + 40, 3, 1e-6)
+    for places in (PLACES, np.vstack([PLACES, PLACES[:5] + 1e-3]), PLACES[:1]):
+        options = {"budget": len(places) + 1, "noise_variance": 1e-6, "insertion": NEVER, "scale": False}
+        one, other = (learner(**options).fit(places, np.zeros(len(places))) for _ in range(2))
+        one.absorb(x, y)
+        other.update_many(x, y)
+        for ours, expected in zip(one.predict(TEST), other.predict(TEST), strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-7, atol=1e-9)
 
 
 def test_bad_settings_say_what_to_do():
