@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import count, islice, product
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +16,7 @@ from scipy.linalg import lapack
 import simulators
 import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, resident_memory, row, timed
+from sysid.gp import online
 from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
 
 N_FEATURES = 9
@@ -122,7 +123,7 @@ def replacement(plan: Plan) -> Iterator[Row]:
             gp = online_gp(size, reduction=reduction, acceptance=acceptance).fit(*samples.part(0, size))
             rewind = rewinder(gp)
             chosen = _accepted(gp, samples.part(size), _block(size))
-            seconds = _against_product(gp, rewind, chosen, plan)
+            seconds = _against_product(Job(partial(gp.update_many, *chosen), len(chosen.targets), rewind), size, plan)
             rewind()
             fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
             details = {"samples": len(chosen.targets), "accepted": fraction}
@@ -130,20 +131,24 @@ def replacement(plan: Plan) -> Iterator[Row]:
 
 
 def not_inserted(plan: Plan) -> Iterator[Row]:
-    """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``; the same, learned."""
+    """One sample predicted (mean and variance) and not inserted, against one product ``A @ b``; the same, learned.
+
+    Predicted together: one of 512 samples for which `predict` is called.
+    """
     for size in plan.sizes:
-        samples = narx_samples(size + _block(size), seed=plan.seed)
+        samples = narx_samples(size + max(_block(size), online.BLOCK), seed=plan.seed)
+        new, block = samples.part(size, size + _block(size)), samples.part(size, size + online.BLOCK)
         for learning, name, most in (("stored", f"N={size}", 2), ("every_sample", f"N={size} learned", 8)):
             gp = online_gp(size, insertion=NEVER, learning=learning, scale=False).fit(*samples.part(0, size))
-            seconds = _against_product(gp, lambda: None, samples.part(size), plan)
+            seconds = _against_product(Job(partial(gp.update_many, *new), len(new.targets)), size, plan)
             yield ratio(name, seconds, ("ours", UNIT), UNIT, target=f"<= {most}")
+        seconds = _against_product(Job(partial(gp.predict, block.inputs), online.BLOCK), size, plan)
+        yield ratio(f"N={size} predicted together, every sample learned", seconds, ("ours", UNIT), UNIT, target="<= 2")
 
 
-def _against_product(
-    gp: sysid.OnlineGP, rewind: Callable[[], None], samples: Samples, plan: Plan
-) -> dict[str, np.ndarray]:
-    """Seconds per sample of `update_many`, and per product of a square matrix by `numpy.dot` without allocation."""
-    size, products = gp.budget, 3 * _block(gp.budget)
+def _against_product(ours: Job, size: int, plan: Plan) -> dict[str, np.ndarray]:
+    """Seconds per sample of ours, and per product of a square matrix by `numpy.dot` without allocation."""
+    products = 3 * _block(size)
     rng = np.random.default_rng(size)
     matrix, vector, out = rng.normal(size=(size, size)), rng.normal(size=size), np.empty(size)
 
@@ -151,7 +156,6 @@ def _against_product(
         for _ in range(products):
             np.dot(matrix, vector, out=out)
 
-    ours = Job(lambda: gp.update_many(*samples), len(samples.targets), rewind)
     return interleave({UNIT: Job(multiply, products), "ours": ours}, plan.rounds(size))
 
 
@@ -191,13 +195,13 @@ def memory(plan: Plan) -> Iterator[Row]:
     """Bytes that a full `OnlineGP` holds, traced allocations, in matrices of N^2 numbers of 8 bytes."""
     samples = narx_samples(max(plan.sizes), seed=plan.seed)
     online_gp(min(plan.sizes)).fit(*samples.part(0, min(plan.sizes)))  # compiles and fills caches
-    for size in plan.sizes:
+    for size, learning in product(plan.sizes, ("every_sample", "stored")):
         tracemalloc.start()
-        gp = online_gp(size).fit(*samples.part(0, size))
+        gp = online_gp(size, learning=learning).fit(*samples.part(0, size))
         gc.collect()
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        yield row(f"N={gp.budget}", held / (8 * size**2), "N^2 x 8 bytes", MB=held / 1e6)
+        yield row(f"N={gp.budget} {learning}", held / (8 * size**2), "N^2 x 8 bytes", MB=held / 1e6)
 
 
 # --- rounding errors ------------------------------------------------------------------------------
