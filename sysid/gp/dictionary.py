@@ -334,9 +334,12 @@ def _substitute_back(triangles, pivots, n, z):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _add_four_squares(a, b, c, d, n, out):  # type: ignore[no-untyped-def]
+def _add_four(a, b, c, d, x, n, squares, products):  # type: ignore[no-untyped-def]
+    """``squares += a a + b b + c c + d d`` entry by entry, ``products += x[0] a + x[1] b + x[2] c + x[3] d``."""
+    x0, x1, x2, x3 = x
     for j in range(n):
-        out[j] += (a[j] * a[j] + b[j] * b[j]) + (c[j] * c[j] + d[j] * d[j])
+        squares[j] += (a[j] * a[j] + b[j] * b[j]) + (c[j] * c[j] + d[j] * d[j])
+        products[j] += (x0 * a[j] + x1 * b[j]) + (x2 * c[j] + x3 * d[j])
 
 
 @called_from_python
@@ -348,20 +351,21 @@ def solve_weights(state, n):  # type: ignore[no-untyped-def]
 
 @inner
 def _renew(state, n):  # type: ignore[no-untyped-def]
-    """``q_j = sum_i F_ij^2``; ``a`` from ``Ua = b``."""
-    factor, precision = state.triangles, state.precision
+    """``q_j = sum_i F_ij^2`` and ``a = F'b``, as good as q is: ``|a_j|`` is of the order of ``|b| sqrt(q_j)``."""
+    factor, x, precision, weights = state.triangles, state.whitened, state.precision, state.weights
     _fill(precision, 0.0, n)
-    whole = n - n % 4
-    for i in range(0, whole, 4):
+    _fill(weights, 0.0, n)
+    for i in range(0, n - n % 4, 4):
         a, b, c, d = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
-        _add_four_squares(a, b, c, d, i + 1, precision)
-        precision[i + 1] += b[i + 1] * b[i + 1] + (c[i + 1] * c[i + 1] + d[i + 1] * d[i + 1])
-        precision[i + 2] += c[i + 2] * c[i + 2] + d[i + 2] * d[i + 2]
-        precision[i + 3] += d[i + 3] * d[i + 3]
-    for i in range(whole, n):
-        for j in range(i + 1):
-            precision[j] += factor[i, j] * factor[i, j]
-    solve_weights(state, n)
+        _add_four(a, b, c, d, (x[i], x[i + 1], x[i + 2], x[i + 3]), i + 1, precision, weights)
+        b1, c1, d1, c2, d2, d3 = b[i + 1], c[i + 1], d[i + 1], c[i + 2], d[i + 2], d[i + 3]
+        precision[i + 1], weights[i + 1] = b1 * b1 + c1 * c1 + d1 * d1, x[i + 1] * b1 + x[i + 2] * c1 + x[i + 3] * d1
+        precision[i + 2], weights[i + 2] = c2 * c2 + d2 * d2, x[i + 2] * c2 + x[i + 3] * d2
+        precision[i + 3], weights[i + 3] = d3 * d3, x[i + 3] * d3
+    for k in range(n - n % 4, n):
+        for j in range(k + 1):
+            precision[j] += factor[k, j] * factor[k, j]
+            weights[j] += x[k] * factor[k, j]
     state.counts[MINIMUM_IS_STALE] = 1
 
 
