@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
+from experiments.beside import compile_together
 from experiments.build import build, build_one
-from experiments.compilation import compile_together
 from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every, write_page
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear
@@ -247,6 +247,7 @@ def prepare(
         counted = f"{source.n_identified} samples are learned, {rest} judge the model"
         log.info("Identify %s with %d points: %s; takes %s", source.title, settings.budget, counted, how_long)
     narx = narx_of(config, source, settings)
+    source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
     if config.narx.get("predict") == RESIDUAL:
         assert source.physics is not None
@@ -256,7 +257,6 @@ def prepare(
     if cache is not None:
         changes["training"] = CachedTraining(changes.get("training", settings.training), cache, code_digest(config))
     settings = replace(settings, **changes)
-    source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
     with timed({} if seconds is None else seconds, "record"):
         start = source.know(narx, settings)
     return Identification(narx, settings, start=start)

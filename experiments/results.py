@@ -13,7 +13,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments import job_file
-from experiments.compilation import beside
+from experiments.beside import beside
 from experiments.job_file import Content, attributes_of, is_lean, is_multirun, text_of, write_every
 from experiments.sources import Source, trajectory_of
 from experiments.validation.report import Report, writers

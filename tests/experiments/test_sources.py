@@ -14,7 +14,7 @@ from validating import csv_file, signals, validate
 
 from experiments import export, sources, standalone_physics
 from experiments.function_data import FunctionData
-from experiments.identification import source_of
+from experiments.identification import prepare, source_of
 from experiments.launch import Stopped
 from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
 from experiments.sources import RecordedSource, trajectory_of
@@ -431,6 +431,14 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"needs the simulated output: add physics\.level: \[0\]"):
         TANKS.mean(Narx({"level": 2}, {"pump_voltage": 1}))
     assert TANKS.mean(ResidualNarx().narx(["level"], ["pump_voltage", "physics.level"])).coefficients == (0.0, 1.0)
+
+
+def test_signals_that_a_record_beside_physics_lacks_are_told(shared_data):
+    options = ("data=cascaded_tanks", f"data.path={shared_data}", "physics=cascaded_tanks", "physics.free={}")
+    lags = ("narx=lags", "narx.predict=residual", "narx.outputs={height: []}", "narx.inputs={pump_voltage: [0]}")
+    config = configured(*options, "physics.initial={}", *lags)
+    with pytest.raises(ValueError, match=r"has no signals \['height'\]: it has \["):
+        prepare(config, source_of(config))
 
 
 def test_the_text_in_a_model_names_only_what_is_trusted():

@@ -65,4 +65,6 @@ def compile_together() -> None:
     own.predict(np.zeros((1, 1)))
     own.drift()
     list(closed_loop(VanDerPol(), OpenLoop(dt=VanDerPol.dt), {}, n_samples=2))
+    import experiments.plots.identification  # noqa: F401  slow, and this process would only wait
+
     is_done()
