@@ -19,16 +19,8 @@ from experiments.job_file import FILE, has_page, write_every
 from experiments.launch import deferred_interrupt
 from experiments.options import flag, whole
 from experiments.plots.frames import fixed, to_csv, to_text, with_unit
-from experiments.validation.assessment import (
-    FREE_RUN,
-    Assessment,
-    Material,
-    assess,
-    check_signals,
-    plan_cases,
-    read_material,
-    select_records,
-)
+from experiments.validation import assessment as judged
+from experiments.validation.assessment import FREE_RUN, Assessment, Material
 from experiments.validation.report import warn
 from experiments.validation.run import add_physics
 from sysid import JointModel, Recordings, StoreError, store
@@ -67,16 +59,17 @@ def run(config: DictConfig, folder: Path) -> None:
             have = f"{first} has outputs {list(outputs)}, {name} has {list(names)}"
             raise ValueError(f"runs: {have}: compare models of the same outputs")
     is_named = "_target_" in config.data or "_target_" in config.system
-    material = read_material(config) if is_named else read_own_record(paths, config.part)
+    material = judged.read_material(config) if is_named else read_own_record(paths, config.part)
     given = {name: fit_material(material, joints[name], path, trusted_names(config)) for name, path in paths.items()}
     needed = [one.default_window(joints[name]) for name, one in given.items()]
     window = config.window or max([*needed, *([] if is_named else map(read_window, paths.values()))])
-    cases, propagation, found = plan_cases([1], window, window), build(config, "propagation"), dict[str, Assessment]()
+    cases, propagation = judged.plan_cases([1], window, window), build(config, "propagation")
+    found: dict[str, Assessment] = {}
     about = f"{material.source.name}, {material.part}: {material.n_samples} samples"
     log.info("Compare %s on %s; all are shown the first %s of each record", ", ".join(paths), about, window)
     for name, one in given.items():
         records = replace(one, records=one.records_after(window))
-        found[name] = assess(joints[name], records, cases, propagation, seed=config.seed)
+        found[name] = judged.assess(joints[name], records, cases, propagation, seed=config.seed)
     table, notes = tabulate(found, paths), note_differences(paths)
     with deferred_interrupt():
         files = {"comparison.csv": to_csv(table).encode()}
@@ -147,7 +140,8 @@ def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
         about = {"name": f"{best}, record {number}", "initialisation_window": 0}
         about["sampling_time"] = float(np.diff(rows["time"].values[:2]).sum()) or 1.0
         records.append(rows[[*outputs, *inputs]].drop_vars(["record", "part"]).assign_attrs(about))
-    return select_records(Recordings(f"record of {best}", tuple(inputs), tuple(outputs), test=tuple(records)), part)
+    held = Recordings(f"record of {best}", tuple(inputs), tuple(outputs), test=tuple(records))
+    return judged.select_records(held, part)
 
 
 def read_window(path: Path) -> int:
@@ -181,7 +175,7 @@ def fit_material(material: Material, joint: JointModel, path: Path, trusted: Seq
     """What a model is given: its physics is added, signals that it does not know are left out."""
     material = add_physics(material, path, trusted)
     surplus = {*material.source.inputs, *material.source.outputs} - {*joint.output_names, *joint.input_names}
-    check_signals(joint, material, sorted(surplus))
+    judged.check_signals(joint, material, sorted(surplus))
     return material
 
 

@@ -28,7 +28,7 @@ def print_help(name: str, wanted: str | None = None) -> None:
     if not wanted:
         print(_overview(name))
     elif wanted == "values":
-        print("\n".join(_values((CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines())))
+        print("\n".join(_values(name)))
     elif option and (folder / f"{option}.yaml").is_file():
         print((folder / f"{option}.yaml").read_text(encoding="utf-8"), end="")
     elif folder.is_dir() and not option:
@@ -44,7 +44,7 @@ def _overview(name: str) -> str:
     assert isinstance(config, DictConfig)
     shown = OmegaConf.select(config, "hydra.help") or {}
     groups = _groups(name)
-    values = _values((CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines())
+    values = _values(name)
     parts = [str(shown.get("header", "")).strip()]
     if groups:
         names = ", ".join(line.partition(":")[0] for line in values if re.match(r"\w", line))
@@ -75,8 +75,9 @@ def _groups(name: str) -> list[tuple[str, str]]:
     return list(rows.items())
 
 
-def _values(lines: list[str]) -> list[str]:
-    """Lines of a configuration between its defaults and what is for Hydra."""
+def _values(name: str) -> list[str]:
+    """Lines of the configuration of a command between its defaults and what is for Hydra."""
+    lines = (CONF / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     first = next((i for i, line in enumerate(lines) if re.match(r"(?!defaults:)\w", line)), len(lines))
     last = next((i for i, line in enumerate(lines) if line.startswith("hydra:")), len(lines))
     return [line for line in lines[first:last] if line.strip()]

@@ -114,32 +114,34 @@ def check_arguments(name: str, arguments: Sequence[str]) -> None:
     Refused
         After the line that says what to type.
     """
+    if told := _find_mistake(name, arguments):
+        print(f"Error: {told}", file=sys.stderr)
+        raise Refused(1)
+
+
+def _find_mistake(name: str, arguments: Sequence[str]) -> str:
+    """What to type instead of the first argument that is wrong; empty if none is."""
     flags, unknown = get_args_parser().parse_known_args(arguments)
-    told = ""
+    if unknown and unknown[0][:1] != "-":
+        return f"{unknown[0]}: write flags, such as -m, before all settings"
     if unknown:
         key, _, value = unknown[0].lstrip("-").partition("=")
         value = value or next((text for text in [*unknown[1:], *flags.overrides] if "=" not in text), "...")
-        told = f"{unknown[0]}: settings are written without dashes, {key}={value}"
-        if unknown[0][:1] != "-":
-            told = f"{unknown[0]}: write flags, such as -m, before all settings"
-    for number, text in enumerate(flags.overrides if not told else ()):
+        return f"{unknown[0]}: settings are written without dashes, {key}={value}"
+    for number, text in enumerate(flags.overrides):
         try:
             one = OverridesParser.create().parse_override(text)
         except HydraException as error:
             rest = flags.overrides[number:]  # the shell has split a list at its blanks
             end = next((k for k, one in enumerate(rest) if one.endswith("]")), 0) if "=[" in text else 0
-            told = _explain_argument(name, " ".join(rest[: end + 1]), error)
-            break
-        group, values = one.key_or_group.partition("@")[0], getattr(one._value, "list", one._value)
+            return _explain_argument(name, " ".join(rest[: end + 1]), error)
+        group, values = one.key_or_group, getattr(one._value, "list", one._value)
         names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
         given = values if isinstance(values, list) else [values]
         wrong = [value for value in given if value is None or isinstance(value, bool | int | float | list)]
         if wrong and names and not one.is_delete():
-            told = f"{one.input_line}: {group} must be one of {', '.join(names)}"
-            break
-    if told:
-        print(f"Error: {told}", file=sys.stderr)
-        raise Refused(1)
+            return f"{one.input_line}: {group} must be one of {', '.join(names)}"
+    return ""
 
 
 def _explain_argument(name: str, text: str, error: Exception) -> str:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from experiments.launch import Stopped
 from experiments.options import choose, flag, whole
 from experiments.plots.frames import significant, to_markdown
-from experiments.plots.style import to_bytes
+from experiments.plots.style import render
 from experiments.progress import doing
 from experiments.studies.baselines import BaselinesStudy
 from experiments.studies.guidelines import Guidelines
@@ -90,12 +90,8 @@ def run(config: DictConfig, folder: Path) -> None:
     ]
     everything = [unit for wave in waves for unit in wave]
     try:
-        with (
-            tqdm(
-                total=len(everything), initial=sum(map(plan.is_kept, everything)), disable=None, desc="studies"
-            ) as bar,
-            doing(f"computing in {workers} processes, each compiles what is not compiled yet"),
-        ):
+        bar = tqdm(total=len(everything), initial=sum(map(plan.is_kept, everything)), disable=None, desc="studies")
+        with bar, doing(f"computing in {workers} processes, each compiles what is not compiled yet"):
             for _ in execute(waves, plan, workers):
                 bar.update()
     except (KeyboardInterrupt, BrokenProcessPool) as error:
@@ -216,14 +212,12 @@ def write_study(study: Study, plan: Plan, gaps: Mapping[str, str], config: DictC
     drawings = study.figures(combined) if config.figures else {}
     pictures = "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in drawings)
     head, places = f"# {study.title}\n\n{QUICK_WARNING if plan.quick else ''}", study.tables(combined)
-    text = fill_template(
-        study.template or study.name, head, pictures, n_seeds=str(plan.seeds), budget=str(plan.budget), **places
-    )
+    numbers = {"n_seeds": str(plan.seeds), "budget": str(plan.budget)}
+    text = fill_template(study.template or study.name, head, pictures, **numbers, **places)
     store.write_bytes(text.encode(), plan.folder / f"{study.name}.md")
     for name, draw in drawings.items():
-        figure = draw()
-        for form in ("pdf", "png"):
-            store.write_bytes(to_bytes(figure, form), plan.folder / f"{name}.{form}")
+        for form, content in render(draw, "pdf", "png").items():
+            store.write_bytes(content, plan.folder / f"{name}.{form}")
 
 
 def fill_template(name: str, head: str = "", tail: str = "", **places: str) -> str:

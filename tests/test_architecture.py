@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (61, 10550),
     "simulators": (31, 2680),
-    "experiments": (83, 10684),
+    "experiments": (83, 10633),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (38, 7320),
+    "tests/experiments": (38, 7116),
     "tests/cluster": (2, 175),
     "tests/sysid": (25, 7655),
     "tests/simulators": (16, 2011),

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -20,12 +20,7 @@ from sysid.store import provenance
 
 Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
-#: settings that are whole numbers
-NUMBERS = (
-    *("budget", "repetitions", "replacements", "soak_samples", "stretch", "trajectories"),
-    *("sweep_seeds", "jobs", "seed"),
-)
-LEAST = {"budget": 2, "jobs": 8, "seed": 0}  # others: 1
+LEAST = {"budget": 2, "jobs": 8, "seed": 0}  # of settings that are whole numbers; others: 1
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
     **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
@@ -66,7 +61,8 @@ class Plan:
         if len(set(sizes)) < 2:
             raise ValueError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
         seconds(config.duration)
-        given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in NUMBERS}
+        numbers = [one.name for one in fields(cls) if one.type is int]
+        given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers}
         given |= {"sizes": sizes, "duration": str(config.duration), "cold": not flag("quick", config.quick)}
         given["sweep_thresholds"] = tuple(map(float, config.sweep_thresholds))
         return cls(**(given | (QUICK if config.quick else {})))

@@ -16,7 +16,7 @@ from scipy.integrate import solve_ivp
 import simulators
 import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
-from experiments.options import samples_of
+from experiments.plant import Plant
 from simulators import Interpolation, System
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.store import read, write
@@ -153,12 +153,10 @@ class SampledProblem:
 
 def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
     """The building with the flow that its controller has set, held over the samples."""
-    system = simulators.Building()
-    time = system.dt * np.arange(samples_of(duration, system.dt))
-    weather = simulators.SyntheticWeather().temperature(time, seed=seed)
-    samples = simulators.closed_loop(system, simulators.PI(), {"ambient_temperature": weather}, seed=seed)
-    record = np.array([sample.input for sample in samples])
-    return SampledProblem("building", system, record, Interpolation.held, seed, stretch)
+    system, weather = simulators.Building(), {"ambient_temperature": simulators.SyntheticWeather()}
+    plant = Plant(system, simulators.PI(), weather, {}, simulators.MeasurementNoise(), Interpolation.held)
+    flow = plant.trajectory(plant.n_samples(duration), seed).input
+    return SampledProblem("building", system, flow, Interpolation.held, seed, stretch)
 
 
 def bouc_wen_problem(seed: int, stretch: int = 1, *, restarts: int = 1) -> SampledProblem:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
@@ -82,7 +81,6 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
     return plan
 
 
-@rc_context(style.PAGE)
 def draw_lines(rows: DataFrame, x: str, others: Names, metrics: Names, labels: Labels, note: str) -> Figure:
     """Draw medians over the seeds between their quartiles against ``x``, a line per value of another parameter.
 
@@ -119,7 +117,6 @@ def draw_lines(rows: DataFrame, x: str, others: Names, metrics: Names, labels: L
     return _finish(figure, labels.get(series, ""), note, "Medians over the seeds between their quartiles", hidden)
 
 
-@rc_context(style.PAGE)
 def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note: str) -> Figure:
     """Draw metrics of every job over each of ``xs``; over the number of the job with the least so far."""
     n_columns = min(len(xs), MOST_PANELS)
@@ -137,7 +134,6 @@ def draw_points(rows: DataFrame, xs: Names, metrics: Names, labels: Labels, note
     return _finish(figure, "", note, "Line: the least so far" if TRIAL in xs else "")
 
 
-@rc_context(style.PAGE)
 def draw_heat_map(rows: DataFrame, x: str, y: str, others: Names, metric: str, labels: Labels, note: str) -> Figure:
     """Draw the median of a metric over two parameters, a map per combination of the others; gaps are grey."""
     parts, across, up = _split(rows, others, labels), _levels(rows[x]), _levels(rows[y])
@@ -160,7 +156,6 @@ def draw_heat_map(rows: DataFrame, x: str, y: str, others: Names, metric: str, l
     return _finish(figure, "", note, "Medians over the seeds")
 
 
-@rc_context(style.PAGE)
 def draw_front(rows: DataFrame, by: Names, error: str, costs: Names, labels: Labels, note: str) -> Figure:
     """Draw the median error of each setting against each median cost, and list those that no other one beats."""
     medians = pool(rows, by, [error, *costs])[0.5].reset_index()

@@ -63,10 +63,10 @@ def run(config: DictConfig, folder: Path) -> None:
     write_every([*files, partial(store.write, dataset, output / "sweep.nc", kind="sweep")])
     if config.figures:
         from experiments.collection.figures import plan_figures
-        from experiments.plots.style import to_bytes
+        from experiments.plots.style import render
 
         for name, draw in plan_figures(found, dataset).items():
-            store.write_bytes(to_bytes(draw(), "png"), output / f"{name}.png")
+            store.write_bytes(render(draw, "png")["png"], output / f"{name}.png")
     if has_page(config):
         from experiments.pages.sweep import write_sweep  # imports matplotlib
 

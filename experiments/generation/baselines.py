@@ -108,9 +108,8 @@ class OnlineGp(BaselineSettings):
     selection: sysid.Selection = field(default_factory=sysid.Backward)
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
-        model = sysid.Identification.of_records(
-            records, narx, Settings(**vars(self), seed=seed), start=sysid.Start()
-        ).model
+        settings = Settings(**vars(self), seed=seed)
+        model = sysid.Identification.of_records(records, narx, settings, start=sysid.Start()).model
         assert model is not None
         return IdentifiedBaseline(narx, model)
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -101,8 +100,7 @@ def _read_command(folder: Path) -> str:
     """Command of a run, of what Hydra has written; empty without that."""
     if not (folder / "overrides.yaml").is_file():
         return ""
-    found = re.search(r"^  job:\n    name: (.+)$", (folder / "hydra.yaml").read_text(), re.MULTILINE)
-    name = found[1] if found else "identify"
+    name = OmegaConf.select(OmegaConf.load(folder / "hydra.yaml"), "hydra.job.name")
     words = [f"sysid-{name}", *map(str, OmegaConf.load(folder / "overrides.yaml"))]
     return " ".join(f'"{one}"' if "'" in one and not set('"$`\\!') & set(one) else shlex.quote(one) for one in words)
 
@@ -217,15 +215,31 @@ def draw_series(
 
 def draw_pairs(measured: Array, curve: Curve, label: str, *, most: int = MOST_DRAWN) -> Any:
     """Draw predictions of independent rows over their measurements: a right one lies on the line."""
-    from bokeh.models import ColumnDataSource, HoverTool, Slope
-    from bokeh.plotting import figure
+    from bokeh.models import Slope
 
     rows = thin(measured, measured - curve.mean, most)
-    source = ColumnDataSource({"measured": measured[rows], "predicted": curve.mean[rows], "row": rows})
-    style: Any = {"sizing_mode": "stretch_width", "min_width": 200, "tools": TOOLS, "toolbar_location": "above"}
-    shown = figure(height=420, x_axis_label=f"measured {label}", y_axis_label=f"predicted {label}", **style)
+    columns = {"row": rows, "measured": measured[rows], "predicted": curve.mean[rows]}
+    labels, look = (f"measured {label}", f"predicted {label}"), {"size": 5, "color": BLUE, "alpha": 0.6}
+    shown = draw_marks(columns, "measured", "predicted", {name: name for name in columns}, labels, 420, **look)
     shown.add_layout(Slope(gradient=1.0, y_intercept=0.0, line_color="gray", line_dash="dashed"))
-    marks = shown.scatter("measured", "predicted", source=source, size=5, color=BLUE, alpha=0.6)
-    names = ("row", "measured", "predicted")
-    shown.add_tools(HoverTool(renderers=[marks], tooltips=[(name, f"@{name}") for name in names]))
+    return shown
+
+
+def draw_marks(
+    columns: Mapping[str, Any],
+    x: str,
+    y: str,
+    told: Mapping[str, str],
+    labels: tuple[str, str],
+    height: int,
+    **look: Any,
+) -> Any:
+    """Draw a column over another; a mark says, by label, the columns that are `told` when one points at it."""
+    from bokeh.models import ColumnDataSource, HoverTool
+    from bokeh.plotting import figure
+
+    style: Any = {"sizing_mode": "stretch_width", "min_width": 200, "tools": TOOLS, "toolbar_location": "above"}
+    shown = figure(height=height, x_axis_label=labels[0], y_axis_label=labels[1], **style)
+    shown.scatter(x, y, source=ColumnDataSource(dict(columns)), **look)
+    shown.add_tools(HoverTool(tooltips=[(label, f"@{name}") for label, name in told.items()]))
     return shown

@@ -132,8 +132,6 @@ def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
 
 def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, Any]:
     """Draw the points in the plane of the first lag of the first two signals."""
-    from bokeh.models import ColumnDataSource, HoverTool
-    from bokeh.plotting import figure
     from bokeh.transform import linear_cmap
 
     features = [name for name in points if name not in ("known", "x", "y", "entered", "target")]
@@ -141,24 +139,14 @@ def draw_points(points: dict[str, Any], model: xr.Dataset) -> dict[str, Any]:
     if len(features) < 2 or not len(points["x"]):
         return {}
     i, j = (*first, 0, 1)[:2] if len(first) > 1 else (0, 1)
-    source = ColumnDataSource({f"f{k}": points[name] for k, name in enumerate(features)} | {"entered": points["x"]})
+    columns = {f"f{k}": points[name] for k, name in enumerate(features)} | {"entered": points["x"]}
     units = json.loads(str(model.attrs.get("feature_units", "[]"))) or [""] * len(features)
-    shown = figure(
-        height=380,
-        x_axis_label=f"{features[i]} [{units[i] or '1'}]",
-        y_axis_label=f"{features[j]} [{units[j] or '1'}]",
-        tools=page.TOOLS,
-        toolbar_location="above",
-        sizing_mode="stretch_width",
-        min_width=200,
-    )
+    labels = f"{features[i]} [{units[i] or '1'}]", f"{features[j]} [{units[j] or '1'}]"
     entered = points["x"][points["known"]]
     low, high = (entered.min(), entered.max()) if len(entered) else (0.0, 1.0)
     color = linear_cmap("entered", "Viridis256", low=low, high=high, nan_color="gray")
-    marks = shown.scatter(f"f{i}", f"f{j}", source=source, size=8, color=color, line_color="gray")
-    told = [("entered", "@entered"), *((name, f"@f{k}") for k, name in enumerate(features))]
-    shown.add_tools(HoverTool(renderers=[marks], tooltips=told))
-    return {"points": shown}
+    told, look = {"entered": "entered"} | dict(zip(features, columns, strict=False)), {"size": 8, "line_color": "gray"}
+    return {"points": page.draw_marks(columns, f"f{i}", f"f{j}", told, labels, 380, color=color, **look)}
 
 
 def draw_free_run(found: xr.Dataset, most: int) -> dict[str, Any]:

@@ -120,9 +120,4 @@ def pool(table: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.D
     [4.0, 4.0]
     """
     groups = table.groupby(list(by) or np.zeros(len(table)), observed=True, dropna=False)
-    place, member = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
-    values = np.full((groups.ngroups, len(columns), member.max(initial=0) + 1), np.nan)
-    values[place, :, member] = table[list(columns)]
-    levels = (0.25, 0.5, 0.75)
-    parts = [pd.DataFrame(part, groups.size().index, columns) for part in quantiles(values, levels)]
-    return pd.concat(parts, axis=1, keys=levels)
+    return groups[list(columns)].quantile([0.25, 0.5, 0.75]).unstack().swaplevel(axis=1)

@@ -1,11 +1,12 @@
 """The style of all figures: sizes of a screen and of a printed page, colours and labels, axes, files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from textwrap import fill
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -18,14 +19,9 @@ from sysid.model.result import INITIAL, VALIDATION
 BLUE, ORANGE, GREEN, GREY = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a"
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a run
 
-#: names of the criteria for people, in the order of the paper
-LABELS = {
-    "prior_entropy": "Prior entropy",
-    "predictive_entropy": "Predictive entropy",
-    "mean_relevance": "Mean relevance",
-    "marginal_log_likelihood": "Marginal log likelihood",
-    "log_predictive_density": "Log predictive density",
-}
+#: the criteria in the order of the paper, and their names for people
+NAMES = ("prior_entropy", "predictive_entropy", "mean_relevance", "marginal_log_likelihood", "log_predictive_density")
+LABELS = {name: name.replace("_", " ").capitalize() for name in NAMES}
 #: readable in grey and by the colour-blind (Okabe and Ito, Color universal design)
 COLORS = dict(zip(LABELS, ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7"), strict=True))
 MARKERS = dict(zip(LABELS, ("o", "v", "s", "^", "D"), strict=True))
@@ -54,10 +50,9 @@ def screen(rows: int, height: float, **options: object) -> tuple[Figure, np.ndar
 
 
 def page(rows: int, columns: int, height: float, **options: object) -> tuple[Figure, np.ndarray]:
-    """Make a figure of a page's width and its axes (rows, columns); draw and save it within ``rc_context(PAGE)``."""
-    with rc_context(PAGE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
+    """Make a figure of a page's width and its axes (rows, columns), to be drawn by `render`."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, tidy(figure.subplots(rows, columns, squeeze=False, **options))  # type: ignore[call-overload]
 
 
 def tidy(axes: np.ndarray) -> np.ndarray:
@@ -75,13 +70,16 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def to_bytes(figure: Figure, form: str) -> bytes:
-    """Write a figure of a page as ``png`` or ``pdf``; the same figure gives the same bytes."""
-    buffer = BytesIO()
-    metadata = {"CreationDate": None} if form == "pdf" else {}
+def render(draw: Callable[[], Figure], *forms: str) -> dict[str, bytes]:
+    """Draw a figure of a page and write it as ``png`` or ``pdf``, by form; the same figure gives the same bytes."""
+    found = {}
     with rc_context(PAGE):
-        figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
-    return buffer.getvalue()
+        figure = draw()
+        for form in forms:
+            buffer, metadata = BytesIO(), {"CreationDate": None} if form == "pdf" else {}
+            figure.savefig(buffer, format=form, dpi=200, metadata=metadata)
+            found[form] = buffer.getvalue()
+    return found
 
 
 def label_of(variable: xr.DataArray, width: int = 34) -> str:
@@ -176,13 +174,9 @@ def with_clock(dataset: xr.Dataset, dim: str) -> xr.Dataset:
 
 def on_clock_of(trajectory: xr.Dataset, result: xr.Dataset) -> xr.Dataset:
     """Add ``shown`` (sample,) to a result: what a trajectory with `with_clock` shows at the same samples."""
-    clock = trajectory["shown"]
-    shown = np.empty(result.sizes["sample"])
-    for number in np.unique(result["record"].values):
-        rows, samples = (np.flatnonzero(dataset["record"].values == number) for dataset in (result, trajectory))
-        places = np.searchsorted(trajectory["time"].values[samples], result["time"].values[rows])
-        shown[rows] = clock.values[samples[places]]
-    return result.assign_coords(shown=("sample", shown, clock.attrs))
+    of_both = (pd.MultiIndex.from_arrays([one["record"].values, one["time"].values]) for one in (trajectory, result))
+    clock, (known, asked) = trajectory["shown"], of_both
+    return result.assign_coords(shown=("sample", clock.values[known.get_indexer(asked)], clock.attrs))
 
 
 def detail(shown: xr.DataArray, days: float) -> slice:

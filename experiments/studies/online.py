@@ -1,6 +1,7 @@
 """Online methods side by side: the same stream, hyper-parameters and number of points."""
 
 import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import fill
@@ -8,21 +9,21 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import sysid
 from experiments.plots.frames import significant, to_markdown
-from experiments.plots.style import GREY, PAGE, PALETTE, page, scale_axis
-from experiments.studies import online_methods
+from experiments.plots.style import GREY, PALETTE, page, scale_axis
+from experiments.studies import online_methods as other
 from experiments.studies.baselines import condition
 from experiments.studies.study import Plan, Study, Unit, part_of
 from experiments.studies.tasks import TASKS, Rows, draw_rows
 
 N_PARTS = 12  # of a stream, whose errors stand apart
 PARTS = tuple(f"error_{k + 1}" for k in range(N_PARTS))  # mean squared, over the variance of the target in the stream
-QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", "n_numbers", "n_revised", "n_outliers")
+COUNTS = ("n_numbers", "n_revised", "n_outliers")
+QUANTITIES = ("smse", "smse_stream", "nlpd", "coverage_95", "per_sample", *COUNTS)
 FULL_ROWS = 2000  # of the full GP, the last ones of the stream and some of the others
 COLUMNS = 4  # of panels in a figure
 #: methods whose error over the stream is drawn
@@ -55,9 +56,9 @@ class Case(NamedTuple):
         return Rows(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))
 
     @property
-    def gp(self) -> tuple[sysid.Kernel, float]:
-        """Kernel and noise variance."""
-        return self.found.kernel, self.found.noise_variance
+    def basis(self) -> tuple[sysid.Kernel, float, int]:
+        """Kernel, noise variance and number of points."""
+        return self.found.kernel, self.found.noise_variance, self.budget
 
 
 def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
@@ -86,7 +87,7 @@ def run_published(name: str, case: Case, insert: Callable[[float], sysid.Inserti
     return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=CRITERIA[name])
 
 
-def run_other(case: Case, make: Callable[[Case, Rows], online_methods.Method]) -> Outcome:
+def run_other(case: Case, make: Callable[[Case, Rows], other.Method]) -> Outcome:
     """Run a method of `online_methods` on the scaled rows, the initial ones first."""
     rows = case.learned()
     method = make(case, rows)
@@ -146,25 +147,11 @@ def run_linear(case: Case) -> Outcome:
     return none, mean, np.full(len(mean), noise), {"n_numbers": float(weights.size)}
 
 
-def _basis(name: str, case: Case, rows: Rows) -> online_methods.Method:
-    budget = min(case.budget, len(case.stream.targets))
-    initial = None
-    if name == "RGP, best points":
-        initial = rows.inputs[online_methods.pivoted_cholesky(case.found.kernel, rows.inputs, budget)]
-    options = online_methods.PRESETS[BASES[name]]
-    return online_methods.BasisPosterior(*case.gp, budget, initial=initial, **options)
-
-
-def _streaming(case: Case, rows: Rows) -> online_methods.Method:
-    return online_methods.StreamingVFE(*case.gp, case.budget)
-
-
-def _random(case: Case, rows: Rows) -> online_methods.Method:
-    return online_methods.RandomFeatures(*case.gp, case.budget - case.budget % 2, seed=case.seed)
-
-
-def _least_squares(case: Case, rows: Rows, forgetting: float | None = None) -> online_methods.Method:
-    return online_methods.RecursiveLeastSquares(rows.inputs.shape[1], forgetting)
+def _basis(name: str, case: Case, rows: Rows) -> other.Method:
+    kernel, noise_variance, budget = case.basis
+    budget = min(budget, len(case.stream.targets))
+    best = rows.inputs[other.pivoted_cholesky(kernel, rows.inputs, budget)] if name == "RGP, best points" else None
+    return other.BasisPosterior(kernel, noise_variance, budget, initial=best, **other.PRESETS[BASES[name]])
 
 
 OURS: dict[str, Any] = {"insertion": sysid.Novelty(), "learning": "every_sample", "gate": 4.0}
@@ -196,10 +183,10 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),
     "reservoir": partial(run_subset, place=lambda k, n, generator: int(generator.integers(k + 1))),
     **{name: partial(run_other, make=partial(_basis, name)) for name in BASES},
-    "VFE, streaming": partial(run_other, make=_streaming),
-    "random_features": partial(run_other, make=_random),
-    "RLS": partial(run_other, make=_least_squares),
-    "RLS, forgetting": partial(run_other, make=partial(_least_squares, forgetting=1 - 1 / 300)),
+    "VFE, streaming": partial(run_other, make=lambda case, _: other.StreamingVFE(*case.basis)),
+    "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.basis, seed=case.seed)),
+    "RLS": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1])),
+    "RLS, forgetting": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300)),
     "linear": run_linear,
     "full_gp": run_full,
 }
@@ -213,14 +200,8 @@ def errors_of(targets: np.ndarray, means: np.ndarray) -> list[float]:
 
 def matrix_vector_seconds(n: int) -> float:
     """Seconds of a product of a matrix (n, n) with a vector by BLAS, the best of some rounds."""
-    a, b, out = np.ones((n, n)), np.ones(n), np.ones(n)
-    rounds = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        for _ in range(1000):
-            np.dot(a, b, out=out)
-        rounds.append((time.perf_counter() - begin) / 1000)
-    return min(rounds)
+    product = partial(np.dot, np.ones((n, n)), np.ones(n), out=np.ones(n))
+    return min(timeit.repeat(product, repeat=5, number=1000)) / 1000
 
 
 def case_of(unit: Unit, plan: Plan) -> Case:
@@ -256,22 +237,22 @@ class OnlineStudy(Study):
             begin = time.perf_counter()
             stream, mean, variance, counts = method(case)
             seconds = time.perf_counter() - begin
-            after, predicted = sysid.validate(case.test.targets, mean, variance, 0.0), np.isfinite(stream).all()
-            smse = sysid.standardised_mean_squared_error
-            rows.append(
-                {
-                    "model": name,
-                    "smse": after.smse,
-                    "smse_stream": smse(case.stream.targets, stream) if predicted else np.nan,
-                    "nlpd": after.nlpd,
-                    "coverage_95": after.coverage_95,
-                    "per_sample": seconds / len(case.stream.targets) / product if predicted else np.nan,
-                    "n_numbers": counts["n_numbers"],
-                    "n_revised": counts.get("n_revised", np.nan),
-                    "n_outliers": counts.get("n_outliers", np.nan),
-                    **dict(zip(PARTS, errors_of(case.stream.targets, stream), strict=True)),
-                }
+            after, targets = sysid.validate(case.test.targets, mean, variance, 0.0), case.stream.targets
+            smse, per_sample = np.nan, np.nan
+            if np.isfinite(stream).all():
+                smse = sysid.standardised_mean_squared_error(targets, stream)
+                per_sample = seconds / len(targets) / product
+            counted = [counts.get(name, np.nan) for name in COUNTS]
+            values = (
+                after.smse,
+                smse,
+                after.nlpd,
+                after.coverage_95,
+                per_sample,
+                *counted,
+                *errors_of(targets, stream),
             )
+            rows.append({"model": name, **dict(zip(self.quantities, values, strict=True))})
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
@@ -296,7 +277,6 @@ class OnlineStudy(Study):
         return {"online": partial(draw_costs, found), "online_over_time": partial(draw_errors, found)}
 
 
-@rc_context(PAGE)
 def draw_costs(found: xr.Dataset) -> Figure:
     """SMSE against the time of a sample, medians over seeds; a number for each method."""
     names = [name for name in found["model"].values if np.isfinite(found["per_sample"].sel(model=name)).any()]
@@ -313,7 +293,6 @@ def draw_costs(found: xr.Dataset) -> Figure:
     return figure
 
 
-@rc_context(PAGE)
 def draw_errors(found: xr.Dataset) -> Figure:
     """Squared error in each part of the stream, as a ratio to that of recursive least squares."""
     figure, panels = make_panels(found, 1.7, "part of the stream [1]", "squared error over that of RLS [1]")

@@ -147,16 +147,14 @@ class BasisPosterior(BasisMethod):
         drop r:   remove row and column r of m, S, K, Z, which marginalises u_r
 
     While nothing is dropped or projected it is the exact GP. For a basis that stays it is FITC (``alpha = 1``) or
-    VFE (``alpha = 0``). With a memory of T samples every sample first steps back to the prior::
-
-        S <- l S + (1 - l) K,   m <- sqrt(l) m,   l = max(0, 1 - s2 / (T^2 k(x, x)))
+    VFE (``alpha = 0``).
 
     Cost O(M^2) per sample; a point that leaves costs O(M^3) on top.
 
     `PRESETS` has the settings of the published methods:
 
     - ``krls_t``: Van Vaerenbergh, Lazaro-Gredilla and Santamaria, Kernel recursive least-squares tracker for
-      time-varying regression, IEEE TNNLS 2012. Every sample enters; the newest may be the one that leaves.
+      time-varying regression, IEEE TNNLS 2012, without forgetting. Every sample enters; the newest may leave.
     - ``sogp``: Csato and Opper, Sparse on-line Gaussian processes, Neural Computation 2002.
     - ``ald_krls``: Engel, Mannor and Meir, The kernel recursive least-squares algorithm, IEEE TSP 2004.
     - ``rgp``: Huber, Recursive Gaussian process: on-line regression and learning, Pattern Recognition Letters 2014;
@@ -175,8 +173,6 @@ class BasisPosterior(BasisMethod):
         Score by which a point leaves when there are M + 1; None: nobody leaves, the sample is projected.
     alpha : float
         Share of gamma, from 0 to 1, that counts as noise of a sample that is projected.
-    memory : float, optional
-        T >= 1, samples. None: nothing is forgotten.
     initial : (m, p), optional
         First basis, m <= M.
 
@@ -199,11 +195,10 @@ class BasisPosterior(BasisMethod):
         growth: float,
         full: Score | None,
         alpha: float,
-        memory: float | None = None,
         initial: ArrayLike | None = None,
     ) -> None:
         super().__init__(kernel, noise_variance, budget, growth, initial)
-        self.full, self.alpha, self.memory = full, alpha, memory
+        self.full, self.alpha = full, alpha
         self.covariance = self._prior(self.points)
         self.mean, self.spread = np.zeros(len(self.points)), self.covariance.copy()
 
@@ -224,10 +219,6 @@ class BasisPosterior(BasisMethod):
 
     def learn(self, x: ArrayLike, y: float) -> tuple[float, float]:
         row = np.asarray(x)[None]
-        if self.memory is not None:
-            kept = max(0.0, 1.0 - self.noise_variance / (self.memory**2 * float(self.kernel.diagonal(row)[0])))
-            self.spread = kept * self.spread + (1.0 - kept) * self.covariance
-            self.mean = np.sqrt(kept) * self.mean
         k, whitened, q, gamma = (part[..., 0] for part in self._project(row))
         h = self.spread @ q
         mean, explained = float(q @ self.mean), float(q @ h)
@@ -413,7 +404,7 @@ class RandomFeatures(LinearModel):
     noise_variance : float
         s2 > 0, target unit squared.
     n_weights : int
-        D, even.
+        D; of an odd number one is left out.
     seed : int
         Of the frequencies.
     """
@@ -425,7 +416,7 @@ class RandomFeatures(LinearModel):
         lengths = np.sqrt(generator.chisquare(p, (n, 1)))
         self.frequencies = directions * lengths / np.asarray(kernel.length_scales)
         self.amplitude = float(np.sqrt(kernel.variance / n))
-        self.weights, self.spread = np.zeros(n_weights), np.eye(n_weights) / self.noise_variance
+        self.weights, self.spread = np.zeros(2 * n), np.eye(2 * n) / self.noise_variance
 
     def features(self, inputs: np.ndarray) -> np.ndarray:
         angles = inputs @ self.frequencies.T
@@ -445,14 +436,14 @@ class RecursiveLeastSquares(LinearModel):
     ----------
     n_features : int
         p >= 1.
-    forgetting : float, optional
-        l, above 0 and at most 1: ``1 - 1/T`` for a memory of T samples. None: nothing is forgotten, ``l = 1``.
+    memory : float
+        T > 1, samples: ``l = 1 - 1/T``.
     """
 
     rate, least_rate = 0.5, NOISE_RATE
 
-    def __init__(self, n_features: int, forgetting: float | None = None) -> None:
-        self.kept, self.noise_variance = 1.0 if forgetting is None else forgetting, 1.0
+    def __init__(self, n_features: int, memory: float = np.inf) -> None:
+        self.kept, self.noise_variance = 1 - 1 / memory, 1.0
         self.weights, self.spread = np.zeros(n_features + 1), FIRST_VARIANCE * np.eye(n_features + 1)
 
     def features(self, inputs: np.ndarray) -> np.ndarray:

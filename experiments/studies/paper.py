@@ -17,9 +17,7 @@ CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # of 
 def read_table(table: str) -> pd.DataFrame:
     """Read a table as printed, by its first column (the dataset; of table 1 the criterion)."""
     (path,) = (Path(__file__).parent / "published").glob(f"{table}_*.csv")
-    return pd.read_csv(path, index_col=0, dtype=str).astype(
-        float
-    )  # exactly: every number is the nearest one to its text
+    return pd.read_csv(path, index_col=0, dtype=str).astype(float)  # each number is the nearest one to its text
 
 
 @cache

@@ -10,12 +10,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 import sysid
 from experiments.plots.frames import quantiles, significant, to_markdown
-from experiments.plots.style import BASELINE, LABELS, PAGE, PUBLISHED, draw_band, page, scale_axis, show_from_to
+from experiments.plots.style import BASELINE, LABELS, PUBLISHED, draw_band, page, scale_axis, show_from_to
 from experiments.studies import paper, stream, study
 from experiments.studies.stream import CRITERIA, DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
 from experiments.studies.study import Plan, Study, Unit, mark_least, part_of, read_part, summarise
@@ -81,7 +80,6 @@ class Reduction(Study):
         endings = zip(self.settings, ("", "_published"), strict=True)
         return {self.name + ending: partial(self._draw, store["smse"].sel(setting=s)) for s, ending in endings}
 
-    @rc_context(PAGE)
     def _draw(self, smse: xr.DataArray) -> Figure:
         panels = [part.assign_attrs(title=part["dataset"].item()) for part in smse.dropna("dataset", how="all")]
         n_rows = 2 if len(panels) == len(self.tasks) else 1
@@ -210,7 +208,6 @@ def compare_distances(points: np.ndarray, lower: Sequence[float], upper: Sequenc
     return float(distances.min(axis=1).mean() / expected)
 
 
-@rc_context(PAGE)
 def draw_maps(part: xr.Dataset) -> Figure:
     """Error (above) and standard deviation (below), one column per criterion; x1 to the right, x2 upwards."""
     figure, axes = page(2, len(paper.CRITERIA), 4.5, sharex=True, sharey=True)
@@ -334,7 +331,6 @@ class ThresholdSweep(Study):
         settings = store["setting"].values.tolist()
         return {self.name + ("" if s == "trained" else f"_{s}"): partial(self._draw, store, s) for s in settings}
 
-    @rc_context(PAGE)
     def _draw(self, store: xr.Dataset, setting: str) -> Figure:
         """One column per variant with data; bands of a few bad seeds may leave it."""
         part = store.sel(setting=setting, variant=list(TITLES)).dropna("threshold", how="all", subset=["smse"])

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.benchmarks.dictionary import WAYS, rounds_for, score_seconds
 from experiments.benchmarks.harness import describe, machine
 from experiments.plots.frames import fixed, quantiles, significant, to_markdown
-from experiments.plots.style import COLORS, LABELS, MARKERS, PAGE, PUBLISHED, page
+from experiments.plots.style import COLORS, LABELS, MARKERS, PUBLISHED, page
 from experiments.studies import paper, stream, study
 from experiments.studies.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
 from experiments.studies.study import Plan, Study, Unit
@@ -186,7 +185,6 @@ def count_below(cells: pd.DataFrame) -> str:
 # --- figure ---------------------------------------------------------------------------------------
 
 
-@rc_context(PAGE)
 def draw_dots(cells: pd.DataFrame) -> Figure:
     """Cells of one setting: median with the 95 % range over seeds, published values hollow, by dataset.
 

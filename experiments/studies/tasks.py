@@ -10,6 +10,7 @@ import xarray as xr
 
 import simulators
 import sysid
+from experiments.plant import Plant
 from sysid.store import digest
 
 N_TRAINING = 600  # rows of a static function: 100 initial and 500 new ones
@@ -118,10 +119,10 @@ def read_table(source: sysid.DataSource) -> tuple[Rows, Rows]:
     return rows(recordings.estimation[0]), rows(recordings.test[0])
 
 
-def read_tanks(source: sysid.DataSource) -> tuple[Rows, Rows]:
-    """Read the measured cascaded tanks: two lags of the level and of the pump voltage."""
+def read_record(source: sysid.DataSource, narx: sysid.Narx) -> tuple[Rows, Rows]:
+    """Read a measured record: its estimation part trains, the first test judges."""
     recordings = source.load()
-    return make_rows(TANKS_NARX, recordings.estimation), make_rows(TANKS_NARX, recordings.test)
+    return make_rows(narx, recordings.estimation), make_rows(narx, recordings.test[:1])
 
 
 def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
@@ -151,20 +152,12 @@ def simulate_van_der_pol(seed: int) -> tuple[Rows, Rows]:
 
 def simulate_building(seed: int, n_samples: int = YEAR, system: simulators.System = BUILDING) -> tuple[Rows, Rows]:
     """Simulate the heated building in closed loop: the first half trains, the second, with its lags, validates."""
-    weather = simulators.SyntheticWeather().temperature(system.dt * np.arange(n_samples), seed=seed)
-    options: dict[str, Any] = {"seed": seed, "interpolation": simulators.Interpolation.held}
-    loop = system, simulators.PI(), {"ambient_temperature": weather}
-    samples = simulators.closed_loop(*loop, n_samples=n_samples, **options)
-    record = simulators.collect(samples, system, **options).to_dataset()
+    weather = {"ambient_temperature": simulators.SyntheticWeather()}
+    plant = Plant(system, simulators.PI(), weather, {}, NOISELESS, simulators.Interpolation.held)
+    record = plant.trajectory(n_samples, seed).to_dataset()
     half = (n_samples - 1) // 2 + 1
     training, test = slice(half), slice(half - BUILDING_NARX.max_lag, None)
     return make_rows(BUILDING_NARX, [record.isel(time=training)]), make_rows(BUILDING_NARX, [record.isel(time=test)])
-
-
-def read_silverbox(source: sysid.DataSource) -> tuple[Rows, Rows]:
-    """Read the Silverbox: its multisine trains, the end of it judges."""
-    recordings = source.load()
-    return make_rows(SILVERBOX_NARX, recordings.estimation), make_rows(SILVERBOX_NARX, recordings.test[:1])
 
 
 def simulate_tanks(
@@ -233,7 +226,7 @@ PAPER_TASKS: dict[str, Task] = {
     "boston": Task("Boston", "1000 USD", lambda _: read_table(BOSTON), None, BOSTON, is_random=False),
     "concrete": Task("Concrete", "MPa", lambda _: read_table(CONCRETE), None, CONCRETE, is_random=False),
     "bouc_wen": Task("Bouc-Wen", "m", simulate_bouc_wen, BOUC_WEN_NARX, sysid.BoucWenData()),
-    "tanks": Task("Tanks", "V", lambda _: read_tanks(TANKS), TANKS_NARX, TANKS, is_random=False),
+    "tanks": Task("Tanks", "V", lambda _: read_record(TANKS, TANKS_NARX), TANKS_NARX, TANKS, is_random=False),
     "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol, VAN_DER_POL_NARX),
     "building": Task("Building", "K", simulate_building, BUILDING_NARX),
 }
@@ -243,7 +236,7 @@ SLOW = simulators.Change("lower_outflow", *RATE, end=RATE[1] + RAMP * simulators
 #: streams that the paper does not have, for the comparison of online methods
 STREAMS: dict[str, Task] = {
     "silverbox": Task(
-        "Silverbox", "V", lambda _: read_silverbox(SILVERBOX), SILVERBOX_NARX, SILVERBOX, is_random=False
+        "Silverbox", "V", lambda _: read_record(SILVERBOX, SILVERBOX_NARX), SILVERBOX_NARX, SILVERBOX, is_random=False
     ),
     "tanks_loop": Task("Tanks in closed loop", "V", simulate_tanks_loop, TANKS_NARX),
     "steady": Task("Tanks, nothing changes", "V", simulate_tanks, TANKS_NARX),

@@ -15,7 +15,6 @@ from experiments.job_file import is_multirun
 from experiments.physics import FittedPhysics, widen
 from experiments.plant import Plant, plant_of
 from experiments.sources import SIMULATION, refuse_simulation
-from experiments.validation.loop import LoopComparison
 from simulators import Controller
 from sysid import AboutPath, Divergence, Forecast, JointModel, Propagation, Recordings, Target, Validation
 from sysid.arrays import Array
@@ -194,7 +193,7 @@ class Assessment:
     propagation: Propagation
     forecasts: dict[Case, Forecast]
     unbounded: dict[Case, tuple[Divergence, ...]]  # where the propagation diverges and the mean does not
-    loop: LoopComparison | None = None
+    loop: xr.Dataset | None = None  # of `compare_loops`
 
     @property
     def window(self) -> int:

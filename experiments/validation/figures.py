@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.plots.frames import with_unit
 from experiments.plots.style import BLUE, GREEN, GREY, ORANGE, SHADES, png, screen, show_from_to, tidy, with_clock
 from experiments.validation.assessment import FREE_RUN, Assessment, Case
-from experiments.validation.loop import LoopComparison
+from experiments.validation.loop import SIGNALS
 from sysid import ResidualReport, calibration
 from sysid.model.result import INITIAL
 from sysid.simulation.validation import Z_95
@@ -148,26 +148,28 @@ def _draw_correlations(ax: Axes, residuals: Mapping[str, ResidualReport | str], 
     ax.set_title(TESTS[name].format(input=driver), loc="left", fontsize="medium")
 
 
-def draw_loop(assessment: Assessment, loop: LoopComparison) -> Figure:
+def draw_loop(assessment: Assessment, loop: xr.Dataset) -> Figure:
     """Every output and every driven input of both loops, with the 95 % band over the functions of the model."""
-    figure, axes = screen(len(loop.signals), 1.0 + 2.6 * len(loop.signals), sharex=True)
-    clock = with_clock(xr.Dataset(coords={"time": loop.time}), "time")["shown"]
+    names = [(dim, i, str(name)) for dim in SIGNALS for i, name in enumerate(loop[dim].values)]
+    figure, axes = screen(len(names), 1.0 + 2.6 * len(names), sharex=True)
+    clock, time = with_clock(loop, "time")["shown"], loop["time"].values
     x = clock.values
-    for ax, signal in zip(axes, loop.signals, strict=True):
-        if signal.variance is not None:
-            half = Z_95 * np.sqrt(signal.variance + signal.noise_variance)
-            low, high = signal.model - half, signal.model + half
-            ax.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
-        ax.plot(x, signal.plant, color=ORANGE, linewidth=0.9, label="around the plant")
-        ax.plot(x, signal.model, color=BLUE, linewidth=0.9, label="around the model")
-        ax.set_ylabel(f"{signal.name} [{assessment.unit(signal.name) or '1'}]")
+    for ax, (dim, i, name) in zip(axes, names, strict=True):
+        plant, model, *variance = (loop[one].values[:, i] for one in SIGNALS[dim] if one in loop)
+        if variance:
+            noise_variance = assessment.joint.noise_variance[i] if dim == "output" else 0.0
+            half = Z_95 * np.sqrt(variance[0] + noise_variance)
+            ax.fill_between(x, model - half, model + half, color=BLUE, alpha=0.2, linewidth=0, label="95 % band")
+        ax.plot(x, plant, color=ORANGE, linewidth=0.9, label="around the plant")
+        ax.plot(x, model, color=BLUE, linewidth=0.9, label="around the model")
+        ax.set_ylabel(f"{name} [{assessment.unit(name) or '1'}]")
         show_from_to(ax, x)
-        _keep_in_sight(ax, signal.plant, signal.model)
-    controller = assessment.material.controller
-    aim = None if controller is None else controller.references(loop.time).get("set_point")
+        _keep_in_sight(ax, plant, model)
+    controller, window = assessment.material.controller, loop.attrs["window"]
+    aim = None if controller is None else controller.references(time).get("set_point")
     if controller is not None and aim is not None and controller.outputs_read[:1] == assessment.outputs[:1]:
         axes[0].plot(x, aim.values, color=GREEN, linewidth=0.9, drawstyle="steps-post", label="set-point")
-    axes[0].set_title(f"The same controller around the plant and the model, after {loop.window} samples", loc="left")
+    axes[0].set_title(f"The same controller around the plant and the model, after {window} samples", loc="left")
     axes[0].legend(frameon=False, ncols=4, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 0.0))
     axes[-1].set_xlabel(clock.attrs["label"])
     return figure

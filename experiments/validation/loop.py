@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -85,51 +85,24 @@ def close_loop(
     return y, u
 
 
-class LoopSignal(NamedTuple):
-    """An output, or an input that the controller drives, in both loops; nan from where that of the model diverged."""
-
-    name: str
-    is_output: bool
-    plant: Array  # (n,) in the loop around the plant, unit of the signal
-    model: Array  # (n,) around the model
-    variance: Array | None  # (n,) over the functions of the model, latent
-    noise_variance: float  # of a measurement; 0 for an input
-
-
-class LoopComparison(NamedTuple):
-    """Signals of both loops after the window."""
-
-    window: int  # samples before the first
-    n_paths: int  # functions of the model; 0: its mean alone
-    time: Array  # (n,) s
-    signals: tuple[LoopSignal, ...]  # outputs, then driven inputs
-
-    @property
-    def n_lost(self) -> int:
-        """Samples without a prediction, because the loop diverged."""
-        outputs = [signal.model for signal in self.signals if signal.is_output]
-        return int(np.isnan(outputs).any(axis=0).sum())
-
-    def collect_scores(self) -> dict[str, Any]:
-        """Measures of the loop around the model against the loop around the plant, by signal.
-
-        The noise of the plant is none that the model could know: the measures also count what two loops around the
-        same plant would differ by.
-        """
-        scores: dict[str, Any] = {"n_paths": self.n_paths, "outputs": {}, "inputs": {}}
-        for name, is_output, plant, model, variance, noise in self.signals:
-            score = validate(plant, model, variance if is_output else None, noise, window=self.window)
-            scores["outputs" if is_output else "inputs"][name] = score.to_dict()
-        return scores
+#: in the loop around the plant, in that around the model, and the variance over its functions: of outputs, of inputs
+SIGNALS = {"output": ("measured", "mean", "variance"), "driven": ("applied", "commanded", "commanded_variance")}
 
 
 def compare_loops(
     joint: JointModel, record: xr.Dataset, controller: Controller, propagation: Propagation, *, window: int, seed: int
-) -> LoopComparison:
+) -> xr.Dataset:
     """Close the plant's loop, of which there is a record, around the model.
 
     The loop is closed around the mean of the model and, with `Pathwise`, also around each of its functions, which
     give the variance about the loop of the mean. The window is at least the largest lag.
+
+    Returns
+    -------
+    xarray.Dataset
+        The `SIGNALS` of both loops after the window (time, output) and (time, driven), driven are the inputs that the
+        controller sets; nan from where the loop around the model diverged. Attributes: ``window``, and ``n_paths``,
+        functions of the model, 0 for its mean alone.
 
     Raises
     ------
@@ -147,15 +120,44 @@ def compare_loops(
     if isinstance(propagation, Pathwise):
         n_paths = propagation.n_samples
         drawn = loop(propagation.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
-    signals = []
-    for kind, names in enumerate((joint.output_names, controller.inputs_driven)):  # as in `close_loop`
-        known, recorded = (joint.input_names, u) if kind else (joint.output_names, y)
-        for i, name in ((known.index(name), name) for name in names):
-            mean = path[kind][0, first:, i]
-            variance = None if drawn is None else variance_of_draws(mean, drawn[kind][:, first:, i])
-            noise_variance = 0.0 if kind else float(joint.noise_variance[i])
-            signals.append(LoopSignal(name, not kind, recorded[first:, i], mean, variance, noise_variance))
-    return LoopComparison(first, n_paths, time[first:], tuple(signals))
+    found = xr.Dataset(
+        coords={"time": ("time", time[first:], {"units": "s", "long_name": "time"})},
+        attrs={"window": first, "n_paths": n_paths},
+    )
+    names, known = (joint.output_names, controller.inputs_driven), (joint.output_names, joint.input_names)
+    for kind, (dim, (plant, model, variance)) in enumerate(SIGNALS.items()):
+        columns, dims = [known[kind].index(name) for name in names[kind]], ("time", dim)
+        around = f"{'input that the controller sets' if kind else 'output'} in the loop around the"
+        mean, measured = path[kind][0, first:][:, columns], (y, u)[kind][first:, columns]
+        found = found.assign_coords({dim: list(names[kind])})
+        found[plant] = dims, measured, {"long_name": f"{around} plant"}
+        found[model] = dims, mean, {"long_name": f"{around} model"}
+        if drawn is not None:
+            words = f"{'' if kind else 'latent '}variance over the functions of the model"
+            found[variance] = dims, variance_of_draws(mean, drawn[kind][:, first:][:, :, columns]), {"long_name": words}
+    return found
+
+
+def count_lost(loop: xr.Dataset) -> int:
+    """Samples without a prediction, because the loop around the model diverged."""
+    return int(loop["mean"].isnull().any("output").sum())
+
+
+def score_loop(loop: xr.Dataset, noise_variance: Array) -> dict[str, Any]:
+    """Measures of the loop around the model against the loop around the plant, by signal.
+
+    The noise of the plant is none that the model could know: the measures also count what two loops around the
+    same plant would differ by.
+    """
+    scores: dict[str, Any] = {"n_paths": loop.attrs["n_paths"]}
+    for key, (dim, (plant, model, variance)) in zip(("outputs", "inputs"), SIGNALS.items(), strict=True):
+        scores[key] = {}
+        for i, name in enumerate(loop[dim].values.tolist()):
+            spread = loop[variance].values[:, i] if dim == "output" and variance in loop else None
+            noise = float(noise_variance[i]) if dim == "output" else 0.0
+            both = loop[plant].values[:, i], loop[model].values[:, i]
+            scores[key][name] = validate(*both, spread, noise, window=loop.attrs["window"]).to_dict()
+    return scores
 
 
 def variance_of_draws(mean: Array, drawn: Array) -> Array:

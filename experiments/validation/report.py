@@ -18,7 +18,7 @@ from experiments.job_file import plain
 from experiments.plots.frames import fixed, to_text, with_unit
 from experiments.sources import Source
 from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, plan_cases, select_records
-from experiments.validation.loop import LoopComparison
+from experiments.validation.loop import SIGNALS, count_lost, score_loop
 from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
 from sysid.simulation.residuals import most_lags
@@ -74,7 +74,7 @@ def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
     content |= {
         "horizons": [{"output": name, **entry} for found in measures.values() for name, entry in found.items()],
         "residuals": {k: {"skipped": [one]} if isinstance(one, str) else one.to_dict() for k, one in residuals.items()},
-        "closed_loop": None if loop is None else loop.collect_scores(),
+        "closed_loop": None if loop is None else score_loop(loop, assessment.joint.noise_variance),
         "divergences": [
             {"horizon": case.label, "window": case.window, **where._asdict()}
             for case, found in assessment.forecasts.items()
@@ -151,26 +151,6 @@ def label_case(assessment: Assessment, case: Case) -> xr.Dataset:
     )
 
 
-def label_loop(assessment: Assessment, loop: LoopComparison) -> xr.Dataset:
-    """Signals of both loops as a labelled data set."""
-    dataset = xr.Dataset(coords={"time": ("time", loop.time, {"units": "s", "long_name": "time"})})
-    for dim, names, what, variance in (
-        ("output", ("measured", "mean", "variance"), "output", "latent variance"),
-        ("driven", ("applied", "commanded", "commanded_variance"), "input that the controller sets", "variance"),
-    ):
-        signals = [signal for signal in loop.signals if signal.is_output == (dim == "output")]
-        dataset = dataset.assign_coords({dim: [signal.name for signal in signals]})
-        dataset[f"{dim}_unit"] = dim, [assessment.unit(signal.name) for signal in signals]
-        loops = [f"{what} in the loop around the {which}" for which in ("plant", "model")]
-        meanings = (*loops, f"{variance} over the functions of the model")
-        for name, field, meaning in zip(names, ("plant", "model", "variance"), meanings, strict=True):
-            if field != "variance" or loop.n_paths:
-                values = np.array([getattr(signal, field) for signal in signals]).T
-                dataset[name] = ("time", dim), values, {"long_name": meaning}
-    units = ["output_unit", "driven_unit"]
-    return dataset.set_coords(units).assign_attrs(window=loop.window, n_paths=loop.n_paths)
-
-
 def writers(
     report: Report, folder: Path, attributes: Mapping[str, Any], *, figures: bool
 ) -> list[Callable[[], object]]:
@@ -181,7 +161,9 @@ def writers(
         if not isinstance(found, str):
             groups[f"residual_tests_{kind}"] = found.to_dataset()
     if assessment.loop is not None:
-        groups["closed_loop"] = label_loop(assessment, assessment.loop)
+        names = {dim: assessment.loop[dim].values.tolist() for dim in SIGNALS}
+        units = {f"{dim}_unit": (dim, list(map(assessment.unit, own))) for dim, own in names.items()}
+        groups["closed_loop"] = assessment.loop.assign_coords(units)
     nc = partial(store.write_groups, groups, folder / "validation.nc", kind="validation", attributes=attributes)
     files = {"validation.json": text.encode()}
     if figures:
@@ -229,11 +211,11 @@ def tell(report: Report, folder: Path) -> None:
                 lines.append(f"{TITLES[kind]}, {head}{NOT_WHITE if is_alarm and kind == FREE_RUN else ''}")
         for line in lines:
             log.info("%s", line)
-    for signal in () if assessment.loop is None else assessment.loop.signals:
-        score = report.content["closed_loop"]["outputs" if signal.is_output else "inputs"][signal.name]
+    loop = report.content["closed_loop"] or {"outputs": {}, "inputs": {}}
+    for name, score in (loop["outputs"] | loop["inputs"]).items():
         error, fit = ("diverges" if score[key] is None else f"{score[key]:.4g}" for key in ("rmse", "fit_percent"))
-        numbers = f"RMSE {error} {assessment.error_unit(signal.name)}, fit {fit} %"
-        log.info("Loop around the model against the loop around the plant, %s: %s", signal.name, numbers)
+        numbers = f"RMSE {error} {assessment.error_unit(name)}, fit {fit} %"
+        log.info("Loop around the model against the loop around the plant, %s: %s", name, numbers)
     for warning in report.content["warnings"]:
         log.warning("Note: %s", warning)
     log.info("Results: %s; next: look at its figures, sysid-export model=... writes the model as one file", folder)
@@ -326,8 +308,8 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
                 f"{kind} {after} runs into a limit that the data of the model never reached, at {found.n_held} of {n} "
                 "samples: it would run away there, and is no prediction"
             )
-    if loop is not None and loop.n_lost:
-        yield f"the loop around the model diverges at {loop.time[-loop.n_lost]:g} {clock}"
+    if loop is not None and (n_lost := count_lost(loop)):
+        yield f"the loop around the model diverges at {loop['time'].values[-n_lost]:g} {clock}"
 
 
 def _check_coverage(assessment: Assessment) -> Iterator[str]:

@@ -119,6 +119,11 @@ def bits(dataset):
     }
 
 
+def tree(folder):
+    """Names of all files below a folder."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
 def read_csv(file):
     """A table with every number to its last digit, which not every version of pandas reads by itself."""
     table = pd.read_csv(file, dtype=str)

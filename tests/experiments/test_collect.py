@@ -22,6 +22,7 @@ from experiments.collection.read import STATUSES, build_dataset, find_comparable
 from experiments.collection.run import count_jobs, run, write_csv, write_markdown
 from experiments.job_file import Content, write
 from experiments.plots.frames import significant
+from experiments.sweeps.store import Entry, Job, Manifest, Outcome, write_outcome
 from sysid import store
 
 THRESHOLD = "insertion.error_threshold"
@@ -199,7 +200,8 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
     for number, (job, time) in enumerate(zip(jobs_of(folder), times, strict=True)):
         cache = {"trajectory": {"misses": int(number == 4)}}
         summary = summary_like(job["values"]) | {"times": {"loop": time, "cache": cache}}
-        write_job(folder, job, summary, pid=1 + number // 3)
+        write_job(folder, job, summary)
+        edit(folder, number, pid=1 + number // 3)
     found, data = read(folder)
     assert data["timed"].values.tolist() == [[0, 1, 1], [0, 0, 1]]
     assert data["times_loop"].values.ravel().tolist() == csv_of(found)["times_loop"].tolist() == times
@@ -300,7 +302,7 @@ def test_what_is_no_sweep_and_mistakes_change_nothing(words, sweep, monkeypatch)
     assert files(sweep) == before
 
 
-# --- folders of sweeps that no sweep has made, in the format of real ones
+# --- folders of sweeps that no sweep has made
 
 
 def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
@@ -317,52 +319,36 @@ def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
     skip, fail
         Numbers of jobs that were not run, and that have failed.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     if isinstance(values, dict):
         values = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
-    swept = list(dict.fromkeys(key for one in values for key in one))
-    jobs = [
-        {
-            "number": number,
-            "identity": hashlib.sha256(json.dumps([number, one]).encode()).hexdigest(),
-            "overrides": ["budget=20", *(f"{key}={value}" for key, value in one.items())],
-            "values": one,
-        }
-        for number, one in enumerate(values)
-    ]
-    content = {"schema": "sweep", "schema_version": 1, "project": "sysid", "version": "0.1.0", "code": "c0de"}
-    content |= {"command": "identify", "swept": swept, "jobs": jobs}
-    (folder / "sweep.json").write_text(json.dumps(content))
-    for job in jobs:
-        if job["number"] in fail:
-            (own := folder / str(job["number"])).mkdir(exist_ok=True)
-            error = "ValueError: it did not work\n| twice"
-            write_outcome(own, job, status="failed", error=error, traceback="Traceback", configuration="seed: 0\n")
-        elif job["number"] not in skip:
+    overrides = [("budget=20", *(f"{key}={value}" for key, value in one.items())) for one in values]
+    entries = {f"x{n}": Entry(n, f"x{n}", *both) for n, both in enumerate(zip(overrides, values, strict=True))}
+    Manifest(folder, "identify", [key for one in values for key in one], entries, "0.1.0", "c0de").write()
+    for number, job in enumerate(jobs_of(folder)):
+        if number in fail:
+            end(folder, job, done=False, error="ValueError: it did not work\n| twice", traceback="Traceback")
+        elif number not in skip:
             write_job(folder, job, metric(job["values"]), several=several)
     return folder
 
 
-def write_job(folder, job, summary, several=False, pid=1):
+def write_job(folder, job, summary, several=False):
     """A finished job."""
-    own = folder / str(job["number"])
-    own.mkdir(exist_ok=True)
+    (own := folder / str(job["number"])).mkdir(exist_ok=True)
     record = xr.Dataset(
         {"mean": ("sample", np.arange(4.0) + job["number"], {"units": "K"}), "variance": ("sample", np.ones(4))}
     )
     found = summary if several else {"": summary}
     contents = {output: Content(FULL | one, record, None) for output, one in found.items()}
     write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})
-    content = (own / "job.nc").read_bytes()
-    facts = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    write_outcome(own, job, status="done", value=0.5, files={"job.nc": facts}, pid=pid)
+    end(folder, job, done=True, value=0.5)
 
 
-def write_outcome(own, job, **content):
-    told = {"schema": "outcome", "schema_version": 1, "seconds": 1.5, "host": "here", "pid": 1}
-    told |= {name: job[name] for name in ("identity", "number", "overrides")}
-    (own / "outcome.json").write_text(json.dumps(told | content))
+def end(folder, job, **how):
+    number, overrides = job["number"], tuple(job["overrides"])
+    one = Job(number, str(folder / str(number)), job["identity"], overrides, task="", configuration="{}")
+    write_outcome(Outcome(number, **how, seconds=1.5), one)
 
 
 def summary_like(values):

@@ -17,7 +17,7 @@ import yaml
 from omegaconf import OmegaConf
 from running import COMMAND, DATA, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
 from test_generate import BOUC_WEN, generate
-from validating import ONE_STEP, csv_file, recorded, saved, validate
+from validating import ONE_STEP, csv_file, model, recorded, saved, validate
 
 from experiments import export, progress, reproduction
 from experiments.benchmarks import session
@@ -25,8 +25,7 @@ from experiments.build import build_one
 from experiments.help import print_help
 from experiments.launch import is_bug_of_ours, is_mistake
 from experiments.validation import run as validation
-from sysid import ConstantMean, ErrorThreshold, Identification, JointModel, Model, Narx, OnlineGP, Scaling, StoreError
-from sysid import SquaredExponential as Kernel
+from sysid import ErrorThreshold, Identification, Narx, StoreError
 from sysid.gp.formula import PLAIN
 
 
@@ -66,6 +65,13 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(fi
         ("a.csv", ["write data=csv data.estimation=a.csv"]),
         ("--budget 50", ["Error: --budget: settings are written without dashes, budget=50"]),
         ("data.inputs=[u[%]]", ["""'data.inputs=["u[%]"]'"""]),
+        ("system=3", ["Error: system=3: system must be one of bouc_wen, building"]),
+        ("system=null", ["Error: system=null: system must be one of"]),
+        ("data=[nan]", ["Error: data=[nan]: data must be one of"]),
+        ("reduction=[] system=1.5", ["Error: system=1.5: system must be one of"]),
+        ("excitation@excitations.mass_flow=true", ["mass_flow=true: excitation must be one of"]),
+        ("-m system=building,3", ["Error: system=building,3: system must be one of"]),
+        ("data=csv data.inputs=[pump voltage,u] seed=1", [""", 'data.inputs=["pump voltage","u"]'\n"""]),
         ("nothing", ["Error: nothing: expected key=value or group=option; sysid-identify --help"]),
         ("system.radiator_capacity=1 system.substeps=1", ["diverged at time", "Partial results are in"]),
         ("hydra.run.dir={}/file/run", ["Error: cannot write to the folder of the run", "set hydra.run.dir"]),
@@ -242,37 +248,29 @@ def test_a_refusal_is_a_mistake_and_a_failed_operation_or_a_bug_of_ours_is_none(
     assert not is_mistake(failure(build))
 
 
-X = np.random.default_rng(0).normal(size=(8, 3))
-
-
-def model(target="y", outputs=("y",)):
-    narx = Narx(dict.fromkeys(outputs, 1), {"u": 3 - len(outputs)}, target)
-    gp = OnlineGP(Kernel(1.0, [1.0] * 3), noise_variance=0.01, budget=5)
-    found = Model(narx, Scaling.identity(3), ConstantMean(0.2), gp)
-    found.update_many(X, np.sin(X.sum(axis=1)))
-    return found
+X, BOTH = np.random.default_rng(0).normal(size=(8, 3)), {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}
 
 
 def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path):
     path = f"model={tmp_path}/tank.nc"
-    model().save(tmp_path / "tank.nc")
+    saved(tmp_path / "tank.nc")
     export.run(configured(path, command="export"), tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0], model().predict(X).mean)
-    JointModel(tuple(model(name, ("a", "b")) for name in ("a", "b"))).save(tmp_path / "joint.nc")
+    saved(tmp_path / "joint.nc", model("y", BOTH), model("z", BOTH))
     export.run(
         configured(f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py", command="export"), tmp_path / "nowhere"
     )
-    assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("a", "b")
+    assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("y", "z")
     before = (tmp_path / "mine.py").read_text()
     with pytest.raises(ValueError, match="name the file of the model"):
         export.run(configured(command="export"), tmp_path)
     with pytest.raises(ValueError, match=r"exists.*overwrite=true"):
         export.run(configured(path, f"output={tmp_path}/mine.py", command="export"), tmp_path)
     assert (tmp_path / "mine.py").read_text() == before
-    model("a", ("a", "b")).save(tmp_path / "tank.nc")  # one of two outputs: it predicts, and cannot simulate
+    model("y", BOTH).save(tmp_path / "tank.nc")  # one of two outputs: it predicts, and cannot simulate
     export.run(configured(path, f"output={tmp_path}/mine.py", "overwrite=true", command="export"), tmp_path)
     file = runpy.run_path(str(tmp_path / "mine.py"))
-    assert file["TARGETS"] == ("a",)
+    assert file["TARGETS"] == ("y",)
     assert "simulate" not in file
 
 

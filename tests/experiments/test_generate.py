@@ -2,15 +2,13 @@
 
 import csv
 import hashlib
-import importlib.util
-import io
 import json
 import math
 import re
+import runpy
 import shutil
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import call, configured
+from running import call, configured, tree
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -72,24 +70,15 @@ def rms(values):
 
 
 def score(folder, *arguments):
-    """Run the scoring script of a folder in this process: exit code, stdout and stderr as a process has them."""
-    place = importlib.util.spec_from_file_location("score_of_a_folder", folder / "score.py")
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    said, complained = io.StringIO(), io.StringIO()
-    with redirect_stdout(said), redirect_stderr(complained):
-        try:
-            code = module.main([str(argument) for argument in arguments])
-        except SystemExit as end:  # of argparse
-            code = end.code
-    return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+    """Run the scoring script of a folder in this process, as its command line does."""
+    return call("score", *arguments, main=partial(runpy.run_path, str(folder / "score.py"), run_name="__main__"))
 
 
 def scored(folder, *arguments):
     """What the scoring script prints as JSON."""
-    process = score(folder, *arguments, "--json")
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout)
+    said = score(folder, *arguments, "--json")
+    assert said.code == 0, said
+    return json.loads(said.out)
 
 
 ROOMS = {"_target_": "two_rooms.TwoRooms", "dt": 0.5}
@@ -113,10 +102,6 @@ def building(tmp_path_factory):
     return generate(folder, *BUILDING, "realisations.estimation=2", "realisations.test=2", "transient=7")
 
 
-def names_in(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
 def table(path):
     """Columns of a CSV file, as Python reads them."""
     with path.open(newline="") as file:
@@ -131,7 +116,7 @@ def cells(folder):
 
 def content(folder):
     """Content of all data files: bytes of tables, attributes and digests of arrays."""
-    found = {name: (folder / name).read_bytes() for name in names_in(folder) if name.endswith(".csv")}
+    found = {name: (folder / name).read_bytes() for name in tree(folder) if name.endswith(".csv")}
     for kind in DATA:
         arrays = {key: store.digest(group, group.attrs) for key, group in groups(folder, kind).items()}
         found[kind] = (store.header(folder / f"{kind}.nc"), arrays)
@@ -144,11 +129,11 @@ def content(folder):
 def test_the_folder_holds_what_was_simulated_and_its_checksums(oscillator, building):
     """The noise-free output follows from the published input and the equations."""
     own = {"csv/estimation.csv", "csv/test.csv", "truth_csv/test.csv", "figures/time_series.png"}
-    assert names_in(oscillator) == FILES | own
+    assert tree(oscillator) == FILES | own
     several = {f"{folder}/test_{i}.csv" for folder in ("csv", "truth_csv") for i in (0, 1)}
-    assert names_in(building) == FILES | several | {"csv/estimation_0.csv", "csv/estimation_1.csv"}
+    assert tree(building) == FILES | several | {"csv/estimation_0.csv", "csv/estimation_1.csv"}
     checked = dict(line.split("  ")[::-1] for line in (building / "checksums.sha256").read_text().splitlines())
-    assert set(checked) == names_in(building) - {"checksums.sha256"}
+    assert set(checked) == tree(building) - {"checksums.sha256"}
     assert checked == {name: hashlib.sha256((building / name).read_bytes()).hexdigest() for name in checked}
     measured, truth = groups(oscillator, "benchmark"), groups(oscillator, "truth")
     recordings = Recordings.from_groups(measured)
@@ -246,7 +231,7 @@ def test_no_public_file_tells_the_answer(oscillator):
     assert len(seeds) == 4
     noise_free = {record["displacement_noise_free"].values.tobytes() for record in truth}
     answers = {repr(value) for value in table(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]}
-    for name in names_in(oscillator) - ANSWER:
+    for name in tree(oscillator) - ANSWER:
         raw = (oscillator / name).read_bytes()
         assert not [seed for seed in seeds if seed.encode() in raw], name
         if not name.endswith((".nc", ".png")):
@@ -432,26 +417,18 @@ class Walk(System):
 
 
 def test_means_of_a_random_walk():
-    """With S the variance of the walk since the start: E y = x^2 + S, its variance over pairs: 2 S^2 / pairs."""
-    found = find_floor(simulate(Walk(), n_samples=N, seed=1), (), START, PATHS)
-    x = simulate(Walk(), n_samples=N, seed=1).state[:, 0]
-    step = (0.3 * 0.5) ** 2
-    np.testing.assert_allclose(found.one_step[1:], np.stack([x[:-1] ** 2 + step, x[:-1]], axis=1), rtol=1e-12)
-    np.testing.assert_array_equal(found.one_step[0], [x[0] ** 2, x[0]])
-    S, x0 = step * np.arange(N - START), x[START]
-    error = np.sqrt(2 * S**2 / (PATHS / 2))
-    assert (np.abs(found.free_run[START:, 0] - (x0**2 + S)) <= 5 * error).all()
-    np.testing.assert_allclose(found.free_run[START:, 1], x0, rtol=1e-12)  # pairs cancel in what is linear
-    np.testing.assert_array_equal(found.free_run[:START], np.stack([x**2, x], axis=1)[:START])
-
-
-def test_every_pair_of_paths_counts_alike():
+    """One step ahead x^2 and the variance of a step; in free run the mean over paths w and -w, each pair alike."""
     trajectory = simulate(Walk(), n_samples=N, seed=1)
+    found, x = find_floor(trajectory, (), START, 6), trajectory.state[:, 0]
+    np.testing.assert_allclose(found.one_step[1:], np.stack([x[:-1] ** 2 + 0.15**2, x[:-1]], axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(found.one_step[0], [x[0] ** 2, x[0]])
     sequences = [np.random.SeedSequence(1, spawn_key=(*b"noise floor", number)) for number in range(3)]
     noises = [held_noise(np.random.default_rng(one), N, trajectory.system.noise_std()) for one in sequences]
     walked = [0.5 * np.cumsum(noise[START:-1, 0]) for noise in noises]
-    expected = trajectory.state[START, 0] ** 2 + np.mean(np.square(walked), axis=0)  # w and -w cancel in the middle
-    np.testing.assert_allclose(find_floor(trajectory, (), START, 6).free_run[START + 1 :, 0], expected, rtol=1e-9)
+    expected = x[START] ** 2 + np.mean(np.square(walked), axis=0)  # w and -w cancel in the middle
+    np.testing.assert_allclose(found.free_run[START + 1 :, 0], expected, rtol=1e-9)
+    np.testing.assert_allclose(found.free_run[START:, 1], x[START], rtol=1e-12)  # and in what is linear
+    np.testing.assert_array_equal(found.free_run[: START + 1], np.stack([x**2, x], axis=1)[: START + 1])
 
 
 def test_limits_of_the_states_count():
@@ -574,14 +551,10 @@ def numbers(change):
     return lambda p: lines("displacement", *map(repr, change(p.copy()).tolist()))
 
 
-def put(k, value):
-    return numbers(lambda p: np.where(np.arange(N_TEST) == k, value, p))
-
-
 #: content of a file, or an array for a .npy file, from a good prediction; and words of the refusal
 REFUSED = {
     "one missing": (numbers(lambda p: p[:-1]), [f"{N_TEST - 1} samples", str(N_TEST)]),
-    "nan": (put(WINDOW + 3, np.nan), ["displacement is nan", f"sample {WINDOW + 3}"]),
+    "nan": (numbers(lambda p: np.r_[p[:13], np.nan, p[14:]]), ["displacement is nan", "sample 13"]),
     "empty file": (lambda p: b"", ["cannot read"]),
     "an empty cell": (lambda p: lines("a,displacement", *["1,2"] * 4, "1,"), ["cannot read", "row 4"]),
     "another header": (lambda p: lines("y", *["1.0"] * N_TEST), ["displacement", "got y"]),
@@ -603,12 +576,12 @@ def test_bad_files_are_refused(case, public, prediction, tmp_path):
 
 
 def refused(folder, arguments, *words, start="refused: "):
-    process = score(folder, *(arguments if isinstance(arguments, tuple) else (arguments,)))
-    assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr.startswith(start)
-    assert "Traceback" not in process.stderr
+    said = score(folder, *(arguments if isinstance(arguments, tuple) else (arguments,)))
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(start)
+    assert "Traceback" not in said.err
     for word in words:
-        assert word in process.stderr, process.stderr
+        assert word in said.err, said
 
 
 def test_wrong_files_options_and_folders_are_refused(public, prediction, tmp_path):
@@ -631,7 +604,7 @@ def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baseline
     process = subprocess.run(command, cwd=tmp_path, **options)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout) == scored(public, path)
-    shown = score(public, path, "--task", "one_step").stdout
+    shown = score(public, path, "--task", "one_step").out
     arx = json.loads((public / "scores.json").read_text())["one_step"]["arx"]["displacement"]["rmse"]
     for word in ("BoucWen, one_step", f"{N_TEST - WINDOW} samples", "fit", " m,", "noise_floor", format(arx, ".6g")):
         assert word in shown
@@ -643,7 +616,7 @@ def test_several_records_need_several_files(building, tmp_path):
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     result = scored(building, *files)["outputs"]["zone_temperature"]
     assert result["rmse"] == pytest.approx(math.sqrt(2.5) * 1e-6, rel=1e-6)
-    assert score(building, files[0]).returncode == 2
+    assert score(building, files[0]).code == 2
     assert scored(building, *reversed(files))["outputs"]["zone_temperature"]["rmse"] > 10 * result["rmse"]
 
 

@@ -7,22 +7,11 @@ import pytest
 from running import configured, data_of, execute
 from two_rooms import TwoRooms
 
+import sysid
 from experiments.automatic import AutomaticNarx
 from experiments.identification import narx_of, source_of
 from experiments.plant import Plant
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
-from sysid import (
-    FreeRun,
-    MaximumAPosteriori,
-    Narx,
-    OnMissing,
-    ProfileSearch,
-    Recordings,
-    Settings,
-    SquaredExponential,
-    Target,
-    make_record,
-)
 
 SMALL = ("duration=120samples", "training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 
@@ -48,7 +37,7 @@ def test_known_orders_are_found_and_reported(overrides, outputs, inputs, caplog)
     narx = chosen(*overrides.split())
     if "controller=none" in overrides:  # without flow nothing shows what flow does
         inputs = {name: n for name, n in inputs.items() if name in dict(narx.inputs)}
-    assert narx == Narx(outputs, inputs)
+    assert narx == sysid.Narx(outputs, inputs)
     for signal, n in (outputs | inputs).items():
         assert f"{n} of {signal}" in caplog.text
 
@@ -68,7 +57,7 @@ def test_every_output_has_lags_of_its_own():
     plant = Plant(system, OpenLoop(system.dt), {}, heat, MeasurementNoise(), Interpolation.held)
     for target, name, order in (("", "warm_air", 1), ("cold_air", "cold_air", 2)):
         narx, _ = AutomaticNarx(target=target).of_plant(plant, 60, seed=0)
-        assert narx == Narx({name: order}, {"heat": order}, name)
+        assert narx == sysid.Narx({name: order}, {"heat": order}, name)
 
 
 @pytest.fixture(scope="module")
@@ -78,47 +67,49 @@ def records():
         u, y = np.random.default_rng(seed).normal(size=700), np.zeros(700)
         for k in range(2, 700):
             y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + np.tanh(u[k - 1])
-        made.append(make_record({"u": u, "y": y, "z": y[::-1] ** 2 + u}, name="r", sampling_time=1.0))
+        made.append(sysid.make_record({"u": u, "y": y, "z": y[::-1] ** 2 + u}, name="r", sampling_time=1.0))
     return tuple(made)
 
 
-QUICK = Settings(training=MaximumAPosteriori(n_initial=30, restarts=1, max_iterations=20, record_samples=60), budget=20)
+TRAINING = sysid.MaximumAPosteriori(n_initial=30, restarts=1, max_iterations=20, record_samples=60)
+QUICK = sysid.Settings(training=TRAINING, budget=20)
 
 
 @pytest.mark.parametrize("max_order", [1, 4])
 def test_lags_are_those_of_the_estimation_records_alone(max_order, records):
     noise = np.random.default_rng(3).normal(size=(2, 400))
-    wild = make_record({"u": noise[0], "y": 5 * noise[1]}, name="wild", sampling_time=1.0)
-    recordings = Recordings("r", ("u",), ("y",), records, validation=(wild,), test=(wild,))
+    wild = sysid.make_record({"u": noise[0], "y": 5 * noise[1]}, name="wild", sampling_time=1.0)
+    recordings = sysid.Recordings("r", ("u",), ("y",), records, validation=(wild,), test=(wild,))
     narx, choice = AutomaticNarx(max_order=max_order, predict="value").of_records(recordings, QUICK)
     assert len(narx.lags["y"]) == min(max_order, 2)
     assert 1 in narx.lags["u"]
-    assert (narx.predict, choice.criterion, len(choice.tried)) == (Target.value, "one_step", 2 * max_order**2)
-    training = FreeRun(routes=[ProfileSearch(kernels=[SquaredExponential()], evaluations=20)], folds=2)
+    assert (narx.predict, choice.criterion, len(choice.tried)) == (sysid.Target.value, "one_step", 2 * max_order**2)
+    search = sysid.ProfileSearch(kernels=[sysid.SquaredExponential()], evaluations=20)
+    training = sysid.FreeRun(routes=[search], folds=2)
     narx, choice = AutomaticNarx(max_order=max_order).of_records(recordings, replace(QUICK, training=training))
     assert (min(max_order, 2) <= len(narx.lags["y"]) <= max_order, choice.criterion) == (True, "free_run")
     assert [len(choice.tried), choice.tried[0]["model_parts"]] == [2 * min(max_order, 4), 2]
 
 
 def test_the_target_of_records_may_be_chosen_and_inputs_may_be_missing(records):
-    recordings = Recordings("r", ("u",), ("y", "z"), records)
+    recordings = sysid.Recordings("r", ("u",), ("y", "z"), records)
     assert AutomaticNarx(max_order=1).of_records(recordings, QUICK)[0].target == "y"
     assert AutomaticNarx(target="z", max_order=1).of_records(recordings, QUICK)[0].output_names == ("z",)
     time = np.arange(500)
-    record = make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
-    narx, _ = AutomaticNarx(max_order=3).of_records(Recordings("r", (), ("y",), (record,)), QUICK)
-    assert narx == Narx({"y": 2})
+    record = sysid.make_record({"y": np.sin(0.3 * time) + 0.5 * np.sin(0.3 * time + 1)}, name="r", sampling_time=1.0)
+    narx, _ = AutomaticNarx(max_order=3).of_records(sysid.Recordings("r", (), ("y",), (record,)), QUICK)
+    assert narx == sysid.Narx({"y": 2})
 
 
 def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):
     narx = chosen("narx=orders", "narx.na=1", "narx.nb=[2,1]", "narx.nk=[0,3]")
     assert narx.lags == {"zone_temperature": (1,), "ambient_temperature": (0, 1), "mass_flow": (3,)}
-    assert narx.predict is Target.change
+    assert narx.predict is sysid.Target.change
     (tmp_path / "a.csv").write_text("u,v,y\n" + "".join(f"{k % 3},{k % 5},{k % 7}\n" for k in range(30)))
     data = ("data=csv", f"data.estimation={tmp_path}/a.csv", "data.inputs=[u,v]", "data.outputs=[y]", "data.dt=1")
     narx = chosen("narx=orders", *data, "narx.nb=1", "narx.predict=value", "on_missing=skip")
     assert narx.lags == {"y": (1, 2), "u": (1,), "v": (1,)}
-    assert (narx.predict, narx.on_missing) == (Target.value, OnMissing.skip)
+    assert (narx.predict, narx.on_missing) == (sysid.Target.value, sysid.OnMissing.skip)
     folder = execute(tmp_path / "run", *SMALL, "narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=2")
     names = ["zone_temperature[k-1]", "ambient_temperature[k-2]", "mass_flow[k-2]"]
     assert data_of(folder, "model")["feature"].values.tolist() == names

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 from running import configured, execute, read_csv, summary_of
-from test_collect import VALUES, write_sweep
+from test_collect import VALUES, summary_like, write_sweep
 from validating import BOTH, ONE, RECORD
 
 from experiments import comparison, report
@@ -75,15 +75,9 @@ def runs(tmp_path_factory, record):
 def sweep(tmp_path_factory):
     """A collected sweep with a job that failed and one that is missing."""
     folder = tmp_path_factory.mktemp("sweep") / "s"
-    write_sweep(folder, VALUES | {"reduction": ["prior_entropy", EVIL]}, sweep_summary, skip=(1,), fail=(4,))
+    write_sweep(folder, VALUES | {"reduction": ["prior_entropy", EVIL]}, summary_like, skip=(1,), fail=(4,))
     collect(configured(f"folder={folder}", "figures=false", "report=true", command="collect"), folder)
     return folder
-
-
-def sweep_summary(values):
-    seed = values["seed"]
-    smse = values["insertion.error_threshold"] + 0.01 * seed
-    return {"smse": smse, "n_revised": 3 + seed, "times": {"loop": 1.0 + seed}}
 
 
 def test_a_page_says_what_the_files_say(runs):

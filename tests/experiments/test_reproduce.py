@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 import xarray as xr
 from reproducing import configure, make_plan, prepare
 from running import ROOT
+from sweep_jobs import wait_until
 
 from experiments import reproduction
 from experiments.launch import Stopped
@@ -105,9 +105,7 @@ def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, **streams)
     try:
-        deadline = time.monotonic() + 200
-        while not list(tmp_path.glob("results/parts/*/*/*.nc")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")), 200)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=60)
     finally:

@@ -193,22 +193,16 @@ def test_the_same_command_takes_over_what_still_runs_and_cancels_what_was_change
 # --- Slurm's commands
 
 
-@pytest.fixture
-def slurm(tmp_path, monkeypatch):
-    """Folder of a Slurm that is not there, with its commands on the path."""
-    folder, commands = tmp_path / "state", tmp_path / "bin"
-    folder.mkdir()
+def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(tmp_path, monkeypatch):
+    slurm, commands = tmp_path / "state", tmp_path / "bin"  # a Slurm that is not there: its state, its commands
+    slurm.mkdir()
     commands.mkdir()
     for name in ("sbatch", "srun", "squeue", "scancel"):
         (commands / name).write_text(f"#!{sys.executable} -S\n" + Path(FAKE).read_text())
         (commands / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_SLURM", str(folder))
+    monkeypatch.setenv("FAKE_SLURM", str(slurm))
     monkeypatch.setattr(Submission, "poll", 0.02)
-    return folder
-
-
-def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the_sweep(slurm, tmp_path, monkeypatch):
     asked = {"partition": "short", "account": "physics", "qos": "low", "constraint": "epyc"}
     own = {"setup": ["module load python/3.11"], "additional_parameters": {"exclude": "node7"}}
     limits = {"time_limit": "10min", "memory_limit": "2GB"}

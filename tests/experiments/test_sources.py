@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from running import configured, data_of, execute, phases, summary_of
 from scipy.integrate import solve_ivp
-from validating import validate
+from validating import csv_file, signals, validate
 
-from experiments import export, sources
+from experiments import export, sources, standalone_physics
 from experiments.function_data import FunctionData
 from experiments.identification import prepare, source_of
 from experiments.launch import Stopped
@@ -30,23 +30,19 @@ TWO = ("+narx.outputs.y=[1,3]", "+narx.inputs.u=[0,2]", "narx._target_=sysid.Nar
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Records u and y of different length and level, by name; the overrides that identify two of them; the folder."""
-    folder, signals = tmp_path_factory.mktemp("records"), {}
+    """Records u and y of different length, by name; the overrides that identify two of them; the folder."""
+    folder, found = tmp_path_factory.mktemp("records"), {}
     for seed, (name, n) in enumerate(LENGTHS.items()):
-        u, y = np.random.default_rng(seed).normal(size=n) + 2.0 * seed, np.zeros(n)
-        for k in range(1, n):
-            y[k] = 0.7 * y[k - 1] + np.tanh(u[k - 1]) + 2.0 * seed
-        signals[name] = np.round(u, 6), np.round(y, 6)
-        table = np.column_stack(signals[name])
-        np.savetxt(folder / f"{name}.csv", table, fmt="%.6f", delimiter=",", header="u,y", comments="")
+        csv_file(folder / f"{name}.csv", n=n, seed=seed)
+        found[name] = signals(n, seed)["u"], signals(n, seed)["y"]
     own = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5")
-    return signals, (*SMALL, *own, f"data.estimation=[{folder}/first.csv,{folder}/second.csv]"), folder
+    return found, (*SMALL, *own, f"data.estimation=[{folder}/first.csv,{folder}/second.csv]"), folder
 
 
-def naive_rows(signals, outputs=(1, 3), inputs=(0, 2)):
+def naive_rows(records, outputs=(1, 3), inputs=(0, 2)):
     """Regressors and changes of every record on its own, by loops."""
     regressors, changes = [], []
-    for u, y in signals:
+    for u, y in records:
         for k in range(max(*outputs, *inputs), len(y)):
             regressors.append([*(y[k - lag] for lag in outputs), *(u[k - lag] for lag in inputs)])
             changes.append(y[k] - y[k - 1])
@@ -54,11 +50,11 @@ def naive_rows(signals, outputs=(1, 3), inputs=(0, 2)):
 
 
 def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
-    signals, overrides, records = files
+    found, overrides, records = files
     judged = (f"data.test={records}/judge.csv", f"data.validation={records}/choose.csv", "data.initialisation_window=9")
     folder = execute(tmp_path, *overrides, *TWO, *judged)
     rows, result = data_of(folder, "narx"), data_of(folder, "result")
-    used = [signals[name] for name in ("first", "second", "judge")]
+    used = [found[name] for name in ("first", "second", "judge")]
     regressors, changes = naive_rows(used)
     np.testing.assert_array_equal(rows["regressor"], regressors)
     np.testing.assert_array_equal(rows["target"], changes)
@@ -79,10 +75,10 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
 
 
 def test_without_a_test_record_the_validation_record_judges(files, tmp_path):
-    signals, overrides, records = files
+    found, overrides, records = files
     folder = execute(tmp_path / "validation", *overrides, *TWO, f"data.validation={records}/choose.csv")
     result, summary = data_of(folder, "result"), summary_of(folder)
-    np.testing.assert_array_equal(result["target"][phases(result)[2]], naive_rows([signals["choose"]])[1])
+    np.testing.assert_array_equal(result["target"][phases(result)[2]], naive_rows([found["choose"]])[1])
     assert summary["n_validation"] == 22 - 3
     alone = summary_of(execute(tmp_path / "alone", *overrides, *TWO, "identified=1"))
     assert (alone["n_validation"], alone["smse"], alone["n_seen"]) == (0, None, 37 + 28 - 12)
@@ -370,7 +366,7 @@ def test_an_exported_file_simulates_the_physics_too(run, tmp_path):
         (CascadedTanks(changes=[{"parameter": "pump_gain", "to": 0.05, "start": 0, "end": None}]), "change over time"),
     ):
         with pytest.raises(ValueError, match=reason):
-            export.physics_text(FittedPhysics(replace(TANKS, system=system)))
+            standalone_physics.physics_text(FittedPhysics(replace(TANKS, system=system)))
 
 
 def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
@@ -399,7 +395,7 @@ def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolati
     assert read_physics(found.describe(), []).physics.interpolation == interpolation.value
     if interpolation is not Interpolation.held:
         with pytest.raises(ValueError, match="a file holds inputs between samples"):
-            export.physics_text(found)
+            standalone_physics.physics_text(found)
 
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):

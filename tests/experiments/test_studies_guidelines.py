@@ -338,112 +338,86 @@ def world(sign=1.0):
     return stores | {"grid": grid(sign, rng)}
 
 
-def noisy(rng, *shape):
-    return NOISE * rng.normal(size=shape)
+def along(dim, values):
+    """Array of numbers by the labels of a dimension."""
+    return xr.DataArray([*values.values()], {dim: [*values]}, dim)
 
 
-def without_repeated_records(store):
+def by_criterion(entropy, relevance, likelihood):
+    return along("criterion", dict(zip(CRITERIA, (entropy, relevance, likelihood), strict=True)))
+
+
+def noisy(rng, **coords):
+    """Small random numbers over these labels and the seeds."""
+    coords = {name: [*values] for name, values in coords.items()} | {"seed": range(SEEDS)}
+    return xr.DataArray(NOISE * rng.normal(size=[len(values) for values in coords.values()]), coords, [*coords])
+
+
+def stored(**variables):
+    """Store of the only setting; records have their first seed only."""
+    store = xr.Dataset(variables).expand_dims(setting=SETTING)
     records = [task.title for task in PAPER_TASKS.values() if not task.is_random]
-    return store.where(~store["dataset"].isin(records) | (store["seed"] == 0))
+    is_first = ~store["dataset"].isin(records) | (store["seed"] == 0) if "dataset" in store.dims else True
+    return store.where(is_first).copy(deep=True)
 
 
 def table(name, sign, rng):
-    """Cells of a table at the published thresholds; records have their first seed only."""
-    coords = {"dataset": TITLES, "setting": SETTING, "criterion": list(CRITERIA), "variant": list(VARIANTS)}
-    coords |= {"threshold_choice": list(CHOICES), "seed": range(SEEDS)}
-    shape = [len(values) for values in coords.values()]
-    names = ("smse", "nlpd", "coverage_95", "accepted_percent", "n_offered", "n_inserted", "n_revised")
-    store = xr.Dataset({key: (tuple(coords), np.full(shape, np.nan)) for key in names}, coords=coords)
-    common = noisy(rng, len(TITLES), 1, SEEDS) * 30  # the same data for all criteria
-    for criterion in CRITERIA:
-        for variant in VARIANTS:
-            cell = {"criterion": criterion, "variant": variant, "threshold_choice": "published"}
-            for key, values in _cell(name, criterion, variant != "none", sign, common, rng).items():
-                store[key].loc[cell] = values
-    return without_repeated_records(store)
-
-
-def _cell(name, criterion, accepting, sign, common, rng):
-    own = noisy(rng, *common.shape)
-    rank, doubt = RANKS[name][criterion], UNCERTAINTY[criterion]
-    is_likelihood = criterion == LIKELIHOOD
-    inserted = 400.0 * np.exp(0.3 * sign * accepting) * np.exp(own)
-    kept = (0.6 if is_likelihood else 0.8) if sign > 0 else (0.95 if is_likelihood else 0.85)
-    if name != "table_2" and is_likelihood:
-        kept = 0.3
-    revised = inserted * (kept if accepting else 1.0)
-    if sign < 0:
-        revised = (420.0 if accepting else 400.0) * np.exp(own)
-    return {
-        "smse": 0.1 * np.exp(common + own + 0.3 * sign * rank + (0.0 if sign > 0 else 0.4 * accepting)),
-        "nlpd": common + own + 0.3 * sign * doubt,
-        "coverage_95": 0.95 - 0.1 - 0.05 * sign * doubt + 0.1 * own,
-        "accepted_percent": 100.0 * (kept if accepting else 1.0) * np.exp(own),
-        "n_offered": np.full_like(inserted, 1000.0),
-        "n_inserted": inserted,
-        "n_revised": revised,
-    }
+    """Cells of a table at the published thresholds."""
+    variants = along("variant", {variant: variant != "none" for variant in VARIANTS})
+    common = 30 * noisy(rng, dataset=TITLES)  # the same data for all criteria
+    own = noisy(rng, dataset=TITLES, criterion=CRITERIA, variant=VARIANTS)
+    rank, doubt = along("criterion", RANKS[name]), along("criterion", UNCERTAINTY)
+    kept = by_criterion(0.8, 0.8, 0.6) if sign > 0 else by_criterion(0.85, 0.85, 0.95)
+    kept = kept if name == "table_2" else by_criterion(*kept.values[:2], 0.3)
+    inserted = 400.0 * np.exp(0.3 * sign * variants + own)
+    revised = inserted * xr.where(variants, kept, 1.0) if sign > 0 else (400.0 + 20.0 * variants) * np.exp(own)
+    found = stored(
+        smse=0.1 * np.exp(common + own + 0.3 * sign * rank + (0.0 if sign > 0 else 0.4 * variants)),
+        nlpd=common + own + 0.3 * sign * doubt,
+        coverage_95=0.95 - 0.1 - 0.05 * sign * doubt + 0.1 * own,
+        accepted_percent=100.0 * xr.where(variants, kept, 1.0) * np.exp(own),
+        n_offered=xr.full_like(inserted, 1000.0),
+        n_inserted=inserted,
+        n_revised=revised,
+    )
+    return found.expand_dims(threshold_choice=["published"]).reindex(threshold_choice=list(CHOICES))
 
 
 def reduction(sign, rng):
     """The gap of the six-hump camel is the smallest, or the largest."""
-    titles, sizes = TITLES[:4], np.arange(100, 0, -1)
-    gaps = np.array([0.6, 0.6, 0.6, 0.2] if sign > 0 else [0.2, 0.2, 0.2, 0.6])
-    rank = {LIKELIHOOD: 0.0, RELEVANCE: 0.2, ENTROPY: 1.0}
-    smse = np.stack(
-        [0.1 * np.exp(sign * rank[c] * gaps[:, None, None, None] + noisy(rng, 4, 1, 100, SEEDS)) for c in CRITERIA],
-        axis=2,
-    )
-    coords = {"dataset": titles, "setting": SETTING, "criterion": list(CRITERIA), "n_points": sizes}
-    return xr.Dataset({"smse": ((*coords, "seed"), smse)}, coords=coords | {"seed": range(SEEDS)})
+    usual, last = (0.6, 0.2) if sign > 0 else (0.2, 0.6)
+    gaps = along("dataset", dict.fromkeys(TITLES[:3], usual) | {TITLES[3]: last})
+    drawn = noisy(rng, dataset=TITLES[:4], criterion=CRITERIA, n_points=np.arange(100, 0, -1))
+    return stored(smse=0.1 * np.exp(sign * by_criterion(1.0, 0.2, 0.0) * gaps + drawn))
 
 
 def points(sign, rng):
-    """Statistics of the points on Rastrigin."""
-    uniform, variants = 0.0975, ["none", "leave_one_out"]
+    """Statistics of the points on Rastrigin: what is usual, and the effects of the criteria."""
     effects = {
-        "nearest_distance_ratio": {ENTROPY: 0.3, RELEVANCE: -0.3, LIKELIHOOD: -0.3},
-        "boundary_share": {ENTROPY: 0.6, RELEVANCE: -0.3, LIKELIHOOD: 0.6},
-        "mean_abs_error": {ENTROPY: 0.0, RELEVANCE: -0.3, LIKELIHOOD: -0.2},
+        "nearest_distance_ratio": (1.0, by_criterion(0.3, -0.3, -0.3)),
+        "boundary_share": (0.0975, by_criterion(0.6, -0.3, 0.6)),
+        "mean_abs_error": (0.1, by_criterion(0.0, -0.3, -0.2)),
     }
-    middle = {"nearest_distance_ratio": 1.0, "boundary_share": uniform, "mean_abs_error": 0.1}
-    coords = {"setting": SETTING, "criterion": list(CRITERIA), "variant": variants}
-    variables = {}
-    for key, effect in effects.items():
-        values = np.array([effect[c] for c in CRITERIA])[None, :, None, None]
-        drawn = noisy(rng, 1, 3, 2, SEEDS)
-        variables[key] = ((*coords, "seed"), middle[key] * np.exp(sign * values + drawn))
-    return xr.Dataset(variables, coords=coords | {"seed": range(SEEDS)})
+    over = {"criterion": CRITERIA, "variant": ["none", "leave_one_out"]}
+    return stored(**{key: usual * np.exp(sign * one + noisy(rng, **over)) for key, (usual, one) in effects.items()})
 
 
 def sweep(sign, rng, thresholds, knee):
     """Below the knee the SMSE of the entropies rises (or falls), and acceptance flattens the revised points."""
-    thresholds = np.round(thresholds, 4)
+    thresholds, variants = np.round(thresholds, 4), ("none", "leave_one_out", "in_sample")
     depth = np.log(knee / np.minimum(thresholds, knee))  # 0 above the knee
-    coords = {
-        "setting": SETTING,
-        "criterion": list(CRITERIA),
-        "variant": ["none", "leave_one_out", "in_sample"],
-        "threshold": thresholds,
-    }
-    slope = np.array([0.3, 0.1, 0.2]) if sign > 0 else np.array([-0.3, -0.2, -0.3])
-    steep = np.array([2.0, 0.5, 0.5]) if sign > 0 else np.array([0.5, 2.0, 2.0])
-    shape = [len(values) for values in coords.values()]
-    smse = 0.1 * np.exp(slope[:, None, None] * depth + noisy(rng, *shape[:1], 3, 3, len(depth)))
-    smse = smse[..., None] * np.exp(noisy(rng, *shape, SEEDS))
-    revised = 50.0 * np.exp(steep[:, None] * depth)[..., None] * np.exp(noisy(rng, *shape, SEEDS))
-    dims = (*coords, "seed")
-    return xr.Dataset({"smse": (dims, smse), "n_revised": (dims, revised)}, coords=coords | {"seed": range(SEEDS)})
+    depth = xr.DataArray(depth, {"threshold": thresholds}, "threshold")
+    slope = by_criterion(0.3, 0.1, 0.2) if sign > 0 else by_criterion(-0.3, -0.2, -0.3)
+    steep = along("variant", dict(zip(variants, (2.0, 0.5, 0.5) if sign > 0 else (0.5, 2.0, 2.0), strict=True)))
+    over = {"criterion": CRITERIA, "variant": variants, "threshold": thresholds}
+    smse, revised = (np.exp(one * depth + noisy(rng, **over)) for one in (slope, steep))
+    return stored(smse=0.1 * smse, n_revised=50.0 * revised)
 
 
 def grid(sign, rng):
     """Criteria in pairs that agree to rounding, or not."""
     criteria = [ENTROPY, "predictive_entropy", RELEVANCE, LIKELIHOOD, "log_predictive_density"]
-    coords = {"dataset": TITLES, "acceptance": ["none", *criteria], "reduction": criteria, "seed": range(SEEDS)}
-    pair = np.array([0, 0, 1, 2, 2])
-    drawn = np.array([noisy(rng, len(TITLES), 6, SEEDS) for _ in range(3)])[pair]
-    smse = 0.1 * np.exp(drawn.transpose(1, 2, 0, 3))
-    if sign < 0:
-        smse *= np.exp(np.array([0.0, 0.3, 0.0, 0.0, 0.3]))[:, None]
-    store = xr.Dataset({"smse": (tuple(coords), smse)}, coords=coords)
-    return without_repeated_records(store)
+    drawn = noisy(rng, dataset=TITLES, acceptance=["none", *criteria], reduction=[ENTROPY, RELEVANCE, LIKELIHOOD])
+    drawn = drawn.isel(reduction=[0, 0, 1, 2, 2]).assign_coords(reduction=criteria)
+    apart = along("reduction", dict(zip(criteria, [0.0, 0.3, 0.0, 0.0, 0.3], strict=True)))
+    return stored(smse=0.1 * np.exp(drawn + (apart if sign < 0 else 0.0))).squeeze("setting", drop=True)

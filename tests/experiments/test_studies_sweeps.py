@@ -6,18 +6,10 @@ import xarray as xr
 from reproducing import cells_of, make_plan, outcome, prepare
 
 from experiments.reproduction import STUDIES
-from experiments.studies import paper
+from experiments.studies import paper, sweeps
 from experiments.studies.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
 from experiments.studies.study import Unit, part_of, write_part
-from experiments.studies.sweeps import (
-    ACCEPTANCES,
-    CRITERIA,
-    UNIFORM_SHARE,
-    average_sizes,
-    compare_distances,
-    reduce_one_by_one,
-    share_at_boundary,
-)
+from experiments.studies.sweeps import ACCEPTANCES, CRITERIA, UNIFORM_SHARE
 from experiments.studies.tasks import FUNCTIONS, TaskData, draw_rows
 from sysid import ExceedsMinimum, Hyperparameters, OnlineGP, SquaredExponential
 from sysid import store as files
@@ -29,8 +21,7 @@ KIND = dict(zip(CRITERIA, (0, 0, 1, 2, 2), strict=True))
 SMSE = np.array([[4.0, 8.0, 6.0, 5.0], [3.0, 2.0, 4.0, 5.0], [1.0, 3.0, 1.5, 2.0]])
 
 
-@pytest.fixture
-def store(tmp_path):
+def test_rows_and_tables_of_the_grid_are_medians_and_means(tmp_path):
     """SMSE times 1, 2, 3 over the seeds of Rastrigin; times 10 in the only one of the Tanks; no Building."""
     plan = make_plan(tmp_path, "rastrigin", "tanks", "building", seeds=3)
     for task, seed, factor in (("rastrigin", 0, 1), ("rastrigin", 1, 2), ("rastrigin", 2, 3), ("tanks", 0, 10)):
@@ -41,10 +32,7 @@ def store(tmp_path):
                 found = outcome(smse=smse, n_offered=500, n_inserted=400, n_revised=int(100 * seed + 10 * smse))
                 rows.append(Run("trained", reduction, acceptance)._asdict() | found)
         write_part(part_of(rows), Unit("grid", task, seed), plan)
-    return GRID.combine(plan)
-
-
-def test_rows_and_tables_of_the_grid_are_medians_and_means(store):
+    store = GRID.combine(plan)
     rows = GRID.rows(store)
     assert len(rows) == 3 * 6 * 5
     found = rows.set_index(["dataset", "reduction", "acceptance"])
@@ -116,10 +104,9 @@ def test_adaptive_is_computed_at_its_thresholds_and_variants_only(real):
         assert (has_value == (has_value.any(axis=1)[:, None] & expected)).all()
 
 
-@pytest.fixture(scope="module")
-def made_up(tmp_path_factory):
-    """Store of the Building: SMSE and points follow simple rules; seeds 1, 2, 3 times."""
-    plan = make_plan(tmp_path_factory.mktemp("made_up"), "building", seeds=3, quick=False)
+def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(tmp_path):
+    """SMSE and points follow simple rules; seeds 1, 2, 3 times."""
+    plan = make_plan(tmp_path, "building", seeds=3, quick=False)
     for seed in (2, 0, 1):
         rows = []
         for setting, (thresholds, _) in BUILDING.sweeps.items():
@@ -131,10 +118,7 @@ def made_up(tmp_path_factory):
                         run = run_of(setting, criterion, variant, "error", threshold)
                         rows.append({"criterion": criterion, "variant": variant, **run._asdict(), **found})
         write_part(part_of(rows), Unit(BUILDING.name, "building", seed), plan)
-    return BUILDING.combine(plan)
-
-
-def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(made_up):
+    made_up = BUILDING.combine(plan)
     np.testing.assert_allclose(made_up["threshold"], 0.025 * np.arange(2, 11))
     assert (made_up["threshold"].attrs["units"], made_up["mean_variance"].attrs["units"]) == ("K", "K^2")
     cell = made_up.isel(setting=0, variant=1, threshold=2).sel(criterion="marginal_log_likelihood")
@@ -208,7 +192,7 @@ def reduce_naively(criterion, data):
 
 
 def test_the_curves_are_those_of_naive_removal_and_differ(data):
-    curves = [reduce_one_by_one(data, START, CRITERIA[name]) for name in paper.CRITERIA]
+    curves = [sweeps.reduce_one_by_one(data, START, CRITERIA[name]) for name in paper.CRITERIA]
     np.testing.assert_allclose(curves, [reduce_naively(name, data) for name in paper.CRITERIA], rtol=1e-8)
     assert len({round(float(curve[3:7].sum()), 9) for curve in curves}) == 3
 
@@ -234,7 +218,7 @@ def test_the_ratio_is_a_geometric_mean_without_the_first_size(reduction):
     smse = reduction["smse"].copy(deep=True)
     smse.loc[{"criterion": "mean_relevance", "n_points": 12}] *= 100.0
     smse.loc[{"criterion": "mean_relevance", "n_points": 7}] *= np.exp(11.0)  # one of eleven
-    level = average_sizes(smse.to_dataset(name="smse")).sel(dataset="Rastrigin", setting="trained")
+    level = sweeps.average_sizes(smse.to_dataset(name="smse")).sel(dataset="Rastrigin", setting="trained")
     ratio = level.sel(criterion="mean_relevance") - level.sel(criterion="prior_entropy")
     np.testing.assert_allclose(ratio, [np.log(0.5) + 1.0] * SEEDS)
 
@@ -253,21 +237,21 @@ def test_table_and_figures_of_the_reduction_mark_the_lowest(reduction):
 def test_patterns_of_uniform_points_and_of_clusters():
     rng = np.random.default_rng(0)
     inside, outside = [[0.94, 0.0], [-0.94, 0.0], [0.0, 4.79], [0.0, -2.79]], [[0.96, 0.0], [0.0, -2.81], [1.0, 5.0]]
-    assert [share_at_boundary(np.array(points), *BOX) for points in (inside, outside, inside + outside[:1])] == [
+    assert [sweeps.share_at_boundary(np.array(points), *BOX) for points in (inside, outside, inside + outside[:1])] == [
         0,
         1,
         0.2,
     ]
-    assert share_at_boundary(rng.uniform(*BOX, (200_000, 2)), *BOX) == pytest.approx(UNIFORM_SHARE, abs=2e-3)
+    assert sweeps.share_at_boundary(rng.uniform(*BOX, (200_000, 2)), *BOX) == pytest.approx(UNIFORM_SHARE, abs=2e-3)
     for n in (30, 100):
-        found = [compare_distances(rng.uniform(*BOX, (n, 2)), *BOX) for _ in range(300)]
+        found = [sweeps.compare_distances(rng.uniform(*BOX, (n, 2)), *BOX) for _ in range(300)]
         assert np.mean(found) == pytest.approx(1.0, abs=0.015)
     axis, square = np.linspace(-0.95, 0.95, 10), ((-1.0, -1.0), (1.0, 1.0))
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     expected = 0.5 * np.sqrt(4.0 / 100) + (0.0514 + 0.0041) * 8.0 / 100
-    assert compare_distances(grid, *square) == pytest.approx((axis[1] - axis[0]) / expected)
+    assert sweeps.compare_distances(grid, *square) == pytest.approx((axis[1] - axis[0]) / expected)
     pairs = np.vstack([grid[:50], grid[:50] + np.array([0.0, 0.01])])
-    assert compare_distances(pairs, *square) == pytest.approx(0.01 / expected)
+    assert sweeps.compare_distances(pairs, *square) == pytest.approx(0.01 / expected)
 
 
 @pytest.fixture(scope="module")
@@ -303,4 +287,4 @@ def test_maps_and_points_are_those_of_the_stream(maps, setting, criterion):
     np.testing.assert_array_equal(drawn.images[0].get_array(), cell_0["absolute_error"].values.T)
     assert float(cell["mean_abs_error"]) == pytest.approx(error.mean(), rel=1e-5)
     assert float(cell["mean_std"]) == pytest.approx(np.sqrt(variance).mean(), rel=1e-5)
-    assert float(cell["boundary_share"]) == share_at_boundary(points, (-1, -1), (1, 1))
+    assert float(cell["boundary_share"]) == sweeps.share_at_boundary(points, (-1, -1), (1, 1))

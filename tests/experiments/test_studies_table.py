@@ -1,6 +1,7 @@
 """Tables 2 to 4 on made-up stores with known medians, and real streams from end to end."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -9,26 +10,10 @@ from reproducing import cells_of, configure, make_plan, prepare
 
 from experiments.benchmarks.dictionary import CRITERIA, PUBLISHED_SCORES, scored
 from experiments.reproduction import STUDIES, compute_unit, to_short_csv, write_study
-from experiments.studies import paper, tables
-from experiments.studies.stream import (
-    QUANTITIES,
-    VARIANTS,
-    Setting,
-    data_of,
-    hyperparameters_of,
-    offer,
-    predict_initially,
-    run_of,
-)
+from experiments.studies import paper, stream, tables
+from experiments.studies.stream import QUANTITIES, VARIANTS, Setting, data_of
 from experiments.studies.study import Plan, Unit, spread_out
-from experiments.studies.tables import (
-    CHOICES,
-    count_below,
-    describe_cell,
-    find_exceeded,
-    offer_at_own_threshold,
-    summarise_cells,
-)
+from experiments.studies.tables import CHOICES, find_exceeded, summarise_cells
 from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP
 
 SEEDS = 4
@@ -42,38 +27,27 @@ def make_store(table, own=()):
 
     `own`: seeds in which mean relevance has an own threshold in Rastrigin.
     """
-    rows = []
-    for cell in paper.read_cells(table).to_dict("records"):
-        if cell["dataset"] not in TITLES[:2]:
-            continue
-        is_record = cell["dataset"] == "Concrete"
-        variants = [variant for variant in VARIANTS if (variant != "none") == cell["is_accepting"]]
-        for setting in Setting:
-            for variant in variants:
-                k = VARIANTS.index(variant)
-                for seed in range(1 if is_record else SEEDS):
-                    factor = TIMES[cell["criterion"]] * (0.5 if setting is Setting.adaptive else 1.0)
-                    key = {name: cell[name] for name in ("dataset", "criterion")}
-                    key |= {"setting": setting.value, "variant": variant, "threshold_choice": "published", "seed": seed}
-                    values = dict.fromkeys(NAMES, 1.0) | {
-                        "smse": cell["smse"] * factor * (1.0 if is_record else (seed + 1) / 2.5),
-                        "smse_initial": 0.8,
-                        "threshold": cell["threshold"],
-                        "n_offered": 500,
-                        "n_inserted": 0 if cell["criterion"] == "prior_entropy" else 500,
-                        "n_revised": 10 * (seed + 1) + k,
-                        "accepted_percent": min(100.0, cell["accepted_percent"] + 2.0 * k * (-1) ** seed),
-                        "n_estimates": 3.0,
-                        "seconds": 2.0 if setting is Setting.adaptive else 0.5,
-                    }
-                    rows.append(key | values)
-                    if cell["criterion"] == "mean_relevance" and seed in own and not is_record:
-                        chosen = {"threshold_choice": "own", "smse": 0.001 * (seed + 1), "threshold": 0.25 + seed}
-                        rows.append(key | values | chosen | {"n_revised": 7})
+    over = pd.DataFrame(product(Setting, VARIANTS, range(SEEDS)), columns=["setting", "variant", "seed"])
+    rows = paper.read_cells(table).query("dataset in @TITLES[:2]").merge(over.astype({"setting": str}), how="cross")
+    rows = rows[(rows["variant"] != "none") == rows["is_accepting"]].query("dataset == 'Rastrigin' or seed == 0")
+    seed, k, is_random = rows["seed"], rows["variant"].map(VARIANTS.index), rows["dataset"] == "Rastrigin"
+    factor = rows["criterion"].map(TIMES) * rows["setting"].map({"adaptive": 0.5}).fillna(1.0)
+    rows = rows.assign(
+        threshold_choice="published",
+        smse=rows["smse"] * factor.where(~is_random, factor * (seed + 1) / 2.5),
+        n_offered=500,
+        n_inserted=500 * (rows["criterion"] != "prior_entropy"),
+        n_revised=10 * (seed + 1) + k,
+        accepted_percent=np.fmin(100.0, rows["accepted_percent"] + 2.0 * k * (-1) ** seed),
+    )
+    chosen = rows[is_random & (rows["criterion"] == "mean_relevance") & seed.isin(own)]
+    smse, thresholds = 0.001 * (chosen["seed"] + 1), 0.25 + chosen["seed"]
+    chosen = chosen.assign(threshold_choice="own", smse=smse, threshold=thresholds, n_revised=7)
+    frame = pd.concat([rows, chosen]).assign(**dict.fromkeys({*NAMES} - {*rows}, 1.0))
     coordinates = {"dataset": [*TITLES], "setting": [*map(str, Setting)], "criterion": [*TIMES], "variant": [*VARIANTS]}
     coordinates |= {"threshold_choice": [*CHOICES], "seed": [*range(SEEDS)]}
     gaps = json.dumps({"Building": "no folder 'weather'"})
-    return spread_out(pd.DataFrame(rows), coordinates, NAMES).assign_attrs(gaps=gaps)
+    return spread_out(frame, coordinates, NAMES).assign_attrs(gaps=gaps)
 
 
 def find_row(frame, **names):
@@ -110,11 +84,11 @@ def test_cells_show_the_better_number_bold_quartiles_and_own_thresholds():
         cells = summarise_cells(make_store(table, **own), table)
         is_chosen = (cells["dataset"] == dataset) & (cells["setting"] == "trained") & (cells["variant"] == "none")
         cells = cells[is_chosen]
-        return {(c["criterion"], c["threshold_choice"]): describe_cell(c) for _, c in cells.iterrows()}
+        return {(c["criterion"], c["threshold_choice"]): tables.describe_cell(c) for _, c in cells.iterrows()}
 
     cells = summarise_cells(make_store("table_4", own=(0, 1, 2, 3)), "table_4")
-    assert count_below(cells[cells["setting"] == "trained"]) == "0 to 2 of 2"  # equal counts; the Building has no data
-    assert count_below(cells[cells["setting"] == "adaptive"]) == "2 of 2"
+    assert tables.count_below(cells[cells["setting"] == "trained"]) == "0 to 2 of 2"  # equal ones count; no Building
+    assert tables.count_below(cells[cells["setting"] == "adaptive"]) == "2 of 2"
     concrete = texts("table_4", "Concrete")
     assert concrete["prior_entropy", "published"] == "**0.208** / 0.4163<br>10 / 459 points"
     assert concrete["mean_relevance", "published"] == "**0.390** / **0.3900**<br>10 / 469 points"
@@ -148,8 +122,8 @@ def plan(tmp_path_factory):
 
 @pytest.mark.parametrize(("rule", "n_published"), [("error", 1), ("error", 25), ("variance", 5)])
 def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n_published):
-    unit, first = Unit("", "rastrigin", 1), run_of("trained", "mean_relevance", "leave_one_out", rule, 1.0)
-    found = offer_at_own_threshold(first._asdict(), unit, plan, n_published)
+    unit, first = Unit("", "rastrigin", 1), stream.run_of("trained", "mean_relevance", "leave_one_out", rule, 1.0)
+    found = tables.offer_at_own_threshold(first._asdict(), unit, plan, n_published)
     assert (found["rule"], found["acceptance"], found["reference"]) == (rule, "mean_relevance", "leave_one_out")
     assert found["n_revised"] <= n_published
     data = data_of("rastrigin", 1, plan)
@@ -159,13 +133,13 @@ def test_an_own_threshold_never_revises_more_points_than_published(plan, rule, n
     assert raised == pytest.approx(round(raised), abs=1e-6)
     if raised > 0.5:  # no larger than needed
         lower = first._replace(threshold=found["threshold"] / 1.25)
-        assert offer(lower, unit, plan)["n_revised"] > n_published
+        assert stream.offer(lower, unit, plan)["n_revised"] > n_published
 
 
 def test_what_two_studies_offer_is_computed_once(plan):
-    run = run_of("trained", "mean_relevance", "none")
+    run = stream.run_of("trained", "mean_relevance", "none")
     units = Unit("grid", "rastrigin", 0), Unit("table_2", "rastrigin", 0), Unit("grid", "rastrigin", 1)
-    seconds = [offer(run, unit, plan)["seconds"] for unit in units]  # as measured
+    seconds = [stream.offer(run, unit, plan)["seconds"] for unit in units]  # as measured
     assert seconds[0] == seconds[1] != seconds[2]
 
 
@@ -185,7 +159,7 @@ def test_own_thresholds_aim_at_the_printed_number_of_their_variant(plan, monkeyp
 
 def make_gp(plan, setting, variant, **rules):
     """Online GP of seed 1 after the initial rows."""
-    data, start = data_of("rastrigin", 1, plan), hyperparameters_of("rastrigin", 1, setting, plan)
+    data, start = data_of("rastrigin", 1, plan), stream.hyperparameters_of("rastrigin", 1, setting, plan)
     rules["acceptance"] = AcceptAll() if variant == "none" else ExceedsMinimum(MeanRelevance(), variant)
     settings = {"noise_variance": start.noise_variance, "budget": plan.budget, "reduction": MeanRelevance()}
     return OnlineGP(start.kernel, **settings, **rules).fit(data.initial_inputs, data.initial_targets)
@@ -206,9 +180,10 @@ def test_a_real_cell_is_of_its_setting_variant_and_rule(plan, table, setting, va
         found = {name: float(cell[name]) for name in QUANTITIES}
         assert float(cell["accepted_percent"]) == pytest.approx(100 * found["n_revised"] / 60)
     else:
-        run = run_of(setting, "mean_relevance", variant, "error", 2.5)
-        found = offer(run, Unit("", "rastrigin", 1), plan)
-    assert found["smse_initial"] == predict_initially(data, hyperparameters_of("rastrigin", 1, setting, plan))
+        run = stream.run_of(setting, "mean_relevance", variant, "error", 2.5)
+        found = stream.offer(run, Unit("", "rastrigin", 1), plan)
+    start = stream.hyperparameters_of("rastrigin", 1, setting, plan)
+    assert found["smse_initial"] == stream.predict_initially(data, start)
     assert found["n_revised"] == sum(report.accepted for report in reports)
     assert found["n_inserted"] == sum(report.inserted for report in reports)
     assert found["smse"] == pytest.approx(

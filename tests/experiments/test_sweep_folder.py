@@ -261,12 +261,6 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
     check_launcher(BasicLauncher(), config)
 
 
-def modified(folder):
-    """When the files of each job were written."""
-    jobs = (folder / str(number) for number in range(N))
-    return [{path.name: path.stat().st_mtime_ns for path in job.iterdir()} for job in jobs]
-
-
 # --- jobs that fail
 
 
@@ -321,7 +315,7 @@ HARM = (
 
 
 def test_damaged_results_are_run_anew_and_told(again, undisturbed):
-    before, n = modified(again), len(HARM)
+    before, n = stamps(again), len(HARM)
     for number, (name, harm, _) in enumerate(HARM):
         harm(again / str(number) / name)
     said = sweep(again, *JOBS)
@@ -331,10 +325,9 @@ def test_damaged_results_are_run_anew_and_told(again, undisturbed):
     log = (again / "sweep.log").read_text()
     for number, (_, _, told) in enumerate(HARM):
         assert f"anew #{number}: {told}\n" in log if told else f"anew #{number}:" not in log
-    after = modified(again)
+    same = {path.relative_to(again).as_posix() for path, when in stamps(again).items() if before.get(path) == when}
     for number in range(N):
-        same = {name for name in before[number] if before[number][name] == after[number].get(name)}
-        assert ("job.nc" in same) == ("outcome.json" in same) == (number >= n), number
+        assert (f"{number}/job.nc" in same) == (f"{number}/outcome.json" in same) == (number >= n), number
     assert results(again) == results(undisturbed)
 
 

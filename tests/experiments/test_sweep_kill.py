@@ -9,21 +9,8 @@ import sys
 import time
 
 import pytest
-from sweep_command import (
-    QUICK,
-    at_work,
-    check_whole,
-    collected,
-    done,
-    ended,
-    interrupted,
-    living,
-    marked,
-    outcome,
-    results,
-    started,
-    sweep,
-)
+import sweep_command
+from sweep_command import QUICK, at_work, check_whole, done, ended, living, marked, outcome, results, started, sweep
 from sweep_jobs import wait_until
 
 from experiments.launch import deferred_interrupt, interruptible
@@ -45,7 +32,7 @@ def expected(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
     assert sweep(folder, *JOBS).code == 0
     assert len(results(folder)) == N
-    return results(folder), collected(folder, folder.parent / "collected")
+    return results(folder), sweep_command.collected(folder, folder.parent / "collected")
 
 
 def begun(folder, process, n=0):
@@ -79,7 +66,7 @@ def test_kills_of_a_sweep_cost_nothing_but_the_jobs_at_work_and_leave_no_process
         kept = done(folder)
     assert hits >= 0.5 * n_kills, "too many kills came after the last job: the test did too little"
     check_whole(folder, N, JOBS, expected=expected[0])
-    assert collected(folder, folder.parent / "collected") == expected[1]
+    assert sweep_command.collected(folder, folder.parent / "collected") == expected[1]
 
 
 @pytest.mark.slow
@@ -138,7 +125,7 @@ def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
         jobs = (*QUICK, "cache=null", f"seed=range(0,{N if moment else 3000})")
         process = started(folder, *jobs, *LAUNCHERS[launcher], env=own)
         assert moment or wait_until(lambda folder=folder: (folder / ".lock").exists())
-        said = interrupted(process, own, moment or 0.3)
+        said = sweep_command.interrupted(process, own, moment or 0.3)
         assert moment or (said.out + said.err) == "Sweep interrupted before its first job\n"
         assert moment or not list(folder.glob("[0-9]*"))
 

@@ -36,28 +36,15 @@ hydra: {searchpath: [pkg://conf], sweep: {dir: sweep, subdir: "${hydra.job.num}"
 """
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Runs a command of a user's own in the current folder, with launcher and sweeper of the package."""
+def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(tmp_path):
+    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
     (tmp_path / "trivial.py").write_text(COMMAND)
     (tmp_path / "trivial.yaml").write_text(CONFIGURATION)
 
-    def start(*overrides):
+    def run(*overrides):
         command = [sys.executable, "trivial.py", "-m", *overrides]
         return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=400)
 
-    return start
-
-
-def test_a_command_of_a_users_own_is_swept_like_ours_and_found_by_workers(run):
-    process = run("number=0,149,2", "hydra/launcher=joblib", "hydra.launcher.workers=1")
-    assert process.returncode == 1, process
-    assert "3 jobs: 2 done, 1 failed" in process.stdout
-    assert "Traceback" not in process.stderr
-
-
-def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
-    """Beside the plan of a job, some kilobytes, nothing of it is kept."""
     few = run("number=range(0,50)", "hydra.sweep.dir=few")
     process = run(f"number=range(0,{N})")
     assert process.returncode == 1, process.stderr[-2000:]
@@ -72,5 +59,7 @@ def test_of_many_jobs_none_is_lost_and_memory_does_not_grow(run, tmp_path):
         status = json.loads((folder / "outcome.json").read_text())["status"]
         assert status == ("failed" if number % 150 == 149 else "done")
     (tmp_path / "sweep" / "7" / "number.txt").write_text("8")
-    process = run(f"number=range(0,{N})")
+    process = run(f"number=range(0,{N})", "hydra/launcher=joblib", "hydra.launcher.workers=1")
     assert f"{N - 3} finished already, 3 to run (1 anew, damaged or out of date)" in process.stdout
+    assert f"{N} jobs: {N - 2} done ({N - 3} before), 2 failed" in process.stdout, "workers find the command"
+    assert "Traceback" not in process.stderr

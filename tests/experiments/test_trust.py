@@ -1,54 +1,27 @@
 """What strangers may do: nothing, whether they reach a port, send a file, or name a group on the command line."""
 
-import importlib
 import time
 from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hydra.errors import HydraException
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-from running import ROOT, configured
+from running import call, configured
 from sweep_jobs import driven
 
 import sysid
 from experiments.generation import score
 from experiments.generation.score import read_predictions
-from experiments.launch import Refused, Stopped, check_arguments, check_keys, is_mistake
+from experiments.launch import check_arguments
 from experiments.summary import _tell_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue
 
 # --- the command line
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        *(["system=3"], ["system=null"], ["weather=null"], ["data=[nan]"], ["reduction=[]", "system=1.5"]),
-        *(["excitation@excitations.mass_flow=true"], ["-m", "system=building,3"]),
-    ],
-)
-def test_a_group_takes_names_of_its_options(overrides, capsys):
-    """Hydra alone ends in a traceback."""
-    group = overrides[-1].partition("=")[0].partition("@")[0]
-    with pytest.raises(Refused) as refused:
-        check_arguments("identify", overrides)
-    assert refused.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"Error: {overrides[-1]}: {group} must be one of")
-    assert f"{next((ROOT / 'conf' / group).glob('*.yaml')).stem}" in line
-
-
-def test_a_list_that_the_shell_has_split_is_answered_with_what_to_type(capsys):
-    with pytest.raises(Refused):
-        check_arguments("identify", ["data=csv", "data.inputs=[pump", "voltage,u]", "seed=1"])
-    assert capsys.readouterr().err.endswith(', \'data.inputs=["pump voltage","u"]\'\n')
 
 
 def test_what_hydra_takes_for_a_group_is_not_refused():
@@ -69,15 +42,6 @@ QUICK = {
     "collect": [],
     "export": ["model=model.nc"],
 }
-RUN = {
-    "identify": "experiments.identification",
-    "generate": "experiments.generation.run",
-    "validate": "experiments.validation.run",
-    "benchmark": "experiments.benchmarks.command",
-    "reproduce": "experiments.reproduction",
-    "collect": "experiments.collection.run",
-    "export": "experiments.export",
-}
 VALUES = ["3", "0", "-1", "1.5", "1e300", "nan", "inf", "null", "true", "text", "''", "[]", "[nan]", "[1,2]", "[x]"]
 VALUES += ["{}", "{a:1}", "[[1]]", "'../../x'", "[/tmp/x]"]
 
@@ -92,27 +56,14 @@ def keys_of(command):
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(command=st.sampled_from(["identify"] * 3 + ["generate", "validate", *RUN]), data=st.data())
-def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_factory, monkeypatch):
+@given(command=st.sampled_from(["identify"] * 3 + ["generate", "validate", *QUICK]), data=st.data())
+def test_no_value_of_an_option_ends_in_a_traceback(command, data, tmp_path_factory):
     """Beside valid options, of which every one is taken now and then."""
-    drawn = {
-        key: data.draw(st.sampled_from(VALUES))
-        for key in data.draw(st.sets(st.sampled_from(keys_of(command)), min_size=1, max_size=2))
-    }
-    overrides = QUICK[command] + [f"{key}={value}" for key, value in drawn.items()]
-    folder = tmp_path_factory.mktemp("run")
-    monkeypatch.chdir(folder)
+    keys = sorted(data.draw(st.sets(st.sampled_from(keys_of(command)), min_size=1, max_size=2)))
+    overrides = QUICK[command] + [f"{key}={data.draw(st.sampled_from(VALUES))}" for key in keys]
     started = time.monotonic()
-    try:
-        check_arguments("identify", overrides)
-        config = configured(*overrides, command=command)
-        check_keys(config, command)
-        importlib.import_module(RUN[command]).run(config, folder)
-    except (Refused, HydraException, OmegaConfBaseException, Stopped):
-        pass
-    except Exception as error:
-        if not is_mistake(error):
-            raise AssertionError(overrides) from error
+    said = call(command, *overrides, cwd=tmp_path_factory.mktemp("run"))  # a bug of ours is raised
+    assert "Traceback" not in said.out + said.err, overrides
     assert time.monotonic() - started < 30, overrides
 
 
