@@ -34,9 +34,9 @@ FACTORS, BY_AGE = ("cholesky", "factor"), ("pivots", "whitened", "weights", "pre
 #: what an online GP counts beside its dictionary
 COUNTED = ("refactorisations", "renewals", "clipped_predictions")
 
-#: samples that are predicted, and the least that are learned without a place, by one product of matrices; fewer than
-#: FEW are predicted one by one
-BLOCK, FEW = 512, 32
+#: samples that are predicted, and the least that are learned without a place, by one product of matrices; the last
+#: samples to predict are filled up, so that their bits do not depend on what comes after them
+TOGETHER, BLOCK = 64, 512
 
 NO_MEAN = np.zeros(1)  # prior mean of a single sample
 
@@ -393,8 +393,9 @@ class OnlineGP:
         if not self.learns_every_sample or n == 0:
             return
         root, b = np.triu(state.root[:n, :n]), state.whitened[:n]
+        upper = np.ascontiguousarray(state.cholesky[:n, :n])
         for block in _blocks(len(x), max(BLOCK, n)):  # a block costs O(n^3), whatever its size
-            z, residual = self._project(x[block])
+            z, residual = self._project(x[block], upper)
             precision = 1.0 / (self.noise_variance + np.maximum(residual, 0.0))
             image = root @ z
             R = np.linalg.cholesky((np.eye(n) + (image * precision) @ image.T)[::-1, ::-1])[::-1, ::-1]
@@ -453,25 +454,26 @@ class OnlineGP:
         Add `noise_variance` for the variance of a measured target.
         """
         x = matrix(inputs, self.n_features, "inputs")
-        mean, variance, n = np.empty(len(x)), np.empty(len(x)), self.n_points
-        for block in _blocks(len(x), BLOCK):
-            m, v = mean[block], variance[block]
-            if len(m) < FEW or n == 0:
-                self.n_clipped_predictions += dictionary.predict(self._rules, self._state, x[block], m, v)
-                continue
-            z, residual = self._project(x[block])
-            m[:] = self._state.whitened[:n] @ z
-            v[:] = np.maximum(residual, 0.0)
-            self.n_clipped_predictions += int(np.count_nonzero(residual < 0.0))
+        n, m, state = self.n_points, len(x), self._state
+        mean, variance = np.empty((2, -(-m // TOGETHER) * TOGETHER))
+        if m < 2 or n == 0:
+            self.n_clipped_predictions += dictionary.predict(self._rules, state, x, mean, variance)
+            return mean[:m], variance[:m]
+        x, root = np.pad(x, ((0, len(mean) - m), (0, 0))), np.triu(state.root[:n, :n])
+        upper = np.ascontiguousarray(state.cholesky[:n, :n])
+        for block in _blocks(len(x), TOGETHER):
+            z, variance[block] = self._project(x[block], upper)
+            mean[block] = state.whitened[:n] @ z
+            self.n_clipped_predictions += int(np.count_nonzero(variance[block][: max(m - block.start, 0)] < 0.0))
+            variance[block] = np.maximum(variance[block], 0.0)
             if self.learns_every_sample:
-                v += np.square(np.triu(self._state.root[:n, :n]) @ z).sum(axis=0)
-        return mean, variance
+                variance[block] += np.square(root @ z).sum(axis=0)
+        return mean[:m], variance[:m]
 
-    def _project(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _project(self, inputs: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``z = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - z'z`` (m,), by one product of matrices."""
-        n, points = self.n_points, self.inputs[self.age_order]
-        k = self.kernel(points, inputs)
-        z = solve_triangular(self._state.cholesky[:n, :n], k, trans="T", overwrite_b=True, check_finite=False)
+        k = self.kernel(self.inputs[self.age_order], inputs)
+        z = solve_triangular(upper, k, trans="T", overwrite_b=True, check_finite=False)
         return z, self.kernel.diagonal(inputs) - np.square(z).sum(axis=0)
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
