@@ -61,6 +61,8 @@ WINDOW, TRANSIENT = 2048, 400  # samples simulated in one go, and of these not s
 
 LEAST_VARIANCE = 1e-10  # of the largest: combinations of features that vary less do not exist [-]
 LEAST_DIRECTION = 1e-4  # of the strongest: directions along which the function varies less are left out [-]
+AHEAD = 100  # samples that tell the state of a linear model
+LEAST_STATE = 0.02  # of the strongest combination of lags: the state holds none on which the future depends less [-]
 POOL = 4000  # regressors among which points are chosen
 CLOSE = 1e-8  # least variance given the earlier points that a point must have, and ridge of the regression [-]
 RIDGES = 10.0 ** np.arange(-5, 4)  # tried in turn until a function on other points stays stable
@@ -498,6 +500,29 @@ def gradient_metric(
     return (spectrum**power)[:, None] * (turned.T @ white) / spread, spectrum
 
 
+def state_metric(linear: Candidate, regressors: Array, spread: float) -> Array:
+    """Metric W (q, p) in which regressors are alike that a linear model continues alike: its whitened state.
+
+    The rows of the gradient are those of `AHEAD` future outputs, with inputs of zero from now on. Combinations of lags
+    of which they depend less than `LEAST_STATE` are left out, so that many lags have no more coordinates than few: the
+    state of subspace identification (Van Overschee and De Moor, Subspace identification for linear systems, 1996).
+    """
+    narx, n = linear.narx, linear.narx.n_features
+    columns, lags = feedback_of(narx)
+    homogeneous = replace(linear, mean=LinearMean(linear.mean.coefficients), limits=(-np.inf, np.inf))
+    future = np.zeros((AHEAD, n))
+    for i, (name, lag) in enumerate(narx.features):
+        x, past = np.zeros((AHEAD, n)), np.zeros(lags.max())
+        for j, (other, later) in enumerate(narx.features):
+            if other == name and later >= lag and j not in columns:
+                x[later - lag : later - lag + 1, j] = 1.0
+        if i in columns:
+            past[-lag] = 1.0
+        future[:, i] = homogeneous.simulate(Segment(x, np.zeros(AHEAD), past))
+    metric = gradient_metric(regressors, future[np.isfinite(future).all(axis=1)], spread=spread, power=0.0)
+    return np.zeros((0, n)) if metric is None else metric[0][metric[1] > LEAST_STATE]
+
+
 def transfer(candidate: Candidate, new: Candidate, regressors: Array, windows: Sequence[Segment]) -> Candidate:
     """Express the function of a candidate by the points of a new one, by ridge regression at regressors (n, p).
 
@@ -650,8 +675,8 @@ class OutputErrorRefinement(Estimator):
     1. A linear model that minimises the simulation error: a stable free run to begin with (`fit_linear`).
     2. Points spread over the regressors, weights zero; then Levenberg-Marquardt on
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
-       which tells a level from a difference, and with each of them by itself, which short records need: the
-       candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
+       which tells a level from a difference, with each of them by itself, which short records need, and with the state
+       of the linear model (`state_metric`), which has few coordinates however many the lags: the candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
        thousand times the penalty is tried; else the model stays linear. If it does, ten times as much as long as that
        helps.
        A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
@@ -780,6 +805,8 @@ class _Stages:
         x = np.concatenate([window.regressors[window.transient :] for window in self.kept])
         metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
         metrics |= {f"plain {spread:g}": np.eye(x.shape[1]) / spread for spread in self.settings.plain_spreads}
+        state = state_metric(linear, x, self.settings.first_spread)
+        metrics |= {"state": state} if len(state) else {}
         starts = {name: self.add_points(linear, matrix, x, self.n_points) for name, matrix in metrics.items()}
         for factor in HEAVIER:
             penalty = factor * self.settings.penalty
