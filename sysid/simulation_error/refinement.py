@@ -500,7 +500,7 @@ def gradient_metric(
     return (spectrum**power)[:, None] * (turned.T @ white) / spread, spectrum
 
 
-def state_metric(linear: Candidate, regressors: Array, spread: float) -> Array:
+def state_metric(linear: Candidate, regressors: Array) -> Array:
     """Metric W (q, p) in which regressors are alike that a linear model continues alike: its whitened state.
 
     The rows of the gradient are those of `AHEAD` future outputs, with inputs of zero from now on. Combinations of lags
@@ -519,7 +519,7 @@ def state_metric(linear: Candidate, regressors: Array, spread: float) -> Array:
         if i in columns:
             past[-lag] = 1.0
         future[:, i] = homogeneous.simulate(Segment(x, np.zeros(AHEAD), past))
-    metric = gradient_metric(regressors, future[np.isfinite(future).all(axis=1)], spread=spread, power=0.0)
+    metric = gradient_metric(regressors, future[np.isfinite(future).all(axis=1)], spread=1.0, power=0.0)
     return np.zeros((0, n)) if metric is None else metric[0][metric[1] > LEAST_STATE]
 
 
@@ -676,9 +676,9 @@ class OutputErrorRefinement(Estimator):
     2. Points spread over the regressors, weights zero; then Levenberg-Marquardt on
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
        which tells a level from a difference, with each of them by itself, which short records need, and with the state
-       of the linear model (`state_metric`), which has few coordinates however many the lags: the candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
-       thousand times the penalty is tried; else the model stays linear. If it does, ten times as much as long as that
-       helps.
+       of the linear model (`state_metric`), which has few coordinates however many the lags: the candidate that
+       simulates the windows held back best goes on. If it does not beat the linear model, up to a thousand times the
+       penalty is tried; else the model stays linear. If it does, ten times as much as long as that helps.
        A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
     3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
        points in it by pivoted Cholesky, the same function on them by ridge regression, and Levenberg-Marquardt
@@ -697,7 +697,8 @@ class OutputErrorRefinement(Estimator):
     powers: Sequence[float] = (1.0, 0.5, 0.25)  # of the spectrum of the metric, tried in turn [-]
     spread: float = 2.0  # length scale of the strongest direction, its standard deviations
     first_spread: float = 3.0  # first length scale of the whitened regressors, their standard deviations
-    plain_spreads: Sequence[float] = (6.0, 12.0)  # of the regressors themselves; the best of all starts is taken
+    plain_spreads: Sequence[float] = (6.0, 12.0)  # of the regressors themselves
+    state_spreads: Sequence[float] = (3.0,)  # of the state of the linear model; the best of all starts is taken
     iterations: int = 12  # of Levenberg-Marquardt in a stage
     window: int = 2048  # samples simulated in one go, at most
     transient: int = 400  # of these not scored, as they depend on the outputs measured before
@@ -706,7 +707,7 @@ class OutputErrorRefinement(Estimator):
     kernel: Stationary = field(default_factory=Matern52)  # prototype; isotropic, of unit length scale in the metric
 
     def __post_init__(self) -> None:
-        for name in ("powers", "plain_spreads"):
+        for name in ("powers", "plain_spreads", "state_spreads"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
         check_counts(
             self, search_points=1, stages=0, iterations=1, window=2, transient=0, search_windows=2, hold_every=2
@@ -718,7 +719,7 @@ class OutputErrorRefinement(Estimator):
             ("powers", are_powers, "numbers from 0 to 1, at least one"),
             ("kernel", is_kernel, "the prototype of a stationary kernel"),
         ]
-        for name in ("penalty", "spread", "first_spread", "plain_spreads"):
+        for name in ("penalty", "spread", "first_spread", "plain_spreads", "state_spreads"):
             is_positive = all(0 < value < np.inf for value in np.atleast_1d(getattr(self, name)))
             requirements.append((name, is_positive, "positive and finite"))
         for name, is_met, words in requirements:
@@ -805,8 +806,8 @@ class _Stages:
         x = np.concatenate([window.regressors[window.transient :] for window in self.kept])
         metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
         metrics |= {f"plain {spread:g}": np.eye(x.shape[1]) / spread for spread in self.settings.plain_spreads}
-        state = state_metric(linear, x, self.settings.first_spread)
-        metrics |= {"state": state} if len(state) else {}
+        state = state_metric(linear, x)
+        metrics |= {f"state {spread:g}": state / spread for spread in self.settings.state_spreads if len(state)}
         starts = {name: self.add_points(linear, matrix, x, self.n_points) for name, matrix in metrics.items()}
         for factor in HEAVIER:
             penalty = factor * self.settings.penalty

@@ -666,6 +666,44 @@ def test_the_metric_is_the_scaled_outer_product_of_gradients():
     np.testing.assert_allclose(np.cov((collinear @ v.T).T), np.eye(2), atol=1e-9)
 
 
+@EACH_KIND_OF_LAGS
+def test_the_state_of_a_linear_model_is_what_its_future_depends_on(narx):
+    """Regressors that differ by what no future output feels have the same coordinates; the others do not."""
+    rng = np.random.default_rng(5)
+    linear = linear_candidate(narx, rng.uniform(-0.3, 0.3, narx.n_features), 0.4)
+    x = rng.standard_normal((200, narx.n_features)) @ rng.standard_normal((narx.n_features, narx.n_features))
+    state = refinement.state_metric(linear, x)
+    future, ahead = [], 30
+    for changed in np.eye(narx.n_features):  # of a lagged value, with everything else and every later input at zero
+        signals = {name: np.zeros(2 * narx.max_lag + ahead) for name in narx.signals}
+        for (name, lag), value in zip(narx.features, changed, strict=True):
+            signals[name][narx.max_lag - lag] += value
+        change = replace(linear, mean=LinearMean(linear.mean.coefficients))
+        future.append(naive_free_run(change, signals, narx.max_lag, narx.max_lag + ahead))
+    future = np.array(future).T
+    if len(state) == narx.n_features:
+        np.testing.assert_allclose(state.T @ state, np.linalg.inv(np.cov(x.T)), rtol=1e-6)
+    scale = np.linalg.norm(future @ np.linalg.cholesky(np.cov(x.T)), 2)
+    _, _, directions = np.linalg.svd(state)
+    unfelt = directions[len(state) :]
+    assert np.linalg.norm(future @ unfelt.T) <= 0.1 * scale * np.linalg.norm(unfelt)
+
+
+def test_the_state_has_as_many_coordinates_as_the_plant_however_many_the_lags():
+    u, noise = np.random.default_rng(2).standard_normal((2, 2000))
+    y = np.zeros(2000)
+    for k in range(2, 2000):
+        y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1]
+    narx = Narx({"y": 5}, {"u": 12}, predict="value")
+    coefficients = [1.5, -0.7, 0.0, 0.0, 0.0, 1.0, *np.zeros(11)]
+    segment = segment_of(narx, {"y": y + 0.1 * noise, "u": u})
+    state = refinement.state_metric(linear_candidate(narx, coefficients), segment.regressors)
+    assert state.shape == (2, 17)
+    used = np.isin(np.arange(17), [0, 1, 5])
+    np.testing.assert_allclose(state[:, ~used], 0.0, atol=1e-6 * np.abs(state).max())
+    np.testing.assert_allclose(np.cov((segment.regressors @ state.T).T), np.eye(2), atol=1e-6)
+
+
 WIENER = Narx({"y": 2}, {"u": [1, 2]}, predict="value")
 
 
@@ -677,7 +715,9 @@ def wiener(n, seed=0):
     return {"u": u, "y": y}
 
 
-QUICK = OutputErrorRefinement(search_points=20, stages=3, window=120, transient=20, penalty=1e-3, plain_spreads=())
+QUICK = OutputErrorRefinement(
+    search_points=20, stages=3, window=120, transient=20, penalty=1e-3, plain_spreads=(), state_spreads=()
+)
 
 
 def refine(signals, budget, narx=WIENER, limits=FREE, **settings):
@@ -729,6 +769,10 @@ def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_o
     assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (np.inf, "larger inputs")
     y, u = (np.std(wiener(840)[name][2:], ddof=0) for name in ("y", "u"))
     np.testing.assert_allclose(found.candidate.scaling.matrix, np.diag(1 / (6 * np.array([y, y, u, u]))), rtol=1e-2)
+    of_state = refine(wiener(840), 20, state_spreads=(3.0, 6.0), penalty=0.1, stages=0)
+    held = {stage["stage"]: stage["held rmse"] for stage in of_state.report["stages"][1:4]}
+    assert min(held, key=held.get) == "state 3"
+    assert of_state.candidate.scaling.matrix.shape[0] <= WIENER.n_features
     fewer = refine(wiener(420), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
     tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
     best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
