@@ -24,6 +24,7 @@ from sysid.gp.kernels import Matern52, Stationary
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import LinearMean, linear_fit
 from sysid.narx.lags import Narx, Target
+from sysid.simulation.dynamics import FARTHEST
 from sysid.simulation_error.candidate import (
     BLOCK,
     Candidate,
@@ -509,7 +510,8 @@ def state_metric(linear: Candidate, regressors: Array) -> Array:
     """
     narx, n = linear.narx, linear.narx.n_features
     columns, lags = feedback_of(narx)
-    homogeneous = replace(linear, mean=LinearMean(linear.mean.coefficients), limits=(-np.inf, np.inf))
+    mean, endless = LinearMean(linear.mean.coefficients), (-FARTHEST, FARTHEST)
+    homogeneous = replace(linear, mean=mean, limits=endless, bounds=endless)
     future = np.zeros((AHEAD, n))
     for i, (name, lag) in enumerate(narx.features):
         x, past = np.zeros((AHEAD, n)), np.zeros(lags.max())

@@ -672,7 +672,7 @@ def test_the_state_of_a_linear_model_is_what_its_future_depends_on(narx):
     rng = np.random.default_rng(5)
     linear = linear_candidate(narx, rng.uniform(-0.3, 0.3, narx.n_features), 0.4)
     x = rng.standard_normal((200, narx.n_features)) @ rng.standard_normal((narx.n_features, narx.n_features))
-    state = refinement.state_metric(linear, x)
+    state = refinement.state_metric(replace(linear, limits=(-0.1, 0.1), bounds=(-0.1, 0.1)), x)
     future, ahead = [], 30
     for changed in np.eye(narx.n_features):  # of a lagged value, with everything else and every later input at zero
         signals = {name: np.zeros(2 * narx.max_lag + ahead) for name in narx.signals}
