@@ -48,6 +48,7 @@ CALIBRATION = 1  # stream of random numbers
 one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 AHEAD = 2  # fits for each further thread that are begun before they are asked for
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
+FINALISTS = 4  # lags that the estimators themselves compare, not their quick versions
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,12 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             best.sizes.append(n_samples(best.folds[fold].parts))
 
 
+def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
+    """Trials as of `find_best`: the best, then those that could win no more, with more and with smaller errors first."""
+    best = find_best(trials, budget, seed, limits)
+    return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
+
+
 @dataclass(frozen=True)
 class FreeRun(Training):
     """Kernel, its hyper-parameters, a linear trend and the dictionary, chosen by the error of the free run.
@@ -186,15 +193,16 @@ class FreeRun(Training):
     def compare_lags(
         self, samples: Sequence[InitialSamples], labels: Sequence[str], *, budget: int, seed: int
     ) -> list[Trial]:
-        """Cross-validate quick versions of the estimators, and the linear model, with several lags at once.
+        """Cross-validate the estimators, and the linear model, with several lags at once.
 
-        The samples of all lags are those of the same records; compared are the ones that all of them have. A feature
-        has to earn `PER_FEATURE` of the mean square.
+        Quick versions of the estimators name `FINALISTS` lags; the estimators themselves decide between these. The
+        samples of all lags are those of the same records; compared are the ones that all of them have. A feature has
+        to earn `PER_FEATURE` of the mean square.
 
         Returns
         -------
         list of Trial
-            The best first; those that could win no more have fewer parts.
+            Those of the finalists, then the quick ones, the best first; those that could win no more have fewer parts.
 
         Raises
         ------
@@ -207,14 +215,18 @@ class FreeRun(Training):
             segments = [segment.part(cut, len(segment.values)) for segment in segments_of(one)]
             segments = [segment for segment in segments if len(segment.values)]
             folds = self._folds(segments)
-            estimators = [estimator.quick() for estimator in (LINEAR[-1], *self.routes)]
             handicap = 1.0 + PER_FEATURE * one.narx.n_features
+            estimators = (LINEAR[-1], *self.routes)
             trials += [Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators]
         limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
-        best = find_best(trials, budget, seed, limits)
-        if best.refusal:
-            raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {best.refusal}")
-        return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
+        quick = [Trial(one.estimator.quick(), one.narx, one.folds, one.handicap, one.label) for one in trials]
+        ranked = _race(quick, budget, seed, limits)
+        if ranked[0].refusal:
+            reason = ranked[0].refusal
+            raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
+        finalists = list(dict.fromkeys(trial.narx for trial in ranked))[:FINALISTS]
+        log.info("free run: the best %d lags once more, with the full search", len(finalists))
+        return [*_race([trial for trial in trials if trial.narx in finalists], budget, seed, limits), *ranked]
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
