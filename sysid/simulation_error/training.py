@@ -48,7 +48,7 @@ CALIBRATION = 1  # stream of random numbers
 one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 AHEAD = 2  # fits for each further thread that are begun before they are asked for
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
-FINALISTS = 4  # lags that the estimators themselves compare, not their quick versions
+FINALISTS = 4  # lags and estimators that are compared in full, not by quick versions
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
 
 log = logging.getLogger(__name__)
@@ -195,14 +195,14 @@ class FreeRun(Training):
     ) -> list[Trial]:
         """Cross-validate the estimators, and the linear model, with several lags at once.
 
-        Quick versions of the estimators name `FINALISTS` lags; the estimators themselves decide between these. The
-        samples of all lags are those of the same records; compared are the ones that all of them have. A feature has
-        to earn `PER_FEATURE` of the mean square.
+        Quick versions of the estimators go first; the best `FINALISTS` of them are compared in full. The samples of all
+        lags are those of the same records; compared are the ones that all of them have. A feature has to earn
+        `PER_FEATURE` of the mean square.
 
         Returns
         -------
         list of Trial
-            Those of the finalists, then the quick ones, the best first; those that could win no more have fewer parts.
+            Those in full, then the quick ones, the best first; those that could win no more have fewer parts.
 
         Raises
         ------
@@ -224,9 +224,10 @@ class FreeRun(Training):
         if ranked[0].refusal:
             reason = ranked[0].refusal
             raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
-        finalists = list(dict.fromkeys(trial.narx for trial in ranked))[:FINALISTS]
-        log.info("free run: the best %d lags once more, with the full search", len(finalists))
-        return [*_race([trial for trial in trials if trial.narx in finalists], budget, seed, limits), *ranked]
+        full = dict(zip(quick, trials, strict=True))
+        log.info("free run: the best %d of these once more, with the full search", FINALISTS)
+        final = _race([full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
+        return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
