@@ -144,7 +144,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
 
 
 def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
-    """Trials as of `find_best`: the best, then those that could win no more, with more and with smaller errors first."""
+    """Trials after `find_best`: the best, then those that could win no more, by folds and error."""
     best = find_best(trials, budget, seed, limits)
     return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
 
