@@ -216,7 +216,7 @@ class FreeRun(Training):
             segments = [segment for segment in segments if len(segment.values)]
             folds = self._folds(segments)
             handicap = 1.0 + PER_FEATURE * one.narx.n_features
-            estimators = (LINEAR[-1], *self.routes)
+            estimators = (*LINEAR[-1:], *self.routes)
             trials += [Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators]
         limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
         quick = [Trial(one.estimator.quick(), one.narx, one.folds, one.handicap, one.label) for one in trials]

@@ -971,6 +971,35 @@ def test_lags_are_compared_on_the_samples_that_all_of_them_have():
         training.compare_lags([samples_of(SIMPLE, FLAT)], [""], budget=10, seed=0)
 
 
+@dataclass(frozen=True)
+class Coarse(Estimator):
+    """Off by a constant for each number of input lags, by another one in its quick version."""
+
+    offsets: tuple[float, ...]
+    coarse: tuple[float, ...]
+
+    def quick(self):
+        return replace(self, offsets=self.coarse)
+
+    def fit(self, segments, narx, budget, seed, limits):
+        n = narx.n_features - 1
+        mean = float(np.mean(np.concatenate([segment.values for segment in segments])))
+        found = linear_candidate(narx, [-1.0] + n * [0.0], mean + self.offsets[n - 1], bounds=(-50.0, 50.0))
+        return FitResult(found, 0.01, {})
+
+
+def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear, monkeypatch):
+    """Three would be the best in full, but are not among the two that are compared so."""
+    monkeypatch.setattr(training_module, "FINALISTS", 2)
+    signals = random_signals(SIMPLE, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
+    training = FreeRun(routes=[Coarse((2.0, 1.0, 0.0), (3.0, 4.0, 5.0))], folds=2)
+    trials = training.compare_lags(samples, ["one", "two", "three"], budget=10, seed=0)
+    full = [trial for trial in trials if trial.estimator == training.routes[0]]
+    assert ([trial.label for trial in full], full[0] is trials[0]) == (["two", "one"], True)
+    assert len(trials[0].fits) == 2
+
+
 def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
     seen, compare = [], FreeRun.compare_lags
     monkeypatch.setattr(
