@@ -18,7 +18,7 @@ from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.simulation_error.calibration import between, calibrate, find_saturation, measure_bands
+from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands, typical
 from sysid.simulation_error.candidate import (
     Estimator,
     FitResult,
@@ -44,6 +44,7 @@ from sysid.simulation_error.segments import (
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
+LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
 #: a method whose own threads use the processors: those of BLAS beside them wait for each other, many times as long
 one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 AHEAD = 2  # fits for each further thread that are begun before they are asked for
@@ -305,11 +306,11 @@ class FreeRun(Training):
         for one, fold in zip(best.fits, folds, strict=True):
             begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
             apart.append((_model_of(narx, begun, limits), fold.parts))
-        held_out = measure_bands(model, apart, seed)
-        learned = measure_bands(model, [(model, parts) for _, parts in apart], seed)
         # a fit to the free run leaves open what it says one step ahead: fits to other samples say something else there,
         # and as no fit minimises these errors, those of the samples that it knows are not too small
-        return initial._replace(bands=(learned[0], *between(held_out, learned)[1:]))
+        one_step = measure_bands(model, [(model, parts) for _, parts in apart], seed)[0]
+        held_out = [measure_bands(model, [one], seed, n_long=LONG_RUNS) for one in apart]
+        return initial._replace(bands=(one_step, *typical(held_out)[1:]))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""

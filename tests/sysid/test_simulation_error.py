@@ -932,20 +932,30 @@ def test_blas_keeps_to_one_thread_while_fits_use_the_processors(monkeypatch):
         prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system()))
 
 
-def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_samples_which_set_one_step(monkeypatch):
-    asked = []
+def test_bands_are_those_of_a_typical_part_that_was_held_out_and_of_learned_samples_for_one_step(monkeypatch):
+    """One part that a fit without it simulates badly does not set them."""
+    asked, factors = (
+        [],
+        iter((((1, 4.0), (10, 2.0)), ((1, 1.0), (10, 5.0)), ((1, 2.0), (10, 90.0)), ((1, 3.0), (10, 3.0)))),
+    )
 
-    def measure(model, pairs, seed):
+    def measure(model, pairs, seed, **settings):
         asked.append((model, pairs))
-        return ((1, 1.0), (10, 8.0)) if len(asked) == 1 else ((1, 4.0), (10, 2.0))
+        return next(factors)
 
     monkeypatch.setattr(training_module, "measure_bands", measure)
     assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 4.0), (10, 5.0))
-    (model, held_out), (same, learned) = asked
-    assert model is same
+    (model, learned), *held_out = asked
+    assert all(same is model for same, _ in held_out)
     assert all(judge is model for judge, _ in learned)
-    assert not any(judge is model for judge, _ in held_out)
-    assert [parts for _, parts in held_out] == [parts for _, parts in learned]
+    assert not any(judge is model for _, ((judge, _),) in held_out)
+    assert [parts for _, ((_, parts),) in held_out] == [parts for _, parts in learned]
+
+
+def test_bands_of_several_parts_are_their_medians_by_horizon_as_far_as_all_have_it():
+    parts = [((1, 1.0), (3, 9.0), (10, 2.0)), ((1, 2.0), (3, 1.0)), ((1, 7.0), (3, 4.0), (10, 1.0))]
+    assert calibration.typical(parts) == ((1, 2.0), (3, 4.0))
+    assert calibration.typical(parts[::2]) == ((1, 4.0), (3, 6.5), (10, 1.5))
 
 
 def test_lags_are_compared_on_the_samples_that_all_of_them_have():
