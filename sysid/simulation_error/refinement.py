@@ -808,9 +808,11 @@ class _Stages:
         x = np.concatenate([window.regressors[window.transient :] for window in self.kept])
         metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
         metrics |= {f"plain {spread:g}": np.eye(x.shape[1]) / spread for spread in self.settings.plain_spreads}
-        state = state_metric(linear, x)
-        metrics |= {f"state {spread:g}": state / spread for spread in self.settings.state_spreads if len(state)}
         starts = {name: self.add_points(linear, matrix, x, self.n_points) for name, matrix in metrics.items()}
+        state, settings = state_metric(linear, x), self.settings
+        for spread in settings.state_spreads if len(state) else ():
+            (own,) = self.generator.spawn(1)  # the other starts do not depend on this one
+            starts[f"state {spread:g}"] = add_points(linear, settings.kernel, state / spread, x, self.n_points, own)
         for factor in HEAVIER:
             penalty = factor * self.settings.penalty
             stages = {name: self.refine(name, start, penalty) for name, start in starts.items()}
