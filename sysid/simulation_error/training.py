@@ -122,7 +122,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     begun: dict[tuple[Trial, int], AsyncResult[Fitted]] = {}
     with ThreadPool(n_fits) as pool:
         while True:
-            best = min(trials, key=lambda trial: (bool(trial.refusal), trial.total, -len(trial.fits)))
+            best = min(trials, key=_rank)
             fold = len(best.fits)
             if best.refusal or fold == len(best.folds):
                 return best
@@ -142,6 +142,11 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             best.fits.append(fitted[0])
             best.errors.append(fitted[1])
             best.sizes.append(n_samples(best.folds[fold].parts))
+
+
+def _rank(trial: Trial) -> tuple[bool, float, int, bool]:
+    """Smallest first; a linear model gives way to one that falls back to it without a part, but knows more with it."""
+    return bool(trial.refusal), trial.total, -len(trial.fits), trial.estimator in LINEAR
 
 
 def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
@@ -290,7 +295,8 @@ class FreeRun(Training):
             )
         if runaway or best.total == inf:
             notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
-        notes += [f"no better model found than a linear one: {best.estimator.name}"] if best.estimator in LINEAR else []
+        if not fit.candidate.weights.any():
+            notes.append(f"no better model found than a linear one: {best.estimator.name}")
         if known.limits is None:  # no simulation leaves the region that the samples tell of
             limits = tuple(np.where(np.isfinite(limits), limits, limits_of(fit.candidate, segments)).tolist())
         report = {

@@ -1055,6 +1055,22 @@ def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_a
         TRAINING.prepare(samples, Start(), mean=ZeroMean(), budget=10, seed=0)
 
 
+@dataclass(frozen=True)
+class FallsBack(refinement.LinearModel):
+    """As the linear model on held-out parts."""
+
+    name = "falls back"
+
+
+def test_an_estimator_that_falls_back_to_the_linear_model_on_every_part_is_still_asked_for_all_samples(monkeypatch):
+    monkeypatch.setattr(training_module, "LINEAR", training_module.LINEAR[-1:])
+    start = prepared(FreeRun(routes=[FallsBack()], folds=2), samples_of(SIMPLE, system()))
+    rmse = {one["route"]: one["held_out_rmse"] for one in start.report["tried"]}
+    assert rmse["falls back"] == rmse["linear output error"]
+    assert start.report["route"] == "falls back"
+    assert any("no better model found than a linear one" in note for note in start.hyperparameters.warnings)
+
+
 @pytest.mark.parametrize("error", [ValueError("of no one"), np.linalg.LinAlgError("Singular matrix")])
 def test_an_error_that_is_no_refusal_is_raised_though_another_estimator_serves(error):
     with pytest.raises(type(error), match=str(error)):
