@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (31, 2680),
     "experiments": (83, 10684),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (38, 7347),
+    "tests/experiments": (38, 7350),
     "tests/cluster": (2, 175),
     "tests/sysid": (25, 7730),
     "tests/simulators": (16, 2011),
