@@ -21,13 +21,13 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10550),
+    "sysid": (61, 10625),
     "simulators": (31, 2680),
     "experiments": (83, 10633),
     "hydra_plugins": (2, 150),
-    "tests/experiments": (38, 7116),
+    "tests/experiments": (38, 7146),
     "tests/cluster": (2, 175),
-    "tests/sysid": (25, 7655),
+    "tests/sysid": (25, 7743),
     "tests/simulators": (16, 2011),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

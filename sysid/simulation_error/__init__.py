@@ -39,7 +39,8 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    calibrated noise and kernel variance, has exactly the function of the candidate as its posterior mean.
 8. *Bands by horizon* (`calibration.measure_bands`). The fits of the cross-validation predict and simulate what they
    have not seen; by the quantiles of these errors over the spread of the initial model its bands are widened or
-   narrowed, one step and many steps ahead. Every model of records gets them so (`sysid.Identification.calibrate`).
-   These fits chose everything, the metric and the points too, from fewer samples than the model has. So the factor is
-   the mean of theirs and of the model's own, on the samples that it learned.
+   narrowed, many steps ahead. These fits chose everything, the metric and the points too, from fewer samples than the
+   model has, and one of them may fail: so the factor is the median over the parts (`calibration.typical`). One step
+   ahead it is that of the samples that the model learned. Every model of records is calibrated in such a way
+   (`sysid.Identification.calibrate`).
 """

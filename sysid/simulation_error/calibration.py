@@ -38,14 +38,19 @@ LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at leas
 
 HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
 REACH = 1.75  # times and part of a horizon: steps that count for it
-RUNS = ((10, 16), (2, 400))  # simulations of each part that is held out, and their steps
+SHORT, LONG = (10, 16), 400  # simulations of each part that is held out, and their steps; steps of longer ones
 Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
 LEVELS = (0.5, 0.95)  # of the bands that shall cover
 MOST_INFLATED = 100.0  # largest standardised error that counts
 
 
 def measure_bands(
-    model: Model, held_out: Sequence[tuple[Model, Sequence[Segment]]], seed: int, added: ArrayLike = 0.0
+    model: Model,
+    held_out: Sequence[tuple[Model, Sequence[Segment]]],
+    seed: int,
+    added: ArrayLike = 0.0,
+    *,
+    n_long: int = 2,
 ) -> Bands:
     """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
 
@@ -68,6 +73,8 @@ def measure_bands(
         Of the draws.
     added : (n,), optional
         Variances that one step has beside those of the model, at the samples of all parts, one behind the other.
+    n_long : int
+        Simulations of `LONG` steps of each part.
 
     Returns
     -------
@@ -85,7 +92,7 @@ def measure_bands(
             variances.append(variance)
             if narx.output_names != (narx.target,) or not narx.lags[narx.target]:
                 continue
-            for most, longest in RUNS:
+            for most, longest in (SHORT, (n_long, LONG)):
                 n_steps = min(len(part.values), longest)
                 starts = np.unique(np.linspace(0, len(part.values) - n_steps, most).astype(int))
                 pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
@@ -111,6 +118,17 @@ def between(held_out: Bands, learned: Bands) -> Bands:
     the same reason.)
     """
     return tuple((horizon, 0.5 * (c + d)) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
+
+
+def typical(parts: Sequence[Bands]) -> Bands:
+    """Median of the factors of several parts, by horizon, as far as all of them have it.
+
+    One part where a fit to fewer samples failed, or where the record holds what is found nowhere else, does not set
+    the bands of a model that knows all samples.
+    """
+    several = [dict(bands) for bands in parts]
+    common = sorted(set.intersection(*map(set, several)))
+    return tuple((horizon, float(np.median([one[horizon] for one in several]))) for horizon in common)
 
 
 def _widen(z: Array) -> float:

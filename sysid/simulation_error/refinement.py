@@ -24,6 +24,7 @@ from sysid.gp.kernels import Matern52, Stationary
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import LinearMean, linear_fit
 from sysid.narx.lags import Narx, Target
+from sysid.simulation.dynamics import FARTHEST
 from sysid.simulation_error.candidate import (
     BLOCK,
     Candidate,
@@ -61,6 +62,8 @@ WINDOW, TRANSIENT = 2048, 400  # samples simulated in one go, and of these not s
 
 LEAST_VARIANCE = 1e-10  # of the largest: combinations of features that vary less do not exist [-]
 LEAST_DIRECTION = 1e-4  # of the strongest: directions along which the function varies less are left out [-]
+AHEAD = 100  # samples that tell the state of a linear model
+LEAST_STATE = 0.02  # of the strongest combination of lags: the state holds none on which the future depends less [-]
 POOL = 4000  # regressors among which points are chosen
 CLOSE = 1e-8  # least variance given the earlier points that a point must have, and ridge of the regression [-]
 RIDGES = 10.0 ** np.arange(-5, 4)  # tried in turn until a function on other points stays stable
@@ -498,6 +501,30 @@ def gradient_metric(
     return (spectrum**power)[:, None] * (turned.T @ white) / spread, spectrum
 
 
+def state_metric(linear: Candidate, regressors: Array) -> Array:
+    """Metric W (q, p) in which regressors are alike that a linear model continues alike: its whitened state.
+
+    The rows of the gradient are those of `AHEAD` future outputs, with inputs of zero from now on. Combinations of lags
+    of which they depend less than `LEAST_STATE` are left out, so that many lags have no more coordinates than few: the
+    state of subspace identification (Van Overschee and De Moor, Subspace identification for linear systems, 1996).
+    """
+    narx, n = linear.narx, linear.narx.n_features
+    columns, lags = feedback_of(narx)
+    mean, endless = LinearMean(linear.mean.coefficients), (-FARTHEST, FARTHEST)
+    homogeneous = replace(linear, mean=mean, limits=endless, bounds=endless)
+    future = np.zeros((AHEAD, n))
+    for i, (name, lag) in enumerate(narx.features):
+        x, past = np.zeros((AHEAD, n)), np.zeros(lags.max())
+        for j, (other, later) in enumerate(narx.features):
+            if other == name and later >= lag and j not in columns:
+                x[later - lag : later - lag + 1, j] = 1.0
+        if i in columns:
+            past[-lag] = 1.0
+        future[:, i] = homogeneous.simulate(Segment(x, np.zeros(AHEAD), past))
+    metric = gradient_metric(regressors, future[np.isfinite(future).all(axis=1)], spread=1.0, power=0.0)
+    return np.zeros((0, n)) if metric is None else metric[0][metric[1] > LEAST_STATE]
+
+
 def transfer(candidate: Candidate, new: Candidate, regressors: Array, windows: Sequence[Segment]) -> Candidate:
     """Express the function of a candidate by the points of a new one, by ridge regression at regressors (n, p).
 
@@ -650,10 +677,10 @@ class OutputErrorRefinement(Estimator):
     1. A linear model that minimises the simulation error: a stable free run to begin with (`fit_linear`).
     2. Points spread over the regressors, weights zero; then Levenberg-Marquardt on
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
-       which tells a level from a difference, and with each of them by itself, which short records need: the
-       candidate that simulates the windows held back best goes on. If it does not beat the linear model, up to a
-       thousand times the penalty is tried; else the model stays linear. If it does, ten times as much as long as that
-       helps.
+       which tells a level from a difference, with each of them by itself, which short records need, and with the state
+       of the linear model (`state_metric`), which has few coordinates however many the lags: the candidate that
+       simulates the windows held back best goes on. If it does not beat the linear model, up to a thousand times the
+       penalty is tried; else the model stays linear. If it does, ten times as much as long as that helps.
        A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
     3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
        points in it by pivoted Cholesky, the same function on them by ridge regression, and Levenberg-Marquardt
@@ -672,7 +699,8 @@ class OutputErrorRefinement(Estimator):
     powers: Sequence[float] = (1.0, 0.5, 0.25)  # of the spectrum of the metric, tried in turn [-]
     spread: float = 2.0  # length scale of the strongest direction, its standard deviations
     first_spread: float = 3.0  # first length scale of the whitened regressors, their standard deviations
-    plain_spreads: Sequence[float] = (6.0, 12.0)  # of the regressors themselves; the best of all starts is taken
+    plain_spreads: Sequence[float] = (6.0, 12.0)  # of the regressors themselves
+    state_spreads: Sequence[float] = (3.0,)  # of the state of the linear model; the best of all starts is taken
     iterations: int = 12  # of Levenberg-Marquardt in a stage
     window: int = 2048  # samples simulated in one go, at most
     transient: int = 400  # of these not scored, as they depend on the outputs measured before
@@ -681,7 +709,7 @@ class OutputErrorRefinement(Estimator):
     kernel: Stationary = field(default_factory=Matern52)  # prototype; isotropic, of unit length scale in the metric
 
     def __post_init__(self) -> None:
-        for name in ("powers", "plain_spreads"):
+        for name in ("powers", "plain_spreads", "state_spreads"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
         check_counts(
             self, search_points=1, stages=0, iterations=1, window=2, transient=0, search_windows=2, hold_every=2
@@ -693,7 +721,7 @@ class OutputErrorRefinement(Estimator):
             ("powers", are_powers, "numbers from 0 to 1, at least one"),
             ("kernel", is_kernel, "the prototype of a stationary kernel"),
         ]
-        for name in ("penalty", "spread", "first_spread", "plain_spreads"):
+        for name in ("penalty", "spread", "first_spread", "plain_spreads", "state_spreads"):
             is_positive = all(0 < value < np.inf for value in np.atleast_1d(getattr(self, name)))
             requirements.append((name, is_positive, "positive and finite"))
         for name, is_met, words in requirements:
@@ -781,6 +809,10 @@ class _Stages:
         metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
         metrics |= {f"plain {spread:g}": np.eye(x.shape[1]) / spread for spread in self.settings.plain_spreads}
         starts = {name: self.add_points(linear, matrix, x, self.n_points) for name, matrix in metrics.items()}
+        state, settings = state_metric(linear, x), self.settings
+        for spread in settings.state_spreads if len(state) else ():
+            (own,) = self.generator.spawn(1)  # the other starts do not depend on this one
+            starts[f"state {spread:g}"] = add_points(linear, settings.kernel, state / spread, x, self.n_points, own)
         for factor in HEAVIER:
             penalty = factor * self.settings.penalty
             stages = {name: self.refine(name, start, penalty) for name, start in starts.items()}

@@ -18,7 +18,7 @@ from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.simulation_error.calibration import between, calibrate, find_saturation, measure_bands
+from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands, typical
 from sysid.simulation_error.candidate import (
     Estimator,
     FitResult,
@@ -44,10 +44,12 @@ from sysid.simulation_error.segments import (
 
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
+LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
 #: a method whose own threads use the processors: those of BLAS beside them wait for each other, many times as long
 one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 AHEAD = 2  # fits for each further thread that are begun before they are asked for
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
+FINALISTS = 4  # lags and estimators that are compared in full, not by quick versions
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
 
 log = logging.getLogger(__name__)
@@ -120,7 +122,7 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     begun: dict[tuple[Trial, int], AsyncResult[Fitted]] = {}
     with ThreadPool(n_fits) as pool:
         while True:
-            best = min(trials, key=lambda trial: (bool(trial.refusal), trial.total, -len(trial.fits)))
+            best = min(trials, key=_rank)
             fold = len(best.fits)
             if best.refusal or fold == len(best.folds):
                 return best
@@ -140,6 +142,17 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
             best.fits.append(fitted[0])
             best.errors.append(fitted[1])
             best.sizes.append(n_samples(best.folds[fold].parts))
+
+
+def _rank(trial: Trial) -> tuple[bool, float, int, bool]:
+    """Smallest first; a linear model gives way to one that falls back to it without a part, but knows more with it."""
+    return bool(trial.refusal), trial.total, -len(trial.fits), trial.estimator in LINEAR
+
+
+def _race(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -> list[Trial]:
+    """Trials after `find_best`: the best, then those that could win no more, by folds and error."""
+    best = find_best(trials, budget, seed, limits)
+    return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
 
 
 @dataclass(frozen=True)
@@ -186,15 +199,16 @@ class FreeRun(Training):
     def compare_lags(
         self, samples: Sequence[InitialSamples], labels: Sequence[str], *, budget: int, seed: int
     ) -> list[Trial]:
-        """Cross-validate quick versions of the estimators, and the linear model, with several lags at once.
+        """Cross-validate the estimators, and the linear model, with several lags at once.
 
-        The samples of all lags are those of the same records; compared are the ones that all of them have. A feature
-        has to earn `PER_FEATURE` of the mean square.
+        Quick versions of the estimators go first; the best `FINALISTS` of them are compared in full. The samples of all
+        lags are those of the same records; compared are the ones that all of them have. A feature has to earn
+        `PER_FEATURE` of the mean square.
 
         Returns
         -------
         list of Trial
-            The best first; those that could win no more have fewer parts.
+            Those in full, then the quick ones, the best first; those that could win no more have fewer parts.
 
         Raises
         ------
@@ -207,14 +221,19 @@ class FreeRun(Training):
             segments = [segment.part(cut, len(segment.values)) for segment in segments_of(one)]
             segments = [segment for segment in segments if len(segment.values)]
             folds = self._folds(segments)
-            estimators = [estimator.quick() for estimator in (LINEAR[-1], *self.routes)]
             handicap = 1.0 + PER_FEATURE * one.narx.n_features
+            estimators = (*LINEAR[-1:], *self.routes)
             trials += [Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators]
         limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
-        best = find_best(trials, budget, seed, limits)
-        if best.refusal:
-            raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {best.refusal}")
-        return sorted(trials, key=lambda trial: (trial is not best, -len(trial.fits), trial.total))
+        quick = [Trial(one.estimator.quick(), one.narx, one.folds, one.handicap, one.label) for one in trials]
+        ranked = _race(quick, budget, seed, limits)
+        if ranked[0].refusal:
+            reason = ranked[0].refusal
+            raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
+        full = dict(zip(quick, trials, strict=True))
+        log.info("free run: the best %d of these once more, with the full search", FINALISTS)
+        final = _race([full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
+        return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
@@ -276,7 +295,8 @@ class FreeRun(Training):
             )
         if runaway or best.total == inf:
             notes.append("every estimator runs away in some simulation of the samples: do not rely on the simulation")
-        notes += [f"no better model found than a linear one: {best.estimator.name}"] if best.estimator in LINEAR else []
+        if not fit.candidate.weights.any():
+            notes.append(f"no better model found than a linear one: {best.estimator.name}")
         if known.limits is None:  # no simulation leaves the region that the samples tell of
             limits = tuple(np.where(np.isfinite(limits), limits, limits_of(fit.candidate, segments)).tolist())
         report = {
@@ -292,11 +312,11 @@ class FreeRun(Training):
         for one, fold in zip(best.fits, folds, strict=True):
             begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
             apart.append((_model_of(narx, begun, limits), fold.parts))
-        held_out = measure_bands(model, apart, seed)
-        learned = measure_bands(model, [(model, parts) for _, parts in apart], seed)
         # a fit to the free run leaves open what it says one step ahead: fits to other samples say something else there,
         # and as no fit minimises these errors, those of the samples that it knows are not too small
-        return initial._replace(bands=(learned[0], *between(held_out, learned)[1:]))
+        one_step = measure_bands(model, [(model, parts) for _, parts in apart], seed)[0]
+        held_out = [measure_bands(model, [one], seed, n_long=LONG_RUNS) for one in apart]
+        return initial._replace(bands=(one_step, *typical(held_out)[1:]))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""

@@ -1,9 +1,10 @@
 """A record of one's own: never worse than a straight line by default; what is said, split and refused."""
 
 import json
+import os
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,10 @@ from running import configured, execute, summary_of
 
 from experiments.identification import prepare, source_of
 from experiments.sources import recorded_source
-from sysid import AutomaticMean, Narx, Settings, choose_lags, make_record, rank_lags
+from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, make_record, rank_lags
+from sysid.narx.lags import consecutive
+from sysid.simulation_error.refinement import LinearModel
+from sysid.simulation_error.segments import segments_of
 
 sys.path.append(str(Path(__file__).parents[1]))
 from recorded_plants import PLANTS, records
@@ -193,3 +197,39 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
     assert np.all((of_95 >= 0.88) & (of_95 <= 0.99)), covered
     assert np.median(to_best) <= 1.0 + 1e-3, to_best
     assert max(to_best + to_same) <= 1.05, (to_best, to_same)
+
+
+EVERY = bool(os.environ.get("SYSID_EVERY_PLANT"))  # all of them with five seeds: two minutes of a processor each
+CASES = product(PLANTS, range(5)) if EVERY else [("two_masses", 1), ("bouc_wen", 1)]
+
+
+def simulate_output_error(estimation, test, n, first):
+    """Free-run RMSE from sample `first` of a linear model of n lags that minimises its simulation error."""
+    narx = Narx({"y": n}, {f"u{i}": n for i in range(test[0].shape[1])})
+
+    def segment(record):
+        rows = narx.dataset(as_record(*record))
+        return segments_of(InitialSamples(narx, rows["regressor"].values, rows["target"].values, consecutive(rows)))[0]
+
+    found = LinearModel().fit([segment(estimation)], narx, 2, 0, (-np.inf, np.inf)).candidate
+    rest = segment(test).part(first - n, len(test[1]) - n)
+    return np.sqrt(np.mean((found.simulate(rest) - rest.values) ** 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), CASES)
+def test_a_plant_is_simulated_better_than_by_any_line(name, seed, tmp_path):
+    """At most 0.9 of the error of the best linear model in hindsight. These two were the hardest; two minutes each."""
+    record = records(name, seed + 1)[seed]
+    files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
+    overrides = overrides_of(record["test"][0].shape[1], **files)
+    summary = summary_of(execute(tmp_path / "run", *overrides, "training=free_run", "figures=false"))
+    found, first = summary["free_run"], max(10, summary["free_run"]["window"])
+    arx = [naive_arx(record["estimation"], record["test"], n, n, 1, first)[1] for n in range(1, 11)]
+    output_error = [simulate_output_error(record["estimation"], record["test"], n, first) for n in (1, 2, 3, 4, 6)]
+    best = min(*(error for error in arx if np.isfinite(error)), *output_error)
+    print(f"{name} {seed}: {found['rmse'] / best:.2f}; {found['coverage_50']:.2f}, {found['coverage_95']:.2f}")
+    assert found["rmse"] <= 0.9 * best, (found, arx, output_error)
+    if not EVERY:
+        assert 0.35 <= found["coverage_50"] <= 0.65, found
+        assert 0.88 <= found["coverage_95"] <= 0.99, found

@@ -666,6 +666,44 @@ def test_the_metric_is_the_scaled_outer_product_of_gradients():
     np.testing.assert_allclose(np.cov((collinear @ v.T).T), np.eye(2), atol=1e-9)
 
 
+@EACH_KIND_OF_LAGS
+def test_the_state_of_a_linear_model_is_what_its_future_depends_on(narx):
+    """Regressors that differ by what no future output feels have the same coordinates; the others do not."""
+    rng = np.random.default_rng(5)
+    linear = linear_candidate(narx, rng.uniform(-0.3, 0.3, narx.n_features), 0.4)
+    x = rng.standard_normal((200, narx.n_features)) @ rng.standard_normal((narx.n_features, narx.n_features))
+    state = refinement.state_metric(replace(linear, limits=(-0.1, 0.1), bounds=(-0.1, 0.1)), x)
+    future, ahead = [], 30
+    for changed in np.eye(narx.n_features):  # of a lagged value, with everything else and every later input at zero
+        signals = {name: np.zeros(2 * narx.max_lag + ahead) for name in narx.signals}
+        for (name, lag), value in zip(narx.features, changed, strict=True):
+            signals[name][narx.max_lag - lag] += value
+        change = replace(linear, mean=LinearMean(linear.mean.coefficients))
+        future.append(naive_free_run(change, signals, narx.max_lag, narx.max_lag + ahead))
+    future = np.array(future).T
+    if len(state) == narx.n_features:
+        np.testing.assert_allclose(state.T @ state, np.linalg.inv(np.cov(x.T)), rtol=1e-6)
+    scale = np.linalg.norm(future @ np.linalg.cholesky(np.cov(x.T)), 2)
+    _, _, directions = np.linalg.svd(state)
+    unfelt = directions[len(state) :]
+    assert np.linalg.norm(future @ unfelt.T) <= 0.1 * scale * np.linalg.norm(unfelt)
+
+
+def test_the_state_has_as_many_coordinates_as_the_plant_however_many_the_lags():
+    u, noise = np.random.default_rng(2).standard_normal((2, 2000))
+    y = np.zeros(2000)
+    for k in range(2, 2000):
+        y[k] = 1.5 * y[k - 1] - 0.7 * y[k - 2] + u[k - 1]
+    narx = Narx({"y": 5}, {"u": 12}, predict="value")
+    coefficients = [1.5, -0.7, 0.0, 0.0, 0.0, 1.0, *np.zeros(11)]
+    segment = segment_of(narx, {"y": y + 0.1 * noise, "u": u})
+    state = refinement.state_metric(linear_candidate(narx, coefficients), segment.regressors)
+    assert state.shape == (2, 17)
+    used = np.isin(np.arange(17), [0, 1, 5])
+    np.testing.assert_allclose(state[:, ~used], 0.0, atol=1e-6 * np.abs(state).max())
+    np.testing.assert_allclose(np.cov((segment.regressors @ state.T).T), np.eye(2), atol=1e-6)
+
+
 WIENER = Narx({"y": 2}, {"u": [1, 2]}, predict="value")
 
 
@@ -677,7 +715,9 @@ def wiener(n, seed=0):
     return {"u": u, "y": y}
 
 
-QUICK = OutputErrorRefinement(search_points=20, stages=3, window=120, transient=20, penalty=1e-3, plain_spreads=())
+QUICK = OutputErrorRefinement(
+    search_points=20, stages=3, window=120, transient=20, penalty=1e-3, plain_spreads=(), state_spreads=()
+)
 
 
 def refine(signals, budget, narx=WIENER, limits=FREE, **settings):
@@ -729,6 +769,10 @@ def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_o
     assert (held["whitened"], found.report["stages"][1]["runs away from"]) == (np.inf, "larger inputs")
     y, u = (np.std(wiener(840)[name][2:], ddof=0) for name in ("y", "u"))
     np.testing.assert_allclose(found.candidate.scaling.matrix, np.diag(1 / (6 * np.array([y, y, u, u]))), rtol=1e-2)
+    of_state = refine(wiener(840), 20, state_spreads=(3.0, 6.0), penalty=0.1, stages=0)
+    held = {stage["stage"]: stage["held rmse"] for stage in of_state.report["stages"][1:4]}
+    assert min(held, key=held.get) == "state 3"
+    assert of_state.candidate.scaling.matrix.shape[0] <= WIENER.n_features
     fewer = refine(wiener(420), 8, plain_spreads=(12.0,), penalty=0.1, stages=0)
     tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
     best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
@@ -888,20 +932,30 @@ def test_blas_keeps_to_one_thread_while_fits_use_the_processors(monkeypatch):
         prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system()))
 
 
-def test_bands_are_between_those_of_fits_that_know_less_and_those_of_learned_samples_which_set_one_step(monkeypatch):
-    asked = []
+def test_bands_are_those_of_a_typical_part_that_was_held_out_and_of_learned_samples_for_one_step(monkeypatch):
+    """One part that a fit without it simulates badly does not set them."""
+    asked, factors = (
+        [],
+        iter((((1, 4.0), (10, 2.0)), ((1, 1.0), (10, 5.0)), ((1, 2.0), (10, 90.0)), ((1, 3.0), (10, 3.0)))),
+    )
 
-    def measure(model, pairs, seed):
+    def measure(model, pairs, seed, **settings):
         asked.append((model, pairs))
-        return ((1, 1.0), (10, 8.0)) if len(asked) == 1 else ((1, 4.0), (10, 2.0))
+        return next(factors)
 
     monkeypatch.setattr(training_module, "measure_bands", measure)
     assert prepared(FreeRun(routes=[PROFILE], folds=3), samples_of(SIMPLE, system())).bands == ((1, 4.0), (10, 5.0))
-    (model, held_out), (same, learned) = asked
-    assert model is same
+    (model, learned), *held_out = asked
+    assert all(same is model for same, _ in held_out)
     assert all(judge is model for judge, _ in learned)
-    assert not any(judge is model for judge, _ in held_out)
-    assert [parts for _, parts in held_out] == [parts for _, parts in learned]
+    assert not any(judge is model for _, ((judge, _),) in held_out)
+    assert [parts for _, ((_, parts),) in held_out] == [parts for _, parts in learned]
+
+
+def test_bands_of_several_parts_are_their_medians_by_horizon_as_far_as_all_have_it():
+    parts = [((1, 1.0), (3, 9.0), (10, 2.0)), ((1, 2.0), (3, 1.0)), ((1, 7.0), (3, 4.0), (10, 1.0))]
+    assert calibration.typical(parts) == ((1, 2.0), (3, 4.0))
+    assert calibration.typical(parts[::2]) == ((1, 4.0), (3, 6.5), (10, 1.5))
 
 
 def test_lags_are_compared_on_the_samples_that_all_of_them_have():
@@ -925,6 +979,35 @@ def test_lags_are_compared_on_the_samples_that_all_of_them_have():
     assert best.rmse == pytest.approx(np.sqrt(np.mean(errors)))
     with pytest.raises(ValueError, match="no estimator of routes serves these samples with any lags"):
         training.compare_lags([samples_of(SIMPLE, FLAT)], [""], budget=10, seed=0)
+
+
+@dataclass(frozen=True)
+class Coarse(Estimator):
+    """Off by a constant for each number of input lags, by another one in its quick version."""
+
+    offsets: tuple[float, ...]
+    coarse: tuple[float, ...]
+
+    def quick(self):
+        return replace(self, offsets=self.coarse)
+
+    def fit(self, segments, narx, budget, seed, limits):
+        n = narx.n_features - 1
+        mean = float(np.mean(np.concatenate([segment.values for segment in segments])))
+        found = linear_candidate(narx, [-1.0] + n * [0.0], mean + self.offsets[n - 1], bounds=(-50.0, 50.0))
+        return FitResult(found, 0.01, {})
+
+
+def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear, monkeypatch):
+    """Three would be the best in full, but are not among the two that are compared so."""
+    monkeypatch.setattr(training_module, "FINALISTS", 2)
+    signals = random_signals(SIMPLE, 90)
+    samples = [samples_of(Narx({"y": 1}, {"u": n}), signals) for n in (1, 2, 3)]
+    training = FreeRun(routes=[Coarse((2.0, 1.0, 0.0), (3.0, 4.0, 5.0))], folds=2)
+    trials = training.compare_lags(samples, ["one", "two", "three"], budget=10, seed=0)
+    full = [trial for trial in trials if trial.estimator == training.routes[0]]
+    assert ([trial.label for trial in full], full[0] is trials[0]) == (["two", "one"], True)
+    assert len(trials[0].fits) == 2
 
 
 def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
@@ -970,6 +1053,22 @@ def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_a
     assert start.limits == range_of(segments_of(samples))
     with pytest.raises(ValueError, match=r"finds its mean \(not ZeroMean"):
         TRAINING.prepare(samples, Start(), mean=ZeroMean(), budget=10, seed=0)
+
+
+@dataclass(frozen=True)
+class FallsBack(refinement.LinearModel):
+    """As the linear model on held-out parts."""
+
+    name = "falls back"
+
+
+def test_an_estimator_that_falls_back_to_the_linear_model_on_every_part_is_still_asked_for_all_samples(monkeypatch):
+    monkeypatch.setattr(training_module, "LINEAR", training_module.LINEAR[-1:])
+    start = prepared(FreeRun(routes=[FallsBack()], folds=2), samples_of(SIMPLE, system()))
+    rmse = {one["route"]: one["held_out_rmse"] for one in start.report["tried"]}
+    assert rmse["falls back"] == rmse["linear output error"]
+    assert start.report["route"] == "falls back"
+    assert any("no better model found than a linear one" in note for note in start.hyperparameters.warnings)
 
 
 @pytest.mark.parametrize("error", [ValueError("of no one"), np.linalg.LinAlgError("Singular matrix")])
