@@ -349,8 +349,8 @@ def solve_weights(state, n):  # type: ignore[no-untyped-def]
     _substitute_back(state.triangles, state.pivots, n, state.weights)
 
 
-@inner
-def _renew(state, n):  # type: ignore[no-untyped-def]
+@called_from_python
+def renew(state, n):  # type: ignore[no-untyped-def]
     """``q_j = sum_i F_ij^2`` and ``a = F'b``, as good as q is: ``|a_j|`` is of the order of ``|b| sqrt(q_j)``."""
     factor, x, precision, weights = state.triangles, state.whitened, state.precision, state.weights
     _fill(precision, 0.0, n)
@@ -675,7 +675,7 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
         order[n - 1] = slot
     else:
         n += 1
-    _renew(state, n)
+    renew(state, n)
     for d in range(x.size):
         state.inputs[d, slot] = x[d]
     state.targets[slot] = target
@@ -744,7 +744,7 @@ def summarise(state, n):  # type: ignore[no-untyped-def]
         for j in range(n):
             state.whitened[j] = state.targets[state.order[j]]
         _substitute(state.triangles, state.pivots, n, state.whitened)
-    _renew(state, n)
+    renew(state, n)
 
 
 @called_from_python
@@ -763,7 +763,7 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
         slot, last = order[r], n - 1
         _delete_from_inverse(state, n, r)
         _delete_from_cholesky(state, n, r)
-        _renew(state, last)
+        renew(state, last)
         _shift_left(order[r:], last - r)
         order[last] = last
         for j in range(n - 1):

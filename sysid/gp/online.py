@@ -597,16 +597,19 @@ class OnlineGP:
 
     def leave_one_out(self) -> LeaveOneOut:
         """Residual ``a_i/q_i`` and variance ``1/q_i`` of every point (Rasmussen and Williams, 5.12)."""
-        state, n = self._state, self.n_points
-        dictionary.solve_weights(state, n)
-        by_slot, variance = np.empty((2, n)), 1.0 / state.precision[:n]
-        by_slot[:, self.age_order] = state.weights[:n] * variance, variance
+        n = self.n_points
+        by_slot, variance = np.empty((2, n)), 1.0 / self._state.precision[:n]
+        by_slot[:, self.age_order] = self._weights() * variance, variance
         return LeaveOneOut(*by_slot)
+
+    def _weights(self) -> np.ndarray:
+        """``a`` (n_points,) from ``Ua = b``; those of the state are as good as scores need."""
+        n = self.n_points
+        return solve_triangular(self._state.cholesky[:n, :n], self._state.whitened[:n]) if n else np.zeros(0)
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the arrays that define the dictionary (`sysid.gp.dictionary.Dictionary`), for `restore`."""
         state, n = self._state, self.n_points
-        dictionary.solve_weights(state, n)
         of_all = {"root": np.triu(state.root[:n, :n])} if self.learns_every_sample else {}
         return of_all | {
             "errors": state.errors.copy(),
@@ -617,6 +620,7 @@ class OnlineGP:
             "cholesky": np.triu(state.cholesky[:n, :n]),
             "factor": np.tril(state.factor[:n, :n]),
             **{name: getattr(state, name)[:n].copy() for name in BY_AGE},
+            "weights": self._weights(),
             "counts": state.counts.copy(),
         }
 
@@ -696,6 +700,8 @@ class OnlineGP:
                 f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
                 f"{most:.3g}; the arrays were changed after they were taken out"
             )
+        dictionary.renew(state, n)  # the weights of a model that goes on
+        state.precision[:n] = arrays["precision"]
         self._state = state
         self._rules = self._compile_rules()
 

@@ -52,6 +52,7 @@ CHOICES = {
     "controller/level_pi.yaml",
     "controller/position_loop.yaml",
     "physics/cascaded_tanks.yaml",
+    "physics/servo.yaml",
     "physics/silverbox.yaml",
 }  # values for one system instead of the defaults of the class
 #: launchers and sweepers are compared with their engines
