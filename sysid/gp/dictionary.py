@@ -478,6 +478,13 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
         _rotate(row[j:], below[j:], row[j:], row[j] / length, -below[j] / length, n - 1 - j)
 
 
+@called_from_python
+def delete(state, n, r):  # type: ignore[no-untyped-def]
+    """Remove the r-th oldest of n points from F, U, b and M; from the rest by `renew` and the caller."""
+    _delete_from_inverse(state, n, r)
+    _delete_from_cholesky(state, n, r)
+
+
 @inner
 def _project(rules, state, n, x):  # type: ignore[no-untyped-def]
     """Kernel vector and its image: work[0] = k by slot, work[1] = k by age, work[2] = z with ``U'z = k``.
@@ -669,8 +676,7 @@ def _enter(rules, state, n, r, x, target, prior):  # type: ignore[no-untyped-def
     order = state.order
     slot = order[r]
     if r < n:
-        _delete_from_inverse(state, n + 1, r)
-        _delete_from_cholesky(state, n + 1, r)
+        delete(state, n + 1, r)
         _shift_left(order[r:], n - 1 - r)
         order[n - 1] = slot
     else:
@@ -761,8 +767,7 @@ def reduce(rules, state, target):  # type: ignore[no-untyped-def]
         scores(rules.reduction, n, residual, variance, rules.diagonal, score)
         r = lowest(score, n)
         slot, last = order[r], n - 1
-        _delete_from_inverse(state, n, r)
-        _delete_from_cholesky(state, n, r)
+        delete(state, n, r)
         renew(state, last)
         _shift_left(order[r:], last - r)
         order[last] = last

@@ -108,6 +108,8 @@ def test_a_threshold_that_a_setting_leaves_out_is_replaced_by_the_next_and_told(
     grown = (points[:, 0] - points[:, 1])[[0, 1]]  # without, with acceptance
     assert growth.median == pytest.approx(np.median(grown[1] - grown[0]))
     assert growth.outcome == "won"
+    lowest = of_task("building_acceptance_flattens", {"figure_building": store.where(store["threshold"] >= 0.1)})
+    assert (lowest.verdict, lowest.places) == ("undecided", {}), "nothing has grown at the lowest threshold"
     low = of_task("building_no_gain", {"figure_building": store.where(store["threshold"] != 0.15)})
     gain, curve = low.places["Prior entropy"], store["smse"].sel(setting="trained", variant="none", criterion=ENTROPY)
     assert gain.comparison == "SMSE at 0.2 K / mean below"
@@ -119,8 +121,10 @@ def test_tasks_that_miss_the_conditions_of_a_claim_are_no_places_of_it(true_worl
     """Where nothing passes the threshold acceptance saves nothing; where nearly all points pass no more can."""
     store = true_world["table_4"].copy(deep=True)
     store["n_inserted"].loc[{"dataset": ["Himmelblau", "Tanks"]}] = 0.0
+    store["n_inserted"].loc[{"dataset": "Rosenbrock", "seed": [0, 2]}] = 0.0
     found = of_task("saves_table_4_in_sample", {"table_4": store})
     assert set(found.places) == set(TITLES) - {"Himmelblau", "Tanks"}
+    assert (found.places["Rosenbrock"].n, found.places["Rastrigin"].n) == (SEEDS - 2, SEEDS)
     assert found.verdict == "holds"
     store, at = true_world["table_4"].copy(deep=True), {"criterion": LIKELIHOOD, "variant": "none"}
     for title in TITLES:
