@@ -97,8 +97,10 @@ ACCEPT_ALL, LEAVE_ONE_OUT, IN_SAMPLE = range(3)
 # assignment of an array to a slice, which brings the text of its error.
 CALLED_FROM_PYTHON: Any = {"cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 ONLY_CALLED_HERE: Any = {"error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+CALLED_FROM_BOTH: Any = CALLED_FROM_PYTHON | {"_nrt": False}  # counting references takes a microsecond a call
 called_from_python = njit(**CALLED_FROM_PYTHON)
 inner = njit(**ONLY_CALLED_HERE)
+shared = njit(**CALLED_FROM_BOTH)
 inlined = njit(inline="always")  # into its only caller, before anything is compiled
 
 
@@ -342,14 +344,14 @@ def _add_four(a, b, c, d, x, n, squares, products):  # type: ignore[no-untyped-d
         products[j] += (x0 * a[j] + x1 * b[j]) + (x2 * c[j] + x3 * d[j])
 
 
-@called_from_python
+@shared
 def solve_weights(state, n):  # type: ignore[no-untyped-def]
     """``a`` from ``Ua = b``."""
     _copy(state.whitened, state.weights, n)
     _substitute_back(state.triangles, state.pivots, n, state.weights)
 
 
-@called_from_python
+@shared
 def renew(state, n):  # type: ignore[no-untyped-def]
     """``q_j = sum_i F_ij^2`` and ``a = F'b``, as good as q is: ``|a_j|`` is of the order of ``|b| sqrt(q_j)``."""
     factor, x, precision, weights = state.triangles, state.whitened, state.precision, state.weights
@@ -478,7 +480,7 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
         _rotate(row[j:], below[j:], row[j:], row[j] / length, -below[j] / length, n - 1 - j)
 
 
-@called_from_python
+@shared
 def delete(state, n, r):  # type: ignore[no-untyped-def]
     """Remove the r-th oldest of n points from F, U, b and M; from the rest by `renew` and the caller."""
     _delete_from_inverse(state, n, r)
@@ -595,7 +597,7 @@ def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore
         residual[j] = (weights[j] - v[j] * (error * inverse)) * variance[j]
 
 
-@called_from_python
+@shared
 def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
     """``out[j] = formula(residual[j], variance[j], noise_variance)``."""
     for j in range(n):
