@@ -393,9 +393,9 @@ class OnlineGP:
         if not self.learns_every_sample or n == 0:
             return
         root, b = np.triu(state.root[:n, :n]), state.whitened[:n]
-        upper = np.ascontiguousarray(state.cholesky[:n, :n])
+        points, upper = self.inputs[self.age_order], np.ascontiguousarray(state.cholesky[:n, :n])
         for block in _blocks(len(x), max(BLOCK, n)):  # a block costs O(n^3), whatever its size
-            z, residual = self._project(x[block], upper)
+            z, residual = self._project(x[block], points, upper)
             precision = 1.0 / (self.noise_variance + np.maximum(residual, 0.0))
             image = root @ z
             R = np.linalg.cholesky((np.eye(n) + (image * precision) @ image.T)[::-1, ::-1])[::-1, ::-1]
@@ -460,9 +460,9 @@ class OnlineGP:
             self.n_clipped_predictions += dictionary.predict(self._rules, state, x, mean, variance)
             return mean[:m], variance[:m]
         x, root = np.pad(x, ((0, len(mean) - m), (0, 0))), np.triu(state.root[:n, :n])
-        upper = np.ascontiguousarray(state.cholesky[:n, :n])
+        points, upper = self.inputs[self.age_order], np.ascontiguousarray(state.cholesky[:n, :n])
         for block in _blocks(len(x), TOGETHER):
-            z, variance[block] = self._project(x[block], upper)
+            z, variance[block] = self._project(x[block], points, upper)
             mean[block] = state.whitened[:n] @ z
             self.n_clipped_predictions += int(np.count_nonzero(variance[block][: max(m - block.start, 0)] < 0.0))
             variance[block] = np.maximum(variance[block], 0.0)
@@ -470,10 +470,9 @@ class OnlineGP:
                 variance[block] += np.square(root @ z).sum(axis=0)
         return mean[:m], variance[:m]
 
-    def _project(self, inputs: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``z = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - z'z`` (m,), by one product of matrices."""
-        k = self.kernel(self.inputs[self.age_order], inputs)
-        z = solve_triangular(upper, k, trans="T", overwrite_b=True, check_finite=False)
+    def _project(self, inputs: np.ndarray, points: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``z = U'^-1 k`` (n_points, m) of inputs (m, p), and ``k(x, x) - z'z`` (m,); points by age, and U."""
+        z = solve_triangular(upper, self.kernel(points, inputs), trans="T", overwrite_b=True, check_finite=False)
         return z, self.kernel.diagonal(inputs) - np.square(z).sum(axis=0)
 
     def update(self, x: ArrayLike, y: float) -> UpdateReport:
@@ -795,7 +794,7 @@ def scale_state(state: Dictionary, factor: float) -> None:
     """Multiply the covariance of the points by a factor, and give everything that follows from it."""
     root = np.sqrt(factor)
     state.covariance[:] *= factor
-    put_factors(state, state.cholesky * root, state.factor / root)
+    state.triangles[:] *= np.where(np.tri(len(state.triangles), len(state.triangles) + 1), 1.0 / root, root)  # F, U
     state.precision[:] /= factor
     for array in (state.pivots, state.whitened):
         array[:] /= root
