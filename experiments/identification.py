@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from experiments import job_file, results
 from experiments.automatic import AutomaticNarx
-from experiments.beside import compile_together
 from experiments.build import build, build_one
+from experiments.compilation import compile_together
 from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every, write_page
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
 from experiments.linear import compare_linear

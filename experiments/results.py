@@ -13,11 +13,11 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments import job_file
-from experiments.beside import beside
 from experiments.job_file import Content, attributes_of, is_lean, is_multirun, text_of, write_every
 from experiments.sources import Source, trajectory_of
 from experiments.validation.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
+from sysid.beside import PATIENCE, Beside
 from sysid.model.result import result_dataset, with_estimates
 
 #: files of the full outputs that a run may leave out
@@ -119,9 +119,5 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
         for name, make in [*drawn.items()][chosen]:
             yield lambda name=name, make=make: store.write_bytes(png(make()), folder / f"{name}.png")  # type: ignore[misc]
 
-    def draw_rest() -> Iterator[Callable[[], object]]:
-        if not is_done():
-            yield from draw(EVEN)
-
-    is_done = beside(lambda: write_every(draw(EVEN)))
-    write_every(chain(jobs, draw(ODD), draw_rest()))
+    half = Beside(lambda: write_every(draw(EVEN)))
+    write_every(chain(jobs, draw(ODD), [partial(half.result, PATIENCE)]))

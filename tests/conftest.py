@@ -8,7 +8,8 @@ import pytest
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-if "PYTEST_XDIST_WORKER" in os.environ:  # what one worker has compiled the others load
+if "PYTEST_XDIST_WORKER" in os.environ:  # one core each; what one worker has compiled the others load
+    os.environ["PYTHON_CPU_COUNT"] = "1"
     folder = Path(__file__).parents[1] / ".pytest_cache" / "numba"
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["NUMBA_CACHE_DIR"] = str(folder)

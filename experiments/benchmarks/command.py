@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
 from hydra import compose
@@ -35,6 +36,7 @@ from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.sweep import Sweep
 from experiments.validation.assessment import assess, plan_cases, select_records
 from sysid import Identification, JointModel, LagWindow
+from sysid.beside import n_cores
 
 ROUNDS = 3
 MEASURES = ("rmse", "coverage_50", "coverage_95", "window")
@@ -127,7 +129,7 @@ def free_run(plan: Plan) -> Iterator[Row]:
     """Models of published records: error of the free run on the test, coverage, linear models beside.
 
     Each is identified from its estimation record with nothing but these overrides, then validated with two windows and
-    five horizons. Records that are not there are left out.
+    five horizons; once more with one core. Records that are not there are left out.
     """
     for case, (overrides, most) in RECORDS.items():
         config = compose("identify", overrides=["figures=false", f"seed={plan.seed}", *overrides])
@@ -146,6 +148,10 @@ def free_run(plan: Plan) -> Iterator[Row]:
             measured |= {f"{name}_{key}": linear[key] or np.nan for key in ("rmse", "free_run_rmse")}
         lags = {f"lags_of_{name}": len(own) for name, own in model.narx.lags.items()}
         yield row(case, measured["free_run_rmse"], "RMSE", target=f"<= {most}", **lags, seconds=seconds, **measured)
+        if "training=free_run" in overrides and n_cores() > 1:
+            with patch.dict(os.environ, PYTHON_CPU_COUNT="1"):
+                alone = time_once(identify_output, config, source_of(config), None, {})
+            yield row(f"{case}: one core, over {n_cores()}", alone / seconds, "times", target=">= 1.7")
         recordings, propagation = found.source.recordings(), build(compose("validate"), "propagation")
         assert recordings is not None
         material = replace(select_records(recordings), physics=found.source.physics)

@@ -135,6 +135,7 @@ class Submission:
                 "login node of the cluster, or try it on this machine with hydra.launcher.cluster=local"
             )
         memory, cpus = settings.limits.memory, settings.cpus_per_task
+        environment = ONE_THREAD | {"PYTHON_CPU_COUNT": str(cpus)}  # the fits of a free run use all that were asked for
         name = f"sysid-{hashlib.sha256(os.fsencode(settings.folder)).hexdigest()[:8]}"
         self.executor = _submitit().SlurmExecutor((settings.folder / TASKS).parent)
         self.executor.update_parameters(
@@ -144,7 +145,7 @@ class Submission:
             mem=None if memory is None else f"{math.ceil(1.1 * memory / 2**20) + 200}M",
             additional_parameters={"no-requeue": True} | dict(settings.additional_parameters),  # retries are ours
             srun_args=[f"--cpus-per-task={cpus}"],  # srun does not take it from sbatch
-            setup=[*(f"export {name}={value}" for name, value in ONE_THREAD.items()), *map(str, settings.setup)],
+            setup=[*(f"export {name}={value}" for name, value in environment.items()), *map(str, settings.setup)],
             **{option: getattr(settings, option) for option in ("partition", "account", "qos", "constraint")},
             wckey=None,
             signal_delay_s=WARNING_AHEAD,

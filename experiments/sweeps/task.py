@@ -48,9 +48,17 @@ ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
 DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash of compiled code, or somebody's SIGKILL)"
 POLL = 0.1  # s between two looks at the limits
 GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
-#: of a worker process, set before it imports NumPy and numba
+#: of a worker process, set before it imports NumPy and numba; one core (as Python 3.13 takes the last)
 ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "PYTHON_CPU_COUNT",
+    ),
+    "1",
 )
 PR_SET_PDEATHSIG = 1  # prctl(2)
 #: Hydra keeps its state in one place per process, so a worker with several threads runs one job at a time

@@ -14,7 +14,7 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    and the linear model (`refinement.LinearModel`, by the error of one step and by that of the free run), is fitted to
    the samples around each fold and simulates the fold. The one with the smallest sum of squares so far goes on, so that
    one that cannot win any more costs nothing. An estimator that does not serve the samples raises a `Refusal`, which is
-   reported; any other error ends the training. Threads fit beforehand what is likely to be asked for. `FreeRun.
+   reported; any other error ends the training. Other processes fit beforehand what is likely to be asked for. `FreeRun.
    compare_lags` does the same with several lags and cheaper versions of the estimators (`Estimator.quick`).
 
    - `ProfileSearch` (`profile_search.py`) serves long memories, strong noise and short records. The length scales of

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numba import njit
@@ -18,6 +16,7 @@ from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import brentq
 
 from sysid.arrays import Array, Indices
+from sysid.beside import n_cores, n_processes
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.online import LEAST_NOISE
@@ -37,6 +36,8 @@ DISTURBED = 0.1  # of inputs and first outputs, by which they are changed
 SAME = 1e-9  # relative sum of terms that cancel but for rounding
 MOST_THREADS = 4  # more only wait for the interpreter
 LONGEST = 5000  # samples of a simulation with disturbed signals
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +134,10 @@ class Candidate:
     weights: Array
     limits: Limits = (-np.inf, np.inf)
     bounds: tuple[float, float] = (-FARTHEST, FARTHEST)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process receives: no address of compiled code."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def mean_map(self) -> MeanMap:
@@ -312,16 +317,14 @@ class FitResult(NamedTuple):
     report: dict[str, Any]  # steps of the fit, as plain numbers, texts, lists and dicts
 
 
-def n_threads() -> int:
-    """Cores that this process may use, `MOST_THREADS` at most."""
-    n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(n_cores, MOST_THREADS)
+def in_threads(function: Callable[[Segment], T], segments: Sequence[Segment]) -> Iterable[T]:
+    """Results for all segments, in their order, of a function that needs no interpreter for most of its time."""
+    return _threads().map(function, segments) if n_processes() > 1 else map(function, segments)
 
 
 @cache
-def workers() -> ThreadPoolExecutor:
-    """Threads that all fits share, for work that waits for nothing and needs no interpreter."""
-    return ThreadPoolExecutor(n_threads(), thread_name_prefix="free_run")
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(n_cores(), MOST_THREADS), thread_name_prefix="free_run")
 
 
 class Refusal(ValueError):

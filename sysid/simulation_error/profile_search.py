@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from multiprocessing.pool import ThreadPool
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
 from sysid.arrays import Array, Indices, check_counts
+from sysid.beside import together
 from sysid.gp.kernels import Matern52, SquaredExponential, Stationary
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import LinearMean, linear_fit
@@ -479,15 +479,16 @@ class ProfileSearch(Estimator):
                 "take a longer record or fewer blocks"
             )
 
-        def search(number: int, kernel: Stationary) -> tuple[ProfileProblem, Minimum]:
-            problem = ProfileProblem(narx, segments, limits, kernel, self, budget)
+        problems = [ProfileProblem(narx, segments, limits, kernel, self, budget) for kernel in self.kernels]
+
+        def search(number: int) -> Minimum:
+            problem = problems[number]
             generator, d = np.random.default_rng([seed, number]), len(problem.profile.priors)
             starts = [np.zeros(d), *generator.standard_normal((self.starts - 1, d))]
-            found = optimise(problem.cost, starts, size=FIRST_SIMPLEX, bound=FARTHEST, evaluations=self.evaluations)
-            return problem, found
+            return optimise(problem.cost, starts, size=FIRST_SIMPLEX, bound=FARTHEST, evaluations=self.evaluations)
 
-        with ThreadPool(len(self.kernels)) as pool:
-            tried = pool.starmap(search, enumerate(self.kernels))
+        found = together([partial(search, number) for number in range(len(problems))])
+        tried = list(zip(problems, found, strict=True))
         for problem, best in sorted(tried, key=lambda pair: pair[1].value):
             values = problem.profile.values(best.x)
             try:

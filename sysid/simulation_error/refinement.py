@@ -32,9 +32,9 @@ from sysid.simulation_error.candidate import (
     FitResult,
     Refusal,
     find_runaway,
+    in_threads,
     pivots,
     squared_error,
-    workers,
 )
 from sysid.simulation_error.segments import Limits, Segment, feedback_of, n_samples, scale_signals, stack_regressors
 
@@ -345,7 +345,7 @@ class FreeRunProblem:
         def square(window: Segment) -> float:
             return float(np.sum((window.values - candidate.simulate(window))[window.transient :] ** 2))
 
-        total = sum(workers().map(square, self.windows), self.penalty * float(whitened @ whitened))
+        total = sum(in_threads(square, self.windows), self.penalty * float(whitened @ whitened))
         return total if np.isfinite(total) else np.inf
 
     def normal_equations(self, x: Array) -> tuple[Array, Array]:
@@ -359,7 +359,7 @@ class FreeRunProblem:
             with np.errstate(over="ignore", invalid="ignore"):
                 return S.T @ S, S.T @ (window.values - path)[window.transient :]
 
-        for square, product in workers().map(products, self.windows):
+        for square, product in in_threads(products, self.windows):
             curvature += square
             descent += product
         if not np.isfinite(curvature).all():

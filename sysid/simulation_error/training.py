@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
-from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sysid.arrays import check_counts
+from sysid.beside import Beside, n_processes, together, wait_for_any
 from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
@@ -25,7 +26,6 @@ from sysid.simulation_error.candidate import (
     Refusal,
     find_runaway,
     limits_of,
-    n_threads,
     range_of,
     squared_error,
 )
@@ -45,9 +45,8 @@ from sysid.simulation_error.segments import (
 PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
 LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
-#: a method whose own threads use the processors: those of BLAS beside them wait for each other, many times as long
+#: a method that uses all processors: threads of BLAS beside its own wait for each other, many times as long
 one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
-AHEAD = 2  # fits for each further thread that are begun before they are asked for
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
 FINALISTS = 4  # lags and estimators that are compared in full, not by quick versions
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates
@@ -110,17 +109,16 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
     simulation that leaves the range of the samples counts as infinitely wrong. A `Refusal` is part of the result; every
     other error is raised.
 
-    Threads fit beforehand what is likely to be asked for next. What is not asked for is dropped: the result is that of
-    one core.
+    Further processes fit beforehand what is likely to be asked for next. What is not asked for is dropped: the result
+    is that of one core.
 
     Returns
     -------
     Trial
         The best, with all folds.
     """
-    n_fits, told = n_threads(), set[str]()
-    begun: dict[tuple[Trial, int], AsyncResult[Fitted]] = {}
-    with ThreadPool(n_fits) as pool:
+    told, begun = set[str](), dict[tuple[Trial, int], Beside[Fitted]]()
+    try:
         while True:
             best = min(trials, key=_rank)
             fold = len(best.fits)
@@ -132,16 +130,23 @@ def find_best(trials: Sequence[Trial], budget: int, seed: int, limits: Limits) -
                 told.add(words)
             open_ = [(one, i) for one in trials if not one.refusal for i in range(len(one.fits), len(one.folds))]
             open_.sort(key=lambda task: (task != (best, fold), task[0].expect(task[1])))
-            for task in open_[: 1 + AHEAD * (n_fits - 1)]:
-                if task not in begun:
-                    begun[task] = pool.apply_async(task[0].fit, (task[1], budget, seed, limits))
-            fitted = begun.pop((best, fold)).get()
+            while (asked := open_[0]) not in begun or not begun[asked].is_over:
+                running = [one for one in begun.values() if not one.is_over]
+                task = next((task for task in open_ if task not in begun), None)
+                if task is None or (len(running) >= n_processes() and task != asked):
+                    wait_for_any(running)
+                else:
+                    begun[task] = Beside(partial(task[0].fit, task[1], budget, seed, limits))
+            fitted = begun.pop(asked).result()
             if isinstance(fitted, Refusal):
                 best.refusal = f"{best.estimator.name}: {fitted}"
                 continue
             best.fits.append(fitted[0])
             best.errors.append(fitted[1])
             best.sizes.append(n_samples(best.folds[fold].parts))
+    finally:
+        for one in begun.values():
+            one.drop()
 
 
 def _rank(trial: Trial) -> tuple[bool, float, int, bool]:
@@ -315,7 +320,7 @@ class FreeRun(Training):
         # a fit to the free run leaves open what it says one step ahead: fits to other samples say something else there,
         # and as no fit minimises these errors, those of the samples that it knows are not too small
         one_step = measure_bands(model, [(model, parts) for _, parts in apart], seed)[0]
-        held_out = [measure_bands(model, [one], seed, n_long=LONG_RUNS) for one in apart]
+        held_out = together([partial(measure_bands, model, [one], seed, n_long=LONG_RUNS) for one in apart])
         return initial._replace(bands=(one_step, *typical(held_out)[1:]))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from multiprocessing.pool import ThreadPool
 
 import numpy as np
 import pytest
@@ -41,7 +40,6 @@ from sysid import (
 from sysid.model.mean import linear_fit
 from sysid.narx.lags import consecutive
 from sysid.simulation_error import calibration, refinement
-from sysid.simulation_error import candidate as shared
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import (
@@ -906,21 +904,17 @@ def test_the_route_that_simulates_best_is_taken_and_refusals_are_reported(no_lin
     assert any("runs away" in note for note in alone.hyperparameters.warnings)
 
 
-def test_threads_change_no_bit_of_the_result(monkeypatch):
+def test_processes_change_no_bit_of_the_result(monkeypatch):
     """Fits that are not asked for are begun beforehand, and dropped."""
-    samples, other, pools = samples_of(SIMPLE, system()), replace(PROFILE, evaluations=2), []
-    monkeypatch.setattr(shared.sys, "platform", "other")
-    monkeypatch.setattr(training_module, "ThreadPool", lambda n: pools.append(n) or ThreadPool(n))
-    found = []
-    for n_cores in (1, 3):
-        monkeypatch.setattr(shared.os, "cpu_count", lambda n=n_cores: n)
-        shared.workers.cache_clear()
-        found.append(prepared(FreeRun(routes=[other, PROFILE], folds=4), samples))
+    samples, found = samples_of(SIMPLE, system()), []
+    routes = [replace(PROFILE, evaluations=2), PROFILE, OutputErrorRefinement(search_points=20, stages=2, iterations=3)]
+    for n in ("1", "3"):
+        monkeypatch.setenv("PYTHON_CPU_COUNT", n)
+        found.append(prepared(FreeRun(routes=routes, folds=4), samples))
     one, three = found
     assert one.report == three.report
+    assert one.bands == three.bands
     np.testing.assert_array_equal(one.points.targets, three.points.targets)
-    assert pools == [1, 3]
-    shared.workers.cache_clear()
 
 
 def test_blas_keeps_to_one_thread_while_fits_use_the_processors(monkeypatch):
