@@ -115,8 +115,8 @@ def choose_lags(
     rounding, the fewest lags win. An input that never moves gets no lags.
 
     If the training is `FreeRun`, the error is that of the simulation of held-out parts, for 1, 2, 3, 4 and 6 lags of
-    the output, as many of the inputs, or 10, 20 and 41 of them (`FreeRun.compare_lags`). Long records are judged by
-    pieces spread over them.
+    the output, as many of the inputs, or 10, 20 and 41 of them (`FreeRun.compare_lags`). Again the fewest within 1 %
+    win. Long records are judged by pieces spread over them.
 
     Parameters and errors are those of `rank_lags`; `settings` are those of the identification.
 
@@ -139,13 +139,21 @@ def choose_lags(
         lags = {name: range(nk, nk + nb) for name in moving}
         return Narx({target: na}, lags, target, predict=predict, on_missing=on_missing)
 
+    def fewest(rows: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
+        chosen = min(rows, key=lambda row: row["na"] + len(moving) * row["nb"])
+        return chosen["na"], chosen["nb"], chosen["nk"]
+
     if isinstance(settings.training, FreeRun):
         candidates = [(na, na, nk) for na in ORDERS for nk in (0, 1)]
         candidates += [(na, nb, 0) for na in ORDERS for nb in LONG if max_order >= LONG_FROM]
         grid = [lags for lags in candidates if lags[0] <= max_order] if moving else [(na, 0, 1) for na in ORDERS]
         narxes = {narx_of(*lags): lags for lags in _affordable(grid, several, target, moving)}
         tried = _simulate(narxes, several, settings, settings.training)
-        return LagChoice(narx_of(*list(tried[0].values())[:3]), "free_run", tried, notes)
+        name = min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
+        most = AS_GOOD * (tried[0].get(name) or inf)
+        whole = [row for row in tried if row.get(f"{name}_parts") == tried[0][f"{name}_parts"]]
+        chosen = fewest([row for row in whole if (row[name] or inf) <= most])
+        return LagChoice(narx_of(*chosen), "free_run", tried, notes)
     tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
     judged, error = tried, "linear"
     if isinstance(settings.training, MaximumLikelihood):
@@ -155,8 +163,7 @@ def choose_lags(
             row["model"] = _held_out_error(narx_of(row["na"], row["nb"], row["nk"]), several, settings)
     least = EXACT * float(np.nanstd(np.concatenate([record[target].values for record in several])))
     good = [row for row in judged if row[error] <= max(AS_GOOD * min(row[error] for row in judged), least)]
-    chosen = min(good, key=lambda row: row["na"] + len(moving) * row["nb"])
-    return LagChoice(narx_of(chosen["na"], chosen["nb"], chosen["nk"]), "one_step", tried, notes)
+    return LagChoice(narx_of(*fewest(good)), "one_step", tried, notes)
 
 
 def _shorten(narx: Narx) -> str:

@@ -1,4 +1,4 @@
-"""Set before NumPy and numba are imported: one BLAS thread, one cache of all workers; copies of published records."""
+"""Set before NumPy and numba are imported: one BLAS thread and core, one cache of all workers; copies of published records."""
 
 import os
 import signal
@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHON_CPU_COUNT"):
     os.environ.setdefault(name, "1")
-if "PYTEST_XDIST_WORKER" in os.environ:  # one core each; what one worker has compiled the others load
-    os.environ["PYTHON_CPU_COUNT"] = "1"
+if "PYTEST_XDIST_WORKER" in os.environ:  # what one worker has compiled the others load
     folder = Path(__file__).parents[1] / ".pytest_cache" / "numba"
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["NUMBA_CACHE_DIR"] = str(folder)

@@ -329,9 +329,9 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
     """Count regressors (n, p) outside the region that a model has learned, and those that count; say where they are.
 
     A regressor is outside if a coordinate of the kernel (a feature, unless the model combines them) lies beyond the
-    range of the stored points by more than `MARGIN` of it, or if the points leave more than half of the prior
-    variance there, ``variance(x) > UNKNOWN k(x, x)``. Regressors that are not finite, after a divergence, do
-    not count.
+    range of the stored points by more than `MARGIN` of it, or if the points tell of it less than half as much as of
+    themselves, ``1 - variance(x) / k(x, x) < UNKNOWN (1 - variance(z_j) / k(z_j, z_j))``, median over the points z_j.
+    Regressors that are not finite, after a divergence, do not count.
     """
     x = regressors[np.isfinite(regressors).all(axis=1)]
     points, where = model.gp.inputs, "in combinations of values that no stored point has"
@@ -340,7 +340,8 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
     z = model.scaling.transform(x)
     low, high = points.min(axis=0), points.max(axis=0)
     beyond = np.maximum(low - z, z - high) / np.where(high > low, high - low, 1.0)
-    unknown = model.predict(x).variance > UNKNOWN * model.gp.kernel.diagonal(z)
+    explained, known = (1.0 - model.gp.predict(at)[1] / model.gp.kernel.diagonal(at) for at in (z, points))
+    unknown = explained < UNKNOWN * np.median(known)
     row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
     if beyond[row, column] > MARGIN and model.scaling.matrix is None:
         first, last = model.scaling.inverse(np.stack([low, high]))[:, column]

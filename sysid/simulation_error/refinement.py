@@ -61,6 +61,7 @@ FIRST_SPREAD = 6.0  # length scale of a kernel that has no weights, standard dev
 WINDOW, TRANSIENT = 2048, 400  # samples simulated in one go, and of these not scored
 
 LEAST_VARIANCE = 1e-10  # of the largest: combinations of features that vary less do not exist [-]
+MOST_DIRECTIONS, LEAST_MOVING = 4, 0.02  # of a metric that moves, and least part of the strongest that one has [-]
 LEAST_DIRECTION = 1e-4  # of the strongest: directions along which the function varies less are left out [-]
 AHEAD = 100  # samples that tell the state of a linear model
 LEAST_STATE = 0.02  # of the strongest combination of lags: the state holds none on which the future depends less [-]
@@ -198,15 +199,17 @@ def simulated_regressors(candidate: Candidate, segment: Segment, path: Array) ->
     return x
 
 
-def linearise(candidate: Candidate, segment: Segment, path: Array) -> tuple[Array, Array, Indices]:
-    """Linearise every step of the free run ``y[k] = (y[k-1] +) m(x) + sum_j w_j k(z(x), z_j)``.
+def linearise(
+    candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False
+) -> tuple[Array, Array, Indices]:
+    """Linearise every step of the free run ``y[k] = (y[k-1] +) m(x) + sum_j w_j k(W (x - c), z_j)``.
 
     A step that the limits cut off depends on nothing.
 
     Returns
     -------
-    basis : (n, p + 1 + N)
-        Derivative of every step with respect to coefficients, intercept and weights.
+    basis : (n, p + 1 + N) or (n, p + 1 + N + q p)
+        Derivative of every step with respect to coefficients, intercept and weights, and to the rows of W if it moves.
     slopes : (n, q)
         Derivative with respect to the outputs fed back.
     lags : (q,)
@@ -215,30 +218,33 @@ def linearise(candidate: Candidate, segment: Segment, path: Array) -> tuple[Arra
     columns, lags = feedback_of(candidate.narx)
     ones, z = np.ones((len(x), 1)), candidate.scaling.transform(x)
     covariances = candidate.kernel(z, candidate.points)
-    slopes = candidate.mean.gradient(x)[:, columns] + gradient(candidate, z, covariances)[:, columns]
+    of_coordinates = gradient(candidate, z, covariances)
+    slopes = candidate.mean.gradient(x)[:, columns] + of_coordinates @ candidate.scaling.linear_part()[:, columns]
     if candidate.narx.predict is Target.change:
         slopes, lags = np.hstack([slopes, ones]), np.append(lags, 1)
-    basis, held = np.hstack([x, ones, covariances]), ~((path > candidate.limits[0]) & (path < candidate.limits[1]))
+    centred = (x - candidate.scaling.offset)[:, None]
+    of_metric = [(of_coordinates[:, :, None] * centred).reshape(len(x), -1)] if moves else []
+    basis = np.hstack([x, ones, covariances, *of_metric])
+    held = ~((path > candidate.limits[0]) & (path < candidate.limits[1]))
     basis[held] = slopes[held] = 0.0
     return basis, slopes, lags
 
 
-def sensitivity(candidate: Candidate, segment: Segment, path: Array) -> Array:
-    """Derivative (n, p + 1 + N) of the free run with respect to coefficients, intercept and weights."""
-    basis, slopes, lags = linearise(candidate, segment, path)
+def sensitivity(candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False) -> Array:
+    """Derivative of the free run with respect to the parameters of `linearise`."""
+    basis, slopes, lags = linearise(candidate, segment, path, moves=moves)
     propagate(np.ascontiguousarray(slopes), lags, basis)
     return basis
 
 
 def gradient(candidate: Candidate, z: Array, covariances: Array) -> Array:
-    """``df/dx`` (n, p) of the function of a candidate without its mean, at coordinates z (n, q).
+    """``df/dz`` (n, q) of the function of a candidate without its mean, at coordinates z (n, q).
 
     The covariances (n, N) are those of z and the points.
     """
     if not len(candidate.weights):
-        return np.zeros((len(z), candidate.narx.n_features))
-    slopes = candidate.kernel.weighted_gradient(z, candidate.points, candidate.weights, covariances)
-    return np.asarray(slopes @ candidate.scaling.linear_part())
+        return np.zeros(z.shape)
+    return candidate.kernel.weighted_gradient(z, candidate.points, candidate.weights, covariances)
 
 
 def minimise_squares(
@@ -302,18 +308,25 @@ def minimise_squares(
 class FreeRunProblem:
     """The sum of squares ``sum_k (y[k] - yhat[k])^2 + penalty w'Kw`` of linear part and weights, yhat the free run.
 
-    The parameters (P,) are the coefficients and the intercept of the mean, then the whitened weights
-    ``v = L'w`` with ``L L' = K``, for which the penalty is ``penalty v'v``.
+    The parameters (P,) are the coefficients and the intercept of the mean, then the whitened weights ``v = L'w`` with
+    ``L L' = K``, for which the penalty is ``penalty v'v``, and, if the metric moves, the rows of W in the coordinates
+    ``z = W (x - c)``, in which the points stay where they are: the combinations of lags on which the function depends.
     """
 
     candidate: Candidate  # everything but the values of the parameters
     windows: Sequence[Segment]
     penalty: float
+    moves: bool = False  # whether the metric is among the parameters
 
     @property
     def n_linear(self) -> int:
         """Number of parameters of the mean."""
         return self.candidate.narx.n_features + 1
+
+    @property
+    def of_weights(self) -> slice:
+        """Parameters that are whitened weights."""
+        return slice(self.n_linear, self.n_linear + len(self.candidate.points))
 
     @cached_property
     def unwhitening(self) -> Array:
@@ -329,18 +342,22 @@ class FreeRunProblem:
         """Parameters of the candidate."""
         mean, weights = self.candidate.mean, self.candidate.weights
         whitened = solve_triangular(self.unwhitening, weights) if len(weights) else weights
-        return np.concatenate([mean.coefficients, [mean.intercept], whitened])
+        metric = self.candidate.scaling.linear_part().ravel() if self.moves else np.zeros(0)
+        return np.concatenate([mean.coefficients, [mean.intercept], whitened, metric])
 
     def at(self, x: Array) -> Candidate:
         """Candidate of the parameters x."""
         mean = LinearMean(x[: self.n_linear - 1].tolist(), float(x[self.n_linear - 1]))
-        return replace(self.candidate, mean=mean, weights=self.unwhitening @ x[self.n_linear :])
+        scaling, p = self.candidate.scaling, self.n_linear - 1
+        if self.moves:
+            scaling = AffineMap.of_matrix(scaling.offset, x[self.of_weights.stop :].reshape(-1, p))
+        return replace(self.candidate, mean=mean, weights=self.unwhitening @ x[self.of_weights], scaling=scaling)
 
     def cost(self, x: Array) -> float:
         """The sum of squares; infinite if a window diverges, or if the parameters are not finite."""
         if not np.isfinite(x).all():
             return np.inf
-        candidate, whitened = self.at(x), x[self.n_linear :]
+        candidate, whitened = self.at(x), x[self.of_weights]
 
         def square(window: Segment) -> float:
             return float(np.sum((window.values - candidate.simulate(window))[window.transient :] ** 2))
@@ -350,12 +367,12 @@ class FreeRunProblem:
 
     def normal_equations(self, x: Array) -> tuple[Array, Array]:
         """Curvature (P, P) and descent (P,) at x, where the cost is finite, window by window."""
-        candidate, n = self.at(x), self.n_linear
+        candidate, weights = self.at(x), self.of_weights
         curvature, descent = np.zeros((len(x), len(x))), np.zeros(len(x))
 
         def products(window: Segment) -> tuple[Array, Array]:
             path = candidate.simulate(window)
-            S = sensitivity(candidate, window, path)[window.transient :]
+            S = sensitivity(candidate, window, path, moves=self.moves)[window.transient :]
             with np.errstate(over="ignore", invalid="ignore"):
                 return S.T @ S, S.T @ (window.values - path)[window.transient :]
 
@@ -364,10 +381,9 @@ class FreeRunProblem:
             descent += product
         if not np.isfinite(curvature).all():
             return curvature + np.inf, descent
-        curvature, descent[n:] = self.whiten(curvature), self.unwhitening.T @ descent[n:]
-        whitened = np.arange(n, len(x))
-        curvature[whitened, whitened] += self.penalty
-        descent[n:] -= self.penalty * x[n:]
+        curvature, descent[weights] = self.whiten(curvature), self.unwhitening.T @ descent[weights]
+        curvature[weights, weights] += self.penalty * np.eye(len(self.unwhitening))
+        descent[weights] -= self.penalty * x[weights]
         return curvature, descent
 
     def minimise(self, max_iterations: int) -> tuple[Candidate, float, int]:
@@ -378,10 +394,10 @@ class FreeRunProblem:
 
     def whiten(self, moments: Array) -> Array:
         """Turn second moments (P, P) of the basis into those for whitened weights."""
-        back, n = self.unwhitening, self.n_linear
+        back, weights = self.unwhitening, self.of_weights
         moments = moments.copy()
-        moments[n:] = back.T @ moments[n:]
-        moments[:, n:] = moments[:, n:] @ back
+        moments[weights] = back.T @ moments[weights]
+        moments[:, weights] = moments[:, weights] @ back
         return moments
 
 
@@ -694,8 +710,8 @@ class OutputErrorRefinement(Estimator):
     """
 
     penalty: float = 1.0  # of w'Kw, in variances of the output
-    search_points: int = 300  # while the metric is searched: few find a poorer one; of short records not that many
-    stages: int = 8  # metrics tried, at most
+    search_points: int = 100  # while the metric is searched; of short records not that many
+    stages: int = 14  # metrics tried, at most, from each of two starts
     powers: Sequence[float] = (1.0, 0.5, 0.25)  # of the spectrum of the metric, tried in turn [-]
     spread: float = 2.0  # length scale of the strongest direction, its standard deviations
     first_spread: float = 3.0  # first length scale of the whitened regressors, their standard deviations
@@ -767,6 +783,7 @@ class _Stage(NamedTuple):
     held: float  # mean squared error of the windows held back
     penalty: float
     is_linear: bool = False  # no weights were found that help
+    moves: bool = False  # the metric was fitted too
 
 
 @dataclass
@@ -787,24 +804,35 @@ class _Stages:
         """Best stage with `search_points` points, by the windows held back."""
         linear, self.contraction, n_iterations = fit_linear(empty, self.material.whole)
         self.linear = self.note("linear", linear, n_iterations=n_iterations)
-        best = self.begin(linear)
+        first, *others = sorted(self.begin(linear), key=lambda stage: stage.held)
+        best = self.search(first)
+        return min([best, *(self.search(other, best.held) for other in others)], key=lambda stage: stage.held)
+
+    def search(self, best: _Stage, rival: float = np.inf) -> _Stage:
+        """Best stage on the way from a first one: another metric as long as one helps, and a rival is not far ahead."""
         tries = [] if best.is_linear else self.tries(best)
-        for _ in range(self.settings.stages):
-            if not tries or (stage := self.change_metric(best, *tries[0])) is None:
+        for number in range(self.settings.stages):
+            if not tries or (number and best.held > LOST * rival):
+                break
+            if (stage := self.change_metric(best, *tries[0])) is None:
                 break
             is_clearly_better = stage.held < (1.0 - GAIN) * best.held
             best = min(best, stage, key=lambda one: one.held)
             tries = self.tries(best) if is_clearly_better else tries[1:]
         return best
 
-    def tries(self, best: _Stage) -> list[tuple[float, float]]:
-        """Powers and penalties of the next metric, in turn; in a better metric a lighter penalty may suffice."""
+    def tries(self, best: _Stage) -> list[tuple[float, float, bool]]:
+        """Powers and penalties of the next metrics, and whether they move; a better one may need less penalty."""
         lighter = max(self.settings.penalty, best.penalty / 10.0)
-        strongest, same = self.settings.powers[0], [(power, best.penalty) for power in self.settings.powers]
-        return [(strongest, lighter), *same] if lighter < best.penalty else [*same, (strongest, 10.0 * best.penalty)]
+        penalties = (lighter, best.penalty) if lighter < best.penalty else (best.penalty, 10.0 * best.penalty)
+        moving = [(1.0, penalty, True) for penalty in penalties]
+        return [*moving, *((power, best.penalty, False) for power in self.settings.powers)]
 
-    def begin(self, linear: Candidate) -> _Stage:
-        """Best weights in the first metrics; zero if none beat the linear model on the windows held back."""
+    def begin(self, linear: Candidate) -> list[_Stage]:
+        """Best weights in the first metrics of all lags, and in those of the state, where the search cannot leave it.
+
+        The linear model alone if none beats it on the windows held back.
+        """
         x = np.concatenate([window.regressors[window.transient :] for window in self.kept])
         metrics = {"whitened": whitening(x)[0] / self.settings.first_spread}
         metrics |= {f"plain {spread:g}": np.eye(x.shape[1]) / spread for spread in self.settings.plain_spreads}
@@ -815,39 +843,37 @@ class _Stages:
             starts[f"state {spread:g}"] = add_points(linear, settings.kernel, state / spread, x, self.n_points, own)
         for factor in HEAVIER:
             penalty = factor * self.settings.penalty
-            stages = {name: self.refine(name, start, penalty) for name, start in starts.items()}
-            name = min(stages, key=lambda name: stages[name].held)
-            if (best := stages[name]).held < self.linear:
-                break
-        else:
-            return _Stage(next(iter(starts.values())), self.linear, penalty, is_linear=True)
-        while (heavier := self.refine(name, starts[name], 10.0 * best.penalty)).held < (1.0 - GAIN) * best.held:
-            best = heavier
-        return best
+            stages = [self.refine(name, start, penalty) for name, start in starts.items()]
+            if min(stage.held for stage in stages) < self.linear:
+                groups = stages[: len(metrics)], stages[len(metrics) :]
+                return [min(group, key=lambda stage: stage.held) for group in groups if group]
+        return [_Stage(next(iter(starts.values())), self.linear, penalty, is_linear=True)]
 
     def add_points(self, candidate: Candidate, matrix: Array, regressors: Array, n_points: int) -> Candidate:
         """Replace the points by others, spread over regressors (n, p) in a metric, with weights of zero."""
         return add_points(candidate, self.settings.kernel, matrix, regressors, n_points, self.generator)
 
-    def change_metric(self, before: _Stage, power: float, penalty: float) -> _Stage | None:
-        """Fit weights in the metric of the function before; None if that varies nowhere."""
+    def change_metric(self, before: _Stage, power: float, penalty: float, moves: bool) -> _Stage | None:
+        """Fit weights in the metric of the function before, of few directions if it moves; None if that is constant."""
         x = free_run_regressors(before.candidate, self.kept)
-        z = before.candidate.scaling.transform(x)
-        slopes = gradient(before.candidate, z, before.candidate.kernel(z, before.candidate.points))
+        z, matrix = before.candidate.scaling.transform(x), before.candidate.scaling.linear_part()
+        slopes = gradient(before.candidate, z, before.candidate.kernel(z, before.candidate.points)) @ matrix
         metric = gradient_metric(x, slopes, spread=self.settings.spread, power=power)
         if metric is None:
             return None
         matrix, spectrum = metric
+        if moves:
+            matrix = matrix[: max(1, np.sum(spectrum[:MOST_DIRECTIONS] > LEAST_MOVING))]
         new = self.add_points(before.candidate, matrix, x, self.n_points)
         start = transfer(before.candidate, new, x, self.kept)
-        return self.refine("metric", start, penalty, power=power, spectrum=spectrum.tolist())
+        return self.refine("metric", start, penalty, moves, power=power, spectrum=spectrum.tolist())
 
-    def refine(self, name: str, start: Candidate, penalty: float, **details: Any) -> _Stage:
-        """Fit linear part and weights of a candidate to the windows that are not held back."""
-        problem = FreeRunProblem(start, self.kept, penalty)
+    def refine(self, name: str, start: Candidate, penalty: float, moves: bool = False, **details: Any) -> _Stage:
+        """Fit linear part and weights of a candidate, and a metric that moves, to the windows not held back."""
+        problem = FreeRunProblem(start, self.kept, penalty, moves)
         candidate, cost, n_iterations = problem.minimise(self.settings.iterations)
-        held = self.note(name, candidate, penalty=penalty, n_iterations=n_iterations, **details)
-        return _Stage(candidate, held if np.isfinite(cost) else np.inf, penalty)
+        held = self.note(name, candidate, penalty=penalty, moves=moves, n_iterations=n_iterations, **details)
+        return _Stage(candidate, held if np.isfinite(cost) else np.inf, penalty, moves=moves)
 
     def change_budget(self, best: _Stage, budget: int) -> _Stage:
         """Fit weights of another number of points in the metric of a stage; fewer may need a heavier penalty.
@@ -870,18 +896,23 @@ class _Stages:
         return transfer(stage.candidate, new, x, self.kept)
 
     def refine_resized(self, stage: _Stage, n: int) -> _Stage:
-        """Best of several penalties with n points."""
-        start = self.resize(stage, n)
-        stages = [self.refine(f"{n} points", start, factor * stage.penalty) for factor in HEAVIER]
-        return min(stages, key=lambda one: one.held)
+        """Best of several penalties with n points, heavier ones as long as they help."""
+        start, best = self.resize(stage, n), None
+        for factor in HEAVIER:
+            found = self.refine(f"{n} points", start, factor * stage.penalty, stage.moves)
+            if best is not None and np.isfinite(best.held) and found.held >= best.held:
+                break
+            best = found
+        assert best is not None
+        return best
 
     def fit_all(self, best: _Stage) -> Candidate:
         """Fit the candidate of a stage to all windows; it stays as it is, or becomes linear, if that runs away."""
         windows = spread_evenly(self.material.windows, MOST_WINDOWS)
         if not best.is_linear:
-            problem = FreeRunProblem(best.candidate, windows, best.penalty)
+            problem = FreeRunProblem(best.candidate, windows, best.penalty, best.moves)
             final, cost, n_iterations = problem.minimise(self.settings.iterations)
-            held = self.note("all windows", final, penalty=best.penalty, n_iterations=n_iterations)
+            held = self.note("all windows", final, penalty=best.penalty, moves=best.moves, n_iterations=n_iterations)
             if np.isfinite(held) and np.isfinite(cost):
                 return final
             if np.isfinite(best.held):

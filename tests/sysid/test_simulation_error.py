@@ -135,7 +135,8 @@ def with_naive_run(candidate, signals):
 
 
 def parameters_of(candidate):
-    return np.concatenate([candidate.mean.coefficients, [candidate.mean.intercept], candidate.weights])
+    linear, metric = candidate.mean, candidate.scaling.linear_part().ravel()
+    return np.concatenate([linear.coefficients, [linear.intercept], candidate.weights, metric])
 
 
 def differences(function, x, step=1e-6):
@@ -145,11 +146,13 @@ def differences(function, x, step=1e-6):
 
 
 def naive_jacobian(candidate, signals, first, last):
-    """Derivatives (n, p + 1 + N) of `naive_free_run`."""
-    p = candidate.narx.n_features
+    """Derivatives (n, p + 1 + N + q p) of `naive_free_run`, also with respect to the metric."""
+    p, n = candidate.narx.n_features, len(candidate.weights)
 
     def run(x):
-        changed = replace(candidate, mean=LinearMean(x[:p].tolist(), float(x[p])), weights=x[p + 1 :])
+        scaling = Projection(candidate.scaling.offset, x[p + 1 + n :].reshape(-1, p))
+        mean, weights = LinearMean(x[:p].tolist(), float(x[p])), x[p + 1 : p + 1 + n]
+        changed = replace(candidate, scaling=scaling, mean=mean, weights=weights)
         return naive_free_run(changed, signals, first, last)
 
     return differences(run, parameters_of(candidate))
@@ -350,8 +353,10 @@ def test_the_free_run_and_its_sensitivities_are_those_of_a_plain_loop(narx, limi
     later = naive_free_run(candidate, signals, first + 6, 40)
     np.testing.assert_allclose(candidate.simulate(segment, 6), later, rtol=1e-9, atol=1e-12)
     assert squared_error(candidate, [segment]) == pytest.approx(np.mean((path - signals["y"][first:]) ** 2))
-    found = refinement.sensitivity(candidate, segment, path)
-    np.testing.assert_allclose(found, naive_jacobian(candidate, signals, first, 40), rtol=1e-5, atol=1e-6)
+    found, expected = refinement.sensitivity(candidate, segment, path), naive_jacobian(candidate, signals, first, 40)
+    np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=1e-5, atol=1e-6)
+    moving = refinement.sensitivity(candidate, segment, path, moves=True)
+    np.testing.assert_allclose(moving, expected, rtol=1e-5, atol=1e-6)
     cut_off = np.isin(path, limits)
     assert not found[cut_off].any()
     assert not narx.inputs or cut_off.any() == (limits != FREE)
@@ -364,14 +369,17 @@ def test_a_free_run_that_leaves_its_bounds_is_nan_from_there():
     assert squared_error(growing, [segment]) == np.inf
 
 
-def test_normal_equations_of_the_problem_equal_those_of_differences():
+@pytest.mark.parametrize("moves", [False, True])
+def test_normal_equations_of_the_problem_equal_those_of_differences(moves):
     narx = LAGS["change, gaps"]
     signals, candidate = random_signals(narx, 60), candidate_of(narx, size=0.4, n_coordinates=2)
     segment = segment_of(narx, signals)
     windows = [segment.part(0, 25)._replace(transient=4), segment.part(20, 55)._replace(transient=7)]
-    problem = refinement.FreeRunProblem(candidate, windows, penalty=0.3)
+    problem = refinement.FreeRunProblem(candidate, windows, penalty=0.3, moves=moves)
     x = problem.parameters()
+    assert len(x) == narx.n_features + 1 + len(candidate.weights) + moves * candidate.scaling.matrix.size
     np.testing.assert_allclose(problem.at(x).weights, candidate.weights, rtol=1e-7)
+    np.testing.assert_array_equal(problem.at(x).scaling.linear_part(), candidate.scaling.linear_part())
     _, descent = problem.normal_equations(x)
     np.testing.assert_allclose(descent, -0.5 * differences(problem.cost, x), rtol=1e-5, atol=1e-5)
     weights, total = candidate.weights, 0.0
@@ -775,7 +783,41 @@ def test_the_start_and_the_penalty_that_simulate_the_windows_held_back_best_go_o
     tried = [stage for stage in fewer.report["stages"] if stage["stage"] == "8 points"]
     best = min(tried, key=lambda stage: stage["held rmse"])["penalty"]
     assert best == fewer.report["penalty"] == fewer.report["stages"][-1]["penalty"]
-    assert (len(tried), len(fewer.candidate.weights), fewer.candidate.weights.any()) == (4, 8, True)
+    assert np.diff([stage["held rmse"] for stage in tried])[-1] >= 0  # heavier ones are not tried beyond
+    assert (len(tried), len(fewer.candidate.weights), fewer.candidate.weights.any()) == (2, 8, True)
+
+
+def test_a_metric_that_moves_finds_the_combination_of_many_lags_on_which_a_function_depends():
+    """``y[k] = 0.3 y[k-1] + tanh(2 h'u)``, h of twelve lags: the rows of the regression would fill 12 dimensions."""
+    u, y = np.random.default_rng(0).standard_normal(1500), np.zeros(1500)
+    response = np.sin(np.arange(12)) * 0.8 ** np.arange(12)
+    for k in range(12, 1500):
+        y[k] = 0.3 * y[k - 1] + np.tanh(2.0 * response @ u[k - 11 : k + 1][::-1])
+    narx = Narx({"y": 1}, {"u": range(12)}, predict="value")
+    found = refine({"u": u, "y": y}, 20, narx, search_points=40)
+    (direction, *rest), stages = found.candidate.scaling.matrix, found.report["stages"]
+    assert abs(direction[1:] @ response) > 0.999 * np.linalg.norm(direction) * np.linalg.norm(response)
+    assert not rest
+    assert stages[-1]["moves"]
+    assert stages[-1]["held rmse"] < 0.02 * np.std(y) < 0.2 * stages[0]["held rmse"]
+
+
+def test_the_search_from_a_second_start_ends_where_the_first_is_far_ahead(monkeypatch):
+    stages, asked = object.__new__(refinement._Stages), []
+    stages.settings = OutputErrorRefinement(stages=3)
+
+    def change_metric(before, *what):
+        asked.append(what)
+        return before._replace(held=0.9 * before.held)
+
+    stages.change_metric = change_metric
+    start = refinement._Stage(None, 1.0, penalty=10.0)
+    assert stages.search(start).held == pytest.approx(0.9**3)
+    assert [what[1:] for what in asked] == [(1.0, True), (1.0, True), (1.0, True)]
+    assert stages.search(start, rival=0.2).held == pytest.approx(0.9)
+    assert len(asked) == 4
+    assert stages.tries(start)[:3] == [(1.0, 1.0, True), (1.0, 10.0, True), (1.0, 10.0, False)]
+    assert stages.tries(start._replace(penalty=1.0))[:2] == [(1.0, 1.0, True), (1.0, 10.0, True)]
 
 
 def test_weights_that_never_beat_the_linear_model_are_left_out():
@@ -820,7 +862,7 @@ def test_the_latent_variance_is_that_of_laplace():
     """By differences, with weights that are not whitened."""
     signals, candidate, penalty = wiener(120), candidate_of(WIENER, 4, size=0.4, n_coordinates=2), 0.2
     jacobian, gram = naive_jacobian(candidate, signals, 2, 120), candidate.kernel(candidate.points, candidate.points)
-    prior = np.zeros((9, 9))
+    jacobian, prior = jacobian[:, :9], np.zeros((9, 9))
     prior[5:, 5:] = penalty * gram
     inverse = np.linalg.inv(jacobian.T @ jacobian + prior)
     simulated = with_naive_run(candidate, signals)
