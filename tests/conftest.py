@@ -1,4 +1,4 @@
-"""Set before NumPy and numba are imported: one BLAS thread and core, one cache of all workers; copies of published records."""
+"""Set before NumPy and numba are imported: one BLAS thread, one core, one cache of all workers; published records."""
 
 import os
 import signal

@@ -200,7 +200,7 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
 
 
 EVERY = bool(os.environ.get("SYSID_EVERY_PLANT"))  # all of them with five seeds: two minutes of a processor each
-CASES = product(PLANTS, range(5)) if EVERY else [("two_masses", 1)]
+CASES = list(product(PLANTS, range(5))) if EVERY else [("two_masses", 1)]
 
 
 def simulate_output_error(estimation, test, n, first):
