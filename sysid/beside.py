@@ -20,7 +20,9 @@ T = TypeVar("T")
 def n_cores() -> int:
     """Cores that this process may use: those it is bound to, or fewer by the variable ``PYTHON_CPU_COUNT``."""
     given = os.environ.get("PYTHON_CPU_COUNT", "")
-    return int(given) if given.isdigit() else len(os.sched_getaffinity(0)) if _is_linux() else os.cpu_count() or 1
+    if given.isdigit():
+        return max(1, int(given))
+    return len(os.sched_getaffinity(0)) if _is_linux() else os.cpu_count() or 1
 
 
 def n_processes() -> int:

@@ -38,8 +38,8 @@ class LagChoice(NamedTuple):
 
     narx: Narx
     criterion: str  # one_step or free_run
-    #: as of `rank_lags`, with the held-out RMSE of the `model` of some; in free run of all, and the number of `parts`
-    #: that were simulated: fewer where lags could win no more
+    #: as of `rank_lags`, with the held-out RMSE of the `model` of some; in free run of all, the number of `parts` that
+    #: were simulated, fewer where lags could win no more, and whether by a `quick` version of the training
     tried: list[dict[str, Any]]
     notes: list[str]
 
@@ -149,10 +149,10 @@ def choose_lags(
         grid = [lags for lags in candidates if lags[0] <= max_order] if moving else [(na, 0, 1) for na in ORDERS]
         narxes = {narx_of(*lags): lags for lags in _affordable(grid, several, target, moving)}
         tried = _simulate(narxes, several, settings, settings.training)
-        name = min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
-        most = AS_GOOD * (tried[0].get(name) or inf)
-        whole = [row for row in tried if row.get(f"{name}_parts") == tried[0][f"{name}_parts"]]
-        chosen = fewest([row for row in whole if (row[name] or inf) <= most])
+        best, name = tried[0], min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
+        how = [f"{name}_parts", f"{name}_quick"]
+        alike = [row for row in tried if [row.get(key) for key in how] == [best[key] for key in how]]
+        chosen = fewest([row for row in alike if (row[name] or inf) <= AS_GOOD * (best[name] or inf)])
         return LagChoice(narx_of(*chosen), "free_run", tried, notes)
     tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
     judged, error = tried, "linear"
@@ -205,8 +205,8 @@ def _simulate(
     for trial in training.compare_lags(samples, labels, budget=settings.budget, seed=settings.seed):
         row = found.setdefault(trial.narx, dict(zip(("na", "nb", "nk"), narxes[trial.narx], strict=True)))
         name = "linear" if isinstance(trial.estimator, LinearModel) else "model"
-        if row.setdefault(name, trial.rmse) == trial.rmse:
-            row[f"{name}_parts"] = len(trial.fits)
+        if name not in row:
+            row |= {name: trial.rmse, f"{name}_parts": len(trial.fits), f"{name}_quick": trial.is_quick}
     return list(found.values())
 
 

@@ -23,8 +23,8 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
      and Mead's simplex minimises the error of these simulations over the hyper-parameters, for each kernel. For a plant
      that integrates `DifferenceSearch` does the same of differences of the outputs.
    - `OutputErrorRefinement` (`refinement.py`) serves few lags and many samples. Levenberg-Marquardt minimises the
-     error of the simulation itself over linear part and weights, with exact sensitivities of the free run. In turns
-     with it the metric of the kernel is learned from the gradient of the function.
+     error of the simulation itself over linear part, weights and the directions in which the function varies, with
+     exact sensitivities of the free run. The directions begin with those of the gradient of the function.
 
 5. *Choice*. The estimator with the smallest held-out error is fitted to all segments. Its free run must stay within
    the range of the samples and half as much again on both sides (`candidate.find_runaway`): of all segments, of the

@@ -686,7 +686,7 @@ class LinearModel(Estimator):
 
 @dataclass(frozen=True)
 class OutputErrorRefinement(Estimator):
-    """Linear part and weights of a kernel expansion by the simulation error, in turns with the metric of its kernel.
+    """Linear part, weights and metric of a kernel expansion that minimise the simulation error.
 
     In units in which every signal has variance 1:
 
@@ -694,16 +694,19 @@ class OutputErrorRefinement(Estimator):
     2. Points spread over the regressors, weights zero; then Levenberg-Marquardt on
        ``sum (y - yhat)^2 + penalty w'Kw``, yhat the free run (`FreeRunProblem`). Once with the regressors whitened,
        which tells a level from a difference, with each of them by itself, which short records need, and with the state
-       of the linear model (`state_metric`), which has few coordinates however many the lags: the candidate that
-       simulates the windows held back best goes on. If it does not beat the linear model, up to a thousand times the
-       penalty is tried; else the model stays linear. If it does, ten times as much as long as that helps.
+       of the linear model (`state_metric`), which has few coordinates however many the lags. The best of all lags, by
+       the windows held back, and that of the state go on, one after the other. If neither beats the linear model, up to
+       a thousand times the penalty is tried; else the model stays linear.
        A stage whose free run leaves the range of the samples (`find_runaway`) is infinitely wrong, here and below.
     3. The metric of the average gradient outer product of the function that was found (`gradient_metric`), new
        points in it by pivoted Cholesky, the same function on them by ridge regression, and Levenberg-Marquardt
-       again. The result is kept only if the free run of the windows held back improves; else a milder metric is
-       tried, and the mildest is the last.
-    4. At another budget new points in the metric found, fewer in steps where that is lost at once; Levenberg-Marquardt
-       on all windows. Linear again if nothing is left that beats the linear model.
+       again, which moves the strongest directions of the metric too (at most four rows of W in ``z = Wx``), together
+       with weights and linear part. The result is kept only if the free run of the windows held back improves; else a
+       heavier penalty, then a metric of all directions that does not move, then a milder one, and the mildest is the
+       last. The second start ends where the first is far ahead.
+    4. At another budget new points in the metric found, fewer in steps where much is lost at once, with a heavier
+       penalty as long as that helps; Levenberg-Marquardt on all windows. Linear again if nothing is left that beats
+       the linear model.
 
     The defaults were fixed on a Bouc-Wen system and serve others as they are; the cross-validation of the training
     tells where they do not.

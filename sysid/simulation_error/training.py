@@ -64,6 +64,7 @@ class Trial:
     folds: Sequence[Fold]
     handicap: float = 1.0  # factor of its squared errors when it is compared [-]
     label: str = ""  # what the log calls it; empty: the name of the estimator
+    is_quick: bool = False  # whether the estimator is a quick version
     fits: list[FitResult] = field(default_factory=list)  # without each fold, as far as there are
     errors: list[float] = field(default_factory=list)  # mean square of each of these folds, output unit^2
     sizes: list[int] = field(default_factory=list)  # samples of each
@@ -230,14 +231,18 @@ class FreeRun(Training):
             estimators = (*LINEAR[-1:], *self.routes)
             trials += [Trial(estimator, one.narx, folds, handicap, label) for estimator in estimators]
         limits = find_saturation(segments)[0] if self.find_limits else (-inf, inf)
-        quick = [Trial(one.estimator.quick(), one.narx, one.folds, one.handicap, one.label) for one in trials]
+        quick = []
+        for full in trials:
+            estimator = full.estimator.quick()
+            is_quick = estimator != full.estimator
+            quick.append(Trial(estimator, full.narx, full.folds, full.handicap, full.label, is_quick))
         ranked = _race(quick, budget, seed, limits)
         if ranked[0].refusal:
             reason = ranked[0].refusal
             raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
-        full = dict(zip(quick, trials, strict=True))
+        in_full = dict(zip(quick, trials, strict=True))
         log.info("free run: the best %d of these once more, with the full search", FINALISTS)
-        final = _race([full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
+        final = _race([in_full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
         return sorted([*final, *ranked], key=lambda trial: bool(trial.refusal))
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -200,7 +200,8 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
 
 
 EVERY = bool(os.environ.get("SYSID_EVERY_PLANT"))  # all of them with five seeds: two minutes of a processor each
-CASES = list(product(PLANTS, range(5))) if EVERY else [("two_masses", 1)]
+CASES = [(name, range(5)) for name in PLANTS] if EVERY else [("two_masses", [1])]
+MOST_WITHIN_50 = {"heat_exchanger": 0.8}  # fits without a part are so much worse than that of all samples; else 0.65
 
 
 def simulate_output_error(estimation, test, n, first):
@@ -217,19 +218,23 @@ def simulate_output_error(estimation, test, n, first):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), CASES)
-def test_a_plant_is_simulated_better_than_by_any_line(name, seed, tmp_path):
-    """At most 0.9 of the error of the best linear model in hindsight. The two masses are the hardest; two minutes."""
-    record = records(name, seed + 1)[seed]
-    files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
-    overrides = overrides_of(record["test"][0].shape[1], **files)
-    summary = summary_of(execute(tmp_path / "run", *overrides, "training=free_run", "figures=false"))
-    found, first = summary["free_run"], max(10, summary["free_run"]["window"])
-    arx = [naive_arx(record["estimation"], record["test"], n, n, 1, first)[1] for n in range(1, 11)]
-    output_error = [simulate_output_error(record["estimation"], record["test"], n, first) for n in (1, 2, 3, 4, 6)]
-    best = min(*(error for error in arx if np.isfinite(error)), *output_error)
-    print(f"{name} {seed}: {found['rmse'] / best:.2f}; {found['coverage_50']:.2f}, {found['coverage_95']:.2f}")
-    assert found["rmse"] <= 0.9 * best, (found, arx, output_error)
-    if not EVERY:
-        assert 0.35 <= found["coverage_50"] <= 0.65, found
-        assert 0.88 <= found["coverage_95"] <= 0.99, found
+@pytest.mark.parametrize(("name", "seeds"), CASES)
+def test_a_plant_is_simulated_better_than_by_any_line(name, seeds, tmp_path):
+    """At most 0.9 of the error of the best linear model in hindsight, medians; the two masses are the hardest."""
+    rows = []
+    for seed in seeds:
+        record = records(name, seed + 1)[seed]
+        files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
+        overrides = overrides_of(record["test"][0].shape[1], **files)
+        summary = summary_of(execute(tmp_path / str(seed), *overrides, "training=free_run", "figures=false"))
+        found, first = summary["free_run"], max(10, summary["free_run"]["window"])
+        arx = [naive_arx(record["estimation"], record["test"], n, n, 1, first)[1] for n in range(1, 11)]
+        output_error = [simulate_output_error(record["estimation"], record["test"], n, first) for n in (1, 2, 3, 4, 6)]
+        best = min(*(error for error in arx if np.isfinite(error)), *output_error)
+        rows.append((found["rmse"] / best, found["coverage_50"], found["coverage_95"]))
+        print(f"{name} {seed}: {rows[-1][0]:.2f}; {rows[-1][1]:.2f}, {rows[-1][2]:.2f}")
+    ratio, of_50, of_95 = np.median(rows, axis=0)
+    assert ratio <= 0.9, rows
+    assert max(row[0] for row in rows) <= 1.05, rows
+    assert 0.35 <= of_50 <= MOST_WITHIN_50.get(name, 0.65), rows
+    assert 0.88 <= of_95 <= 0.99, rows

@@ -32,6 +32,8 @@ def test_cores_are_those_that_the_process_is_bound_to(monkeypatch):
     assert n_cores() == len(os.sched_getaffinity(0))
     monkeypatch.setenv("PYTHON_CPU_COUNT", "default")
     assert n_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "0")
+    assert n_cores() == 1
 
 
 @pytest.mark.parametrize(

@@ -1046,6 +1046,18 @@ def test_lags_that_the_quick_search_ranks_best_are_compared_in_full(no_linear, m
     assert len(trials[0].fits) == 2
 
 
+def test_fewer_lags_that_only_a_quick_search_finds_as_good_are_not_chosen(no_linear, monkeypatch):
+    """Two lags are compared in full; one is as good in the quick search, but far worse in full."""
+    monkeypatch.setattr(training_module, "FINALISTS", 1)
+    offsets = {"offsets": (9.0, 9.0, 1.0), "coarse": (1.01, 9.0, 1.0)}  # by the features beyond the first
+    settings = Settings(training=FreeRun(routes=[Coarse(**offsets)], folds=2), budget=10)
+    record = make_record(random_signals(SIMPLE, 90), name="r", sampling_time=1.0)
+    choice = choose_lags([record], "y", ["u"], settings=settings, max_order=2)
+    assert (choice.narx.n_features, choice.tried[0]["model_quick"]) == (4, False)
+    as_good = [row for row in choice.tried if row["model"] <= 1.01 * choice.tried[0]["model"]]
+    assert [(row["na"], row["model_parts"]) for row in as_good if row["model_quick"]] == [(2, 2), (1, 2), (1, 2)]
+
+
 def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
     seen, compare = [], FreeRun.compare_lags
     monkeypatch.setattr(
