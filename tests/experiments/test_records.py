@@ -199,9 +199,8 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
     assert max(to_best + to_same) <= 1.05, (to_best, to_same)
 
 
-EVERY = bool(os.environ.get("SYSID_EVERY_PLANT"))  # all of them with five seeds: two minutes of a processor each
+EVERY = bool(os.environ.get("SYSID_EVERY_PLANT"))  # all of them with five seeds: 90 s of a processor each
 CASES = [(name, range(5)) for name in PLANTS] if EVERY else [("two_masses", [1])]
-MOST_WITHIN_50 = {"heat_exchanger": 0.8}  # fits without a part are so much worse than that of all samples; else 0.65
 
 
 def simulate_output_error(estimation, test, n, first):
@@ -236,5 +235,5 @@ def test_a_plant_is_simulated_better_than_by_any_line(name, seeds, tmp_path):
     ratio, of_50, of_95 = np.median(rows, axis=0)
     assert ratio <= 0.9, rows
     assert max(row[0] for row in rows) <= 1.05, rows
-    assert 0.35 <= of_50 <= MOST_WITHIN_50.get(name, 0.65), rows
+    assert 0.35 <= of_50 <= 0.65, rows
     assert 0.88 <= of_95 <= 0.99, rows
