@@ -127,7 +127,8 @@ def replacement(plan: Plan) -> Iterator[Row]:
             rewind()
             fraction = float((gp.update_many(*chosen)["removed"] >= 0).mean())
             details = {"samples": len(chosen.targets), "accepted": fraction}
-            yield ratio(f"N={size} {name}", seconds, ("ours", UNIT), UNIT, target="<= 8", **details)
+            target = f"<= {6 if size < 500 else 4.5}"
+            yield ratio(f"N={size} {name}", seconds, ("ours", UNIT), UNIT, target=target, **details)
 
 
 def not_inserted(plan: Plan) -> Iterator[Row]:

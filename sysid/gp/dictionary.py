@@ -5,7 +5,7 @@ The state is the exact covariance ``Ky = K + noise_variance I``, its Cholesky fa
 ``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. A sample is predicted by one substitution, ``U'z = k``:
 mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the column ``(z, sqrt(s))`` to U and
 the row ``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x, x) + noise_variance - z'z``. A point leaves
-by one sweep of Givens rotations over the younger points, in U and in F.
+by one sweep of Givens rotations over the younger points, the same ones in U and in F.
 
 U carries all predictions because substitution with it is backward stable, which a product with the inverse
 is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the rotations grow like the root of
@@ -119,7 +119,7 @@ class Dictionary(NamedTuple):
     whitened: np.ndarray  # (N + 1,) b = F y
     weights: np.ndarray  # (N + 1,) a = Ky^-1 y
     precision: np.ndarray  # (N + 1,) q = diag(Ky^-1)
-    work: np.ndarray  # (8, N + 1) scratch
+    work: np.ndarray  # (8, N + 2) scratch
     counts: np.ndarray  # (N_COUNTS,) see the constants above
     minimum: np.ndarray  # (1,) smallest acceptance score of the stored points
     number: np.ndarray  # (N,) number of the sample that each point was, by slot; -1 if unknown
@@ -393,54 +393,10 @@ def _rotate(x, y, out, c, s, n):  # type: ignore[no-untyped-def]
         y[j] = s * f + c * g
 
 
-@inner
-def _delete_from_inverse(state, n, r):  # type: ignore[no-untyped-def]
-    """Remove the r-th oldest of n points from F.
-
-    Row r is carried through the younger rows; each Givens rotation moves that row's entry of column r
-    into the carried row, which is dropped at the end. F stays lower triangular.
-    """
-    factor, carried = state.triangles, state.work[6]
-    _copy(factor[r], carried, r + 1)
-    _fill(carried[r + 1 :], 0.0, n - 1 - r)
-    pivot = carried[r]
-    for i in range(r + 1, n):
-        row, above = factor[i], factor[i - 1]
-        length = math.sqrt(pivot * pivot + row[r] * row[r])
-        c, s = pivot / length, row[r] / length
-        _rotate(row, carried, above, c, s, r)
-        _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, i - r)
-        pivot = length
-
-
 @inlined
 def _shift_left(row, n):  # type: ignore[no-untyped-def]
     for j in range(n):
         row[j] = row[j + 1]
-
-
-@inner
-def _delete_from_cholesky(state, n, r):  # type: ignore[no-untyped-def]
-    """Remove the r-th oldest of n points from U and b.
-
-    Without its column r, U has one entry too many below the diagonal in each younger column; row r is
-    carried through the younger rows and each Givens rotation removes one of them.
-    """
-    triangles, b, carried = state.triangles, state.whitened, state.work[6]
-    cosines, sines = state.work[4], state.work[5]
-    for i in range(r):
-        _shift_left(triangles[i, r + 1 :], n - 1 - r)
-    _copy(triangles[r, r + 1 :], carried[r:], n - r)
-    b_carried = b[r]
-    for i in range(r + 1, n):
-        row, above = triangles[i, 1:], triangles[i - 1, 1:]
-        length = math.sqrt(carried[i] * carried[i] + row[i] * row[i])
-        cosines[i], sines[i] = c, s = row[i] / length, -carried[i] / length
-        _rotate(row[i:], carried[i:], above[i - 1 :], c, s, n - i)
-        state.pivots[i - 1] = 1.0 / length
-        b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
-    if state.root.size:
-        _delete_from_root(state.root, n, r, cosines, sines)
 
 
 @inner
@@ -482,9 +438,29 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
 
 @shared
 def delete(state, n, r):  # type: ignore[no-untyped-def]
-    """Remove the r-th oldest of n points from F, U, b and M; from the rest by `renew` and the caller."""
-    _delete_from_inverse(state, n, r)
-    _delete_from_cholesky(state, n, r)
+    """Remove the r-th oldest of n points from U, F, b and M; from the rest by `renew` and the caller.
+
+    Without its column r, U has one entry too many below the diagonal in each younger column; row r is
+    carried through the younger rows and each Givens rotation removes one of them. As ``F = U'^-1``, the same
+    rotations move the entries of column r of F into the carried row, which is dropped at the end.
+    """
+    triangles, b, carried = state.triangles, state.whitened, state.work[6]
+    cosines, sines = state.work[4], state.work[5]
+    for i in range(r):
+        _shift_left(triangles[i, r + 1 :], n - 1 - r)
+    _copy(triangles[r], carried, n + 1)
+    b_carried = b[r]
+    for i in range(r + 1, n):
+        row, above = triangles[i], triangles[i - 1]
+        length = math.sqrt(carried[i + 1] * carried[i + 1] + row[i + 1] * row[i + 1])
+        cosines[i], sines[i] = c, s = row[i + 1] / length, -carried[i + 1] / length
+        carried[i] = 0.0
+        _rotate(row, carried, above, c, s, r)
+        _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, n - r)
+        state.pivots[i - 1] = 1.0 / length
+        b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
+    if state.root.size:
+        _delete_from_root(state.root, n, r, cosines, sines)
 
 
 @inner
@@ -600,8 +576,7 @@ def _leave_one_out_with(state, n, error, s, residual, variance):  # type: ignore
 @shared
 def scores(formula, n, residual, variance, noise_variance, out):  # type: ignore[no-untyped-def]
     """``out[j] = formula(residual[j], variance[j], noise_variance)``."""
-    for j in range(n):
-        out[j] = _score(formula, (residual[j], variance[j], noise_variance))
+    _score(formula, (n, _pointer(residual), _pointer(variance), noise_variance, _pointer(out)))
 
 
 @inlined
@@ -819,7 +794,9 @@ def _ask_for_place(rules, state, n, x, target, prior, residual, error, row):  # 
         error = _open_place(rules, state, n, residual, s, error)
     if n == state.targets.size:
         if rules.reference != ACCEPT_ALL:
-            row["acceptance_score"] = _score(rules.acceptance, (error, s, rules.diagonal))
+            state.work[4, 0], state.work[5, 0] = error, s
+            scores(rules.acceptance, 1, state.work[4], state.work[5], rules.diagonal, state.work[6])
+            row["acceptance_score"] = state.work[6, 0]
             row["acceptance_minimum"] = _minimum(rules, state, n)
             if not row["acceptance_score"] > row["acceptance_minimum"]:
                 return

@@ -256,7 +256,7 @@ class OnlineGP:
             order=np.arange(capacity),
             triangles=np.zeros((size, size + 1)),
             **{name: np.zeros(size) for name in BY_AGE},
-            work=np.zeros((8, size)),
+            work=np.zeros((8, size + 1)),
             counts=np.zeros(dictionary.N_COUNTS, dtype=np.int64),
             minimum=np.zeros(1),
             number=np.full(capacity, -1),
@@ -275,10 +275,13 @@ class OnlineGP:
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
         return state
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_rules"}  # they hold in one process only
+
     def __setstate__(self, content: dict[str, object]) -> None:
         vars(self).update(content)
         self._state = Dictionary(*map(np.array, self._state))  # joblib maps large arrays, read-only
-        self._rules = self._compile_rules()  # addresses hold in one process only
+        self._rules = self._compile_rules()
 
     def __repr__(self) -> str:
         return (
