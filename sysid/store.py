@@ -579,7 +579,9 @@ def _open(path: str | os.PathLike[str], kind: str) -> Iterator[tuple[netCDF4.Dat
     """Open file of the expected kind, and its attributes."""
     _check_kind(kind)
     if not Path(path).is_file():
-        raise StoreError(f"no file {path}: check the path, or write it with sysid.store.write")
+        inside = [one.name for one in sorted(Path(path).glob("*.nc"))]
+        advice = f"it is a folder; name one of {inside} in it" if inside else "check the path"
+        raise StoreError(f"no file {path}: {advice}, or write it with sysid.store.write")
     with _report_damage(path):
         is_sealed(path)
         file = netCDF4.Dataset(path)

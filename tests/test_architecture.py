@@ -21,13 +21,13 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10748),
+    "sysid": (61, 10750),
     "simulators": (29, 2679),
     "experiments": (83, 10628),
     "hydra_plugins": (2, 141),
     "tests/experiments": (38, 7155),
     "tests/cluster": (2, 175),
-    "tests/sysid": (26, 7840),
+    "tests/sysid": (26, 7841),
     "tests/simulators": (15, 2011),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions

@@ -135,7 +135,7 @@ poor = judge(model, None)
 
 from sysid import FreeRun, OutputErrorRefinement, Settings
 
-routes = (OutputErrorRefinement(stages=2, search_points=100),)
+routes = (OutputErrorRefinement(stages=2),)
 settings = Settings(training=FreeRun(routes=routes, folds=3))
 model = identify(record, choice.narx, settings, identified=1).model
 good = judge(model, None)

@@ -120,7 +120,7 @@ from sysid import FreeRun, Narx, OutputErrorRefinement, Settings, StoredRecordin
 recordings = StoredRecordings(path=str(benchmark / "benchmark.nc")).load()
 (estimation,), (test,) = recordings.estimation, recordings.test
 narx = Narx({"measured_angle": 2}, {"torque": 2}, predict="change")
-training = FreeRun(routes=(OutputErrorRefinement(stages=2, search_points=100),), folds=2)
+training = FreeRun(routes=(OutputErrorRefinement(stages=2),), folds=2)
 model = identify(estimation, narx, Settings(training=training), identified=1).model
 
 given = int(test.attrs["initialisation_window"])

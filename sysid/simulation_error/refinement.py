@@ -900,13 +900,13 @@ class _Stages:
 
     def refine_resized(self, stage: _Stage, n: int) -> _Stage:
         """Best of several penalties with n points, heavier ones as long as they help."""
-        start, best = self.resize(stage, n), None
-        for factor in HEAVIER:
-            found = self.refine(f"{n} points", start, factor * stage.penalty, stage.moves)
-            if best is not None and np.isfinite(best.held) and found.held >= best.held:
+        start = self.resize(stage, n)
+        refined = (self.refine(f"{n} points", start, factor * stage.penalty, stage.moves) for factor in HEAVIER)
+        best = next(refined)
+        for found in refined:
+            if np.isfinite(best.held) and found.held >= best.held:
                 break
             best = found
-        assert best is not None
         return best
 
     def fit_all(self, best: _Stage) -> Candidate:

@@ -483,6 +483,7 @@ def test_records_of_a_run_over_several_records_keep_their_part(stored):
         ({"path": "a.nc", "test": "b.nc"}, r"data\.path"),
         ({"split": [0.5, 0.2, 0.2]}, "split"),
         ({"path": "missing.nc"}, r"no file .*missing\.nc"),
+        ({"path": "."}, r"folder; name one of \['bare\.nc', 'narx\.nc', 'newer\.nc'\]"),
         ({"path": "narx.nc"}, "schema 'narx'"),
         ({"path": "newer.nc"}, "schema_version 99"),
         ({"path": "bare.nc"}, r"\['u', 'y'\].*data\.inputs"),
