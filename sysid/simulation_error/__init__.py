@@ -41,6 +41,6 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
    have not seen; by the quantiles of these errors over the spread of the initial model its bands are widened or
    narrowed, many steps ahead. These fits chose everything, the metric and the points too, from fewer samples than the
    model has, and one of them may fail: so the factor is the median over the parts (`calibration.typical`). One step
-   ahead it is that of the samples that the model learned. Every model of records is calibrated in such a way
-   (`sysid.Identification.calibrate`).
+   ahead, which a fit to the free run leaves open, it is over their own spread: the model is sure of what it has seen.
+   Every model of records is calibrated in such a way (`sysid.Identification.calibrate`).
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import comb
 from typing import TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ POINTS = 200  # most points that a drawn function has beside those of the candid
 ROWS = 1000  # about as many regressors of the fit, at least half, that they are chosen from
 TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add nothing
 SHARES = (1e-9, 1e3)  # smallest and largest share of the variance of the estimator [-]
+DIFFERENCES = 3  # highest order of the differences that tell the noise
 LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at least [-]
 
 
@@ -50,6 +52,7 @@ def measure_bands(
     seed: int,
     added: ArrayLike = 0.0,
     *,
+    horizons: Sequence[int] = HORIZONS,
     n_long: int = 2,
 ) -> Bands:
     """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
@@ -73,6 +76,8 @@ def measure_bands(
         Of the draws.
     added : (n,), optional
         Variances that one step has beside those of the model, at the samples of all parts, one behind the other.
+    horizons : sequence of int
+        Beside one step, in samples.
     n_long : int
         Simulations of `LONG` steps of each part.
 
@@ -90,7 +95,7 @@ def measure_bands(
             predicted = np.clip(narx.predict.to_value(mean, part.previous), *judge.limits)
             errors.append(part.values - predicted)
             variances.append(variance)
-            if narx.output_names != (narx.target,) or not narx.lags[narx.target]:
+            if not horizons or narx.output_names != (narx.target,) or not narx.lags[narx.target]:
                 continue
             for most, longest in (SHORT, (n_long, LONG)):
                 n_steps = min(len(part.values), longest)
@@ -102,7 +107,7 @@ def measure_bands(
                 about = spread.propagate(Dynamics(model), past, exogenous, generator).variance[:, :, 0]
                 runs.append((np.array([piece.values for piece in pieces]) - path) / np.sqrt(about + noise))
     bands = [(1, _widen(np.concatenate(errors) / np.sqrt(np.add(np.concatenate(variances), added) + noise)))]
-    for horizon in HORIZONS:
+    for horizon in horizons:
         steps = slice(round(horizon / REACH) - 1, int(horizon * REACH) if horizon < HORIZONS[-1] else None)
         z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])
         bands += [(horizon, _widen(z))] if len(z) else []
@@ -206,15 +211,18 @@ def calibrate(
 
 
 def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
-    """Noise variance of the output by the differences of successive residuals of the free run, output unit squared.
+    """Noise variance of the output by differences of successive residuals of the free run, output unit squared.
 
-    ``sum (e[k] - e[k-1])^2 / 2n``, of white noise its variance, whatever slow error is added to it (von Neumann, Rice);
-    never more than the mean square, nor less than `LEAST_SHARE` of the variance of the output.
+    ``min_d mean((D^d e)^2) / binom(2d, d)``, of differences of order d = 0 to `DIFFERENCES`: of white noise its variance.
+    An error that is slow adds little to the first ones (von Neumann), one that oscillates little to the third. At least
+    `LEAST_SHARE` of the variance of the output.
     """
     residuals = [segment.values - candidate.simulate(segment) for segment in segments]
-    e, values = np.concatenate(residuals), np.concatenate([segment.values for segment in segments])
-    steps = np.concatenate([np.diff(one) for one in residuals])
-    found = [np.mean(one[np.isfinite(one)] ** 2) / n for one, n in ((e, 1), (steps, 2)) if np.isfinite(one).any()]
+    values, found = np.concatenate([segment.values for segment in segments]), []
+    for order in range(DIFFERENCES + 1):
+        steps = np.concatenate([np.diff(one, order) for one in residuals])
+        steps = steps[np.isfinite(steps)]
+        found += [np.mean(steps**2) / comb(2 * order, order)] if len(steps) else []
     return float(max(min(found, default=np.var(values)), LEAST_SHARE * np.var(values)))
 
 

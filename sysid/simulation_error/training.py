@@ -42,7 +42,7 @@ from sysid.simulation_error.segments import (
     stack_regressors,
 )
 
-PLENTY = 10000  # samples of all fits of a cross-validation with more than two folds
+PLENTY = 15000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
 LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
 #: a method that uses all processors: threads of BLAS beside its own wait for each other, many times as long
@@ -322,11 +322,10 @@ class FreeRun(Training):
         for one, fold in zip(best.fits, folds, strict=True):
             begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
             apart.append((_model_of(narx, begun, limits), fold.parts))
-        # a fit to the free run leaves open what it says one step ahead: fits to other samples say something else there,
-        # and as no fit minimises these errors, those of the samples that it knows are not too small
-        one_step = measure_bands(model, [(model, parts) for _, parts in apart], seed)[0]
+        # a fit to the free run leaves open what it says one step ahead: there it is as sure as it is of other samples
+        one_step = typical([measure_bands(judge, [(judge, parts)], seed, horizons=()) for judge, parts in apart])
         held_out = together([partial(measure_bands, model, [one], seed, n_long=LONG_RUNS) for one in apart])
-        return initial._replace(bands=(one_step, *typical(held_out)[1:]))
+        return initial._replace(bands=(*one_step, *typical(held_out)[1:]))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""
