@@ -1,10 +1,15 @@
-"""One short run that many tests look at."""
+"""One short run that many tests look at; where their references lie."""
+
+import sys
+from pathlib import Path
 
 import pytest
 from numba import config
 from running import SHORT, execute
 from validating import RECORD, SMALL, csv_file
 
+#: recorded plants, and naive formulas
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "sysid")]
 #: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
 collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 

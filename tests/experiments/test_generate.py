@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from running import call, configured, tree
+from test_records import naive_arx
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -281,20 +282,15 @@ def test_baselines_against_plain_loops(oscillator):
     measured, found = groups(oscillator, "benchmark"), scores(oscillator)
     u, y, v, z = (measured[key][name].values for key in ("estimation", "test") for name in ("force", "displacement"))
 
-    def row(u, y, k):
-        return [1.0, *(1e4 * y[k - j] for j in (1, 2, 3)), *(u[k - j] for j in (1, 2, 3))]
-
-    weights = np.linalg.lstsq(np.array([row(u, y, k) for k in range(3, len(y))]), y[3:], rcond=None)[0]
-    free, step = z[:WINDOW].tolist(), [weights @ row(v, z, k) for k in range(WINDOW, len(z))]
-    for k in range(WINDOW, len(z)):
-        free.append(float(weights @ row(v, free, k)))
+    tested = (v[WINDOW - 3 :, None], z[WINDOW - 3 :])  # three lags
+    one_step, free_run = naive_arx((u[:, None], y), tested, 3, 3, 1, 3)
     expected = {
         ("one_step", "mean"): z[WINDOW:] - y[3:].mean(),
         ("free_run", "mean"): z[WINDOW:] - y[3:].mean(),
         ("one_step", "persistence"): np.diff(z)[WINDOW - 1 :],
         ("free_run", "persistence"): z[WINDOW:] - z[WINDOW - 1],
-        ("one_step", "arx"): z[WINDOW:] - step,
-        ("free_run", "arx"): z[WINDOW:] - free[WINDOW:],
+        ("one_step", "arx"): one_step,
+        ("free_run", "arx"): free_run,
     }
     for (task, model), error in expected.items():
         assert found[task][model]["displacement"]["rmse"] == pytest.approx(rms(error), rel=1e-5), (task, model)

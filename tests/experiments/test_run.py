@@ -15,7 +15,6 @@ import xarray as xr
 from matplotlib.image import imread
 from omegaconf import OmegaConf
 from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of, tree
-from scipy.stats import norm
 from validating import BOTH, ONE
 
 from experiments import export, identification
@@ -24,17 +23,14 @@ from experiments.launch import Stopped
 from experiments.plots import style
 from experiments.summary import _quality_warnings
 from experiments.validation import run as validation
-from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store
+from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
+from sysid import standardised_mean_squared_error as smse
 
 FIGURES = ("signals", "prediction", "dictionary", "error")
 PROMISED = {
     *("smse", "smse_initial", "smse_no_change", "smse_stream", "mean_variance", "coverage_95", "nlpd"),
     *("n_seen", "n_inserted", "n_accepted", "n_revised", "n_points", "hyperparameters", "repairs", "times"),
 }
-
-
-def smse(target, mean):
-    return np.mean((target - mean) ** 2) / np.var(target)
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +69,12 @@ def test_scores_follow_from_the_record(found):
     assert all(np.isfinite(found.summary[key]) for key in PROMISED - {"hyperparameters", "repairs", "times"})
     assert found.summary["partial"] is False
     y, mean, variance = (found.result[name].values[found.after] for name in ("target", "mean", "variance"))
-    predictive = norm(mean, np.sqrt(variance + found.model.gp.noise_variance))
-    low, high = predictive.interval(0.95)
+    final = validate(y, mean, variance, found.model.gp.noise_variance)
     expected = {
-        "smse": smse(y, mean),
+        **{name: getattr(final, name) for name in ("smse", "rmse", "coverage_95", "nlpd")},
         "smse_no_change": smse(y, 0.0),
         "smse_stream": smse(found.target[found.online], found.mean[found.online]),
-        "rmse": np.sqrt(np.mean((y - mean) ** 2)),
         "mean_variance": variance.mean(),
-        "coverage_95": np.mean((low <= y) & (y <= high)),
-        "nlpd": -predictive.logpdf(y).mean(),
         "n_validation": found.after.sum(),
     }
     assert {key: found.summary[key] for key in expected} == pytest.approx(expected, rel=1e-9)
@@ -309,8 +301,8 @@ def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_n
 def test_a_bad_model_is_called_bad():
     poor, band = "no better than no change", "the 95 % band covers "
     cases = [(0.3, 0.95, []), (0.3, 0.6, [f"{band}60.0 %"]), (0.99, 1.0, [poor, f"{band}100.0 %"])]
-    for smse, coverage, expected in cases:
-        summary = {"smse": smse, "smse_no_change": 1.0, "coverage_95": coverage}
+    for score, coverage, expected in cases:
+        summary = {"smse": score, "smse_no_change": 1.0, "coverage_95": coverage}
         assert all(words in line for words, line in zip(expected, _quality_warnings(summary), strict=True))
 
 
@@ -330,7 +322,7 @@ def full_smse(folder):
     gp.fit(z[chosen], y[chosen] - model.mean.value)
     mean = gp.kernel(z[after], gp.inputs[gp.age_order]) @ gp.state()["weights"]  # variances would cost most
     np.testing.assert_allclose(mean[:20], gp.predict(z[after][:20])[0], rtol=1e-6, atol=1e-8)
-    return np.mean((y[after] - mean - model.mean.value) ** 2) / np.var(y[after])
+    return smse(y[after], mean + model.mean.value)
 
 
 @pytest.fixture(scope="module")
