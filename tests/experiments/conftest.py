@@ -4,8 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from numba import config
-from running import SHORT, execute
+from running import CONF, SHORT, execute
+from sweep_command import JOBS, sweep
 from validating import RECORD, SMALL, csv_file
 
 #: recorded plants, and naive formulas
@@ -26,3 +29,18 @@ def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("record")
     files = (csv_file(folder / "estimation.csv", n=60, seed=2), csv_file(folder / "test.csv", n=30, seed=5))
     return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory):
+    """Folder of a sweep to which nothing has happened."""
+    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
+    assert sweep(folder, *JOBS).code == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def loader():
+    """What composes configurations of `sysid-identify`."""
+    with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
+        return GlobalHydra.instance().config_loader()

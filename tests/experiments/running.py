@@ -30,6 +30,8 @@ SHORT = (
     "insertion.error_threshold=0.02",
     "figures=false",
 )
+#: the least that learns something
+SMALL = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 COMMAND = (sys.executable, "-m", "experiments.identify")
 
 

@@ -17,7 +17,7 @@ import yaml
 from omegaconf import OmegaConf
 from running import COMMAND, DATA, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
 from test_generate import BOUC_WEN, generate
-from validating import ONE_STEP, csv_file, model, recorded, saved, validate
+from validating import ONE_STEP, csv_file, from_csv, model, recorded, saved, validate
 
 from experiments import export, progress, reproduction
 from experiments.benchmarks import session
@@ -132,8 +132,7 @@ def test_overrides_without_effect_are_told(tmp_path):
 
 
 def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_way_round(tmp_path):
-    (tmp_path / "a.csv").write_text("u,y\n" + "".join(f"{k % 7},{(k * k) % 11}\n" for k in range(60)))
-    data = ("data=csv", f"data.estimation={tmp_path}/a.csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=1")
+    data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
     few = (f"hydra.run.dir={tmp_path}/run", "budget=10", "figures=false", "training.n_initial=12")
     said = call("identify", *data, "narx=orders", *few, "training.interval=10").out
     assert "without effect on a.csv: training.interval=10" in said
@@ -303,8 +302,8 @@ def files(tmp_path_factory):
     """Overrides of a validation of a small model, and of an identification of two records."""
     folder = tmp_path_factory.mktemp("files")
     first, second = (csv_file(folder / f"{n}.csv", n=n) for n in (40, 31))
-    own = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", f"data.estimation=[{first},{second}]")
-    return [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *ONE_STEP], own
+    fitting = [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *ONE_STEP]
+    return fitting, from_csv(estimation=f"[{first},{second}]")
 
 
 @pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])

@@ -6,13 +6,13 @@ import statistics
 import sys
 from importlib.util import find_spec
 
+import pandas as pd
 import pytest
 import searching
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
+from experiments.collection.figures import find_front
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.search import Settings, objective, space_of
 
@@ -23,12 +23,6 @@ RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
 #: from the second trial on, trials depend on the results of those before
 LEARNING = "hydra.sweeper.sampler={_target_: optuna.samplers.TPESampler, n_startup_trials: 1, multivariate: true}"
 FIVE = ("insertion.error_threshold=range(0,0.5,0.1)", "budget=range(20,80,20)", LEARNING, "hydra.sweeper.n_jobs=2")
-
-
-@pytest.fixture(scope="module")
-def loader():
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return GlobalHydra.instance().config_loader()
 
 
 @pytest.fixture(scope="module")
@@ -178,11 +172,7 @@ def test_pareto_set_of_two_objectives(tmp_path):
     two = ("hydra.sweeper.objectives=[smse,free_run.rmse]", "hydra.sweeper.direction=[minimize,maximize]")
     told = search(folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10)
     points = {int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"])) for row in rows_of(folder)}
-    unbeaten = {
-        number
-        for number, (a, b) in points.items()
-        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in points.values())
-    }
+    unbeaten = {*find_front(pd.DataFrame(points, ["smse", "fit"]).T, "smse", "fit").index}
     assert 2 < len(unbeaten) < 10
     assert {one["trial"] for one in found_in(folder)["best"]} == unbeaten
     assert f"{len(unbeaten)}, none of which is beaten" in told.out

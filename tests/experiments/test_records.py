@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from recorded_plants import PLANTS, records
 from running import configured, execute, summary_of
+from validating import from_csv
 
 from experiments.identification import prepare, source_of
 from experiments.sources import recorded_source
@@ -28,9 +29,7 @@ def write_csv(path, u, y):
 
 
 def overrides_of(n_inputs, **files):
-    roles = [f"data.{role}={path}" for role, path in files.items()]
-    inputs = ",".join(f"u{i}" for i in range(n_inputs))
-    return ("data=csv", *roles, f"data.inputs=[{inputs}]", "data.outputs=[y]", "data.dt=0.1")
+    return from_csv(inputs=",".join(f"u{i}" for i in range(n_inputs)), dt=0.1, **files)
 
 
 def lagged(u, y, na, nb, nk, first):

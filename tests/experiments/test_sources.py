@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from running import configured, data_of, execute, phases, summary_of
-from validating import csv_file, signals, validate
+from running import SMALL, configured, data_of, execute, phases, summary_of
+from validating import csv_file, from_csv, signals, validate
 
 from experiments import export, sources, standalone_physics
 from experiments.function_data import FunctionData
@@ -21,7 +21,6 @@ from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol
 from sysid import Model, Narx, Recordings, make_record, store
 from sysid.data.source import part
 
-SMALL = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 LIVE = ("duration=80samples", "system=bouc_wen", "excitation.rms=20")
 LENGTHS = {"first": 40, "second": 31, "choose": 22, "judge": 25}
 TWO = ("+narx.outputs.y=[1,3]", "+narx.inputs.u=[0,2]", "narx._target_=sysid.Narx", "~narx.max_order", "narx.target=y")
@@ -34,8 +33,8 @@ def files(tmp_path_factory):
     for seed, (name, n) in enumerate(LENGTHS.items()):
         csv_file(folder / f"{name}.csv", n=n, seed=seed)
         found[name] = signals(n, seed)["u"], signals(n, seed)["y"]
-    own = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5")
-    return found, (*SMALL, *own, f"data.estimation=[{folder}/first.csv,{folder}/second.csv]"), folder
+    own = from_csv(estimation=f"[{folder}/first.csv,{folder}/second.csv]")
+    return found, (*SMALL, *own), folder
 
 
 def naive_rows(records, outputs=(1, 3), inputs=(0, 2)):

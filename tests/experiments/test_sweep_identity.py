@@ -8,11 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 import yaml
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from running import CONF, configured
+from running import configured
 
 from experiments.sources import SIMULATION
 from experiments.sweeps import identity
@@ -195,12 +193,6 @@ def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its
         plant |= {path} if path[0] in SIMULATION - {"duration", "identified"} else set()
     assert len(plant) > 20
     assert matter == plant | {("seed",), ("data",), ("own", "law")}
-
-
-@pytest.fixture(scope="module")
-def loader():
-    with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
-        yield GlobalHydra.instance().config_loader()
 
 
 def master_of(loader, *overrides):
