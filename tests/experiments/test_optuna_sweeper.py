@@ -69,28 +69,11 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
     assert space.jobs({"budget": 30}) == expected
 
 
-def test_refused_spaces_and_settings(loader):
-    for line, told in (
-        *(("budget=range(5,5)", "the range is empty"), ("budget=interval(1,0)", "the lower one first")),
-        *(("budget=interval(nan,1)", "two finite numbers"), ("budget=choice(5)", "to choose: give budget=5")),
-        *(("budget=tag(log,interval(0,1))", "both positive"), ("budget=50", "nothing to search")),
-        ("budget=tag(log,range(1,9))", "the tag log means nothing"),
-        *(("reduction=interval(0,1)", "chosen by name"), ("seed=range(0,3)", "seed is averaged over")),
-        *(("seed=interval(0,3)", "list its values"), ("budget=interval(", ".")),
-    ):
-        with pytest.raises(ValueError, match=told):
-            space_of([line], ["seed"], loader)
+def test_settings_are_those_of_the_configuration():
+    """Those that are refused: refusals.yaml."""
     file = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml"))
     settings = {name: value for name, value in file.items() if not name.startswith("_") and name != "params"}
     assert Settings(**settings) == Settings()
-    for name, value, told in (
-        *(("n_trials", 0, "n_trials must be"), ("n_jobs", None, "n_jobs must be"), ("seed", -1, "seed must be")),
-        *(("objectives", "smes", "did you mean 'smse'"), ("objectives", ["loop"], "did you mean 'times.loop'")),
-        *(("objectives", ["smse", "smse"], "none twice"), ("direction", "minimise", "minimize")),
-        *(("direction", ["minimize"] * 3, "one for each"), ("sampler", {}, "hydra.sweeper.sampler must be")),
-    ):
-        with pytest.raises(ValueError, match=told):
-            Settings(**{name: value})
 
 
 def test_objectives_in_a_summary():
