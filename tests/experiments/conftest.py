@@ -11,8 +11,9 @@ from running import CONF, SHORT, execute
 from sweep_command import JOBS, sweep
 from validating import RECORD, SMALL, csv_file
 
-#: recorded plants, and naive formulas
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "sysid")]
+#: plants, recorded and simulated, and naive formulas
+TESTS = Path(__file__).parents[1]
+sys.path += map(str, (TESTS, TESTS / "sysid", TESTS / "simulators"))
 #: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
 collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 

@@ -37,14 +37,11 @@ def files(tmp_path_factory):
     return found, (*SMALL, *own), folder
 
 
-def naive_rows(records, outputs=(1, 3), inputs=(0, 2)):
-    """Regressors and changes of every record on its own, by loops."""
-    regressors, changes = [], []
-    for u, y in records:
-        for k in range(max(*outputs, *inputs), len(y)):
-            regressors.append([*(y[k - lag] for lag in outputs), *(u[k - lag] for lag in inputs)])
-            changes.append(y[k] - y[k - 1])
-    return np.array(regressors), np.array(changes)
+def rows_of(records):
+    """Regressors and changes of every record on its own."""
+    narx = Narx({"y": [1, 3]}, {"u": [0, 2]})
+    rows = [narx.dataset(make_record({"u": u, "y": y}, name="r", sampling_time=0.5)) for u, y in records]
+    return (np.concatenate([one[name] for one in rows]) for name in ("regressor", "target"))
 
 
 def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
@@ -53,7 +50,7 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
     folder = execute(tmp_path, *overrides, *TWO, *judged)
     rows, result = data_of(folder, "narx"), data_of(folder, "result")
     used = [found[name] for name in ("first", "second", "judge")]
-    regressors, changes = naive_rows(used)
+    regressors, changes = rows_of(used)
     np.testing.assert_array_equal(rows["regressor"], regressors)
     np.testing.assert_array_equal(rows["target"], changes)
     kept = np.delete(np.arange(37 + 28 + 22), np.arange(65, 65 + 6))  # the window of nine initialises, three by lags
@@ -76,7 +73,7 @@ def test_without_a_test_record_the_validation_record_judges(files, tmp_path):
     found, overrides, records = files
     folder = execute(tmp_path / "validation", *overrides, *TWO, f"data.validation={records}/choose.csv")
     result, summary = data_of(folder, "result"), summary_of(folder)
-    np.testing.assert_array_equal(result["target"][phases(result)[2]], naive_rows([found["choose"]])[1])
+    np.testing.assert_array_equal(result["target"][phases(result)[2]], [*rows_of([found["choose"]])][1])
     assert summary["n_validation"] == 22 - 3
     alone = summary_of(execute(tmp_path / "alone", *overrides, *TWO, "identified=1"))
     assert (alone["n_validation"], alone["smse"], alone["n_seen"]) == (0, None, 37 + 28 - 12)
