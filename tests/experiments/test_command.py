@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from omegaconf import OmegaConf
-from running import COMMAND, DATA, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
+from running import COMMAND, DATA, REFUSALS, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
 from test_engines import CLASSES
 from test_generate import BOUC_WEN, generate
 from test_sweep_identity import master_of
@@ -31,8 +30,6 @@ from experiments.sweeps.keys import Composer
 from experiments.validation import run as validation
 from sysid import ErrorThreshold, Identification, Narx, StoreError
 from sysid.gp.formula import PLAIN
-
-TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
 
 
 def process(arguments, folder, **environment):
@@ -58,7 +55,7 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(fi
     assert not [word for word in ("Warning", "Traceback", "DEBUG", "numba", "samples/s]", "\r") if word in said(done)]
 
 
-@pytest.mark.parametrize(("overrides", "words"), TABLE.pop("command line").items())
+@pytest.mark.parametrize(("overrides", "words"), REFUSALS["command line"].items())
 def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_path):
     (tmp_path / "file").write_text("")
     given = overrides.format(tmp_path).split()
@@ -70,6 +67,7 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_pat
     assert "HYDRA_FULL_ERROR" not in text
     assert "HYDRA_FULL_ERROR" not in os.environ
     assert all(word in text for word in words), text
+    assert not overrides.startswith("-m") or text.count("\n") == 1
     assert (tmp_path / "file").read_text() == ""
     assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
 
@@ -274,7 +272,8 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
 # --- every row of refusals.yaml ends in an error with its words, and nothing is written
 
 LEARNED = [one for one in SHORT if not one.startswith("insertion")]
-ROWS = [(command, *row) for command, table in TABLE.items() for row in table.items()]
+ELSEWHERE = ("command line", "search")
+ROWS = [(command, *row) for command in REFUSALS if command not in ELSEWHERE for row in REFUSALS[command].items()]
 
 
 @pytest.fixture(scope="module")

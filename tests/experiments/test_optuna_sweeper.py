@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import searching
 from omegaconf import OmegaConf
+from running import REFUSALS
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
 from experiments.collection.figures import find_front
@@ -186,20 +187,12 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
 # --- what is refused before anything is run
 
 
-def test_refused_before_the_first_job(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("overrides", "told"), REFUSALS["search"].items())
+def test_refused_before_the_first_job(overrides, told, monkeypatch, tmp_path):
     folder = tmp_path / "search"
-    for lines, told in (
-        (["insertion.eror_threshold=interval(0,1)"], "did you mean 'insertion.error_threshold'"),
-        (["insertion=error,always", THRESHOLD], "insertion.error_threshold"),
-        ([THRESHOLD, "hydra.sweeper.sampler=optuna.samplers.Nothing"], "hydra.sweeper.sampler"),
-        ([THRESHOLD, "hydra.sweeper.sampler=pathlib.PurePath"], "no sampler of Optuna"),
-        ([THRESHOLD, "hydra/launcher=basic"], "in_process, joblib, dask or slurm"),
-        (["budget=1,2", "hydra.sweeper.average_over=[seed,noise.seed]"], "'noise.seed' is not swept"),
-        ([THRESHOLD], 'pip install -e ".[optuna]"'),
-    ):
-        if "pip" in told:
-            monkeypatch.setitem(sys.modules, "optuna", None)
-        said = search(folder, *lines)
-        assert (said.code, told in said.err, len(said.err.splitlines())) == (1, True, 1), said
-        assert not searching.runs
-        assert not [path for path in folder.glob("*") if not path.name.startswith(".")]
+    if "pip" in told:
+        monkeypatch.setitem(sys.modules, "optuna", None)
+    said = search(folder, *overrides.split())
+    assert (said.code, told in said.err, len(said.err.splitlines())) == (1, True, 1), said
+    assert not searching.runs
+    assert not [path for path in folder.glob("*") if not path.name.startswith(".")]

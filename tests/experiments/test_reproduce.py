@@ -1,10 +1,8 @@
 """`sysid-reproduce`: files, gaps, interruption, resuming, other versions; the ten tasks and their hyper-parameters."""
 
 import csv
-import os
 import signal
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -14,8 +12,7 @@ import pytest
 import xarray as xr
 from naive import NaiveGP
 from reproducing import configure, make_plan, prepare
-from running import ROOT
-from sweep_jobs import wait_until
+from sweep_jobs import driven, wait_until
 
 from experiments import reproduction
 from experiments.launch import Stopped
@@ -102,15 +99,12 @@ def test_units_of_a_task_and_seed_are_computed_together_the_longest_first(monkey
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_command_and_its_processes(undisturbed, tmp_path):
-    command = [sys.executable, "-m", "experiments.reproduce", *QUICK, "output=results"]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, **streams)
-    try:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
+    script = "from experiments.reproduce import main; main()"
+    with driven(script, *QUICK, "output=results", **streams) as process:
         assert wait_until(lambda: list(tmp_path.glob("results/parts/*/*/*.nc")), 200)
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
     assert process.returncode == 130, text
     assert "Run interrupted" in text
     assert "Traceback" not in text

@@ -11,10 +11,23 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import xarray as xr
 from matplotlib.image import imread
 from omegaconf import OmegaConf
-from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of, tree
+from running import (
+    BUDGET,
+    DATA,
+    DAYS,
+    N_INITIAL,
+    SHORT,
+    bits,
+    broken_off,
+    configured,
+    data_of,
+    execute,
+    phases,
+    summary_of,
+    tree,
+)
 from validating import BOTH, ONE
 
 from experiments import export, identification
@@ -228,15 +241,9 @@ ENDS = {"initial": 10, "online": 60, "validation": 24 * 4 * DAYS // 2 + 30}  # s
 def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, finished, monkeypatch, tmp_path):
     original = identification.live_source
 
-    def ending(samples):
-        for k, sample in enumerate(samples):
-            if k == ENDS[phase]:
-                raise error
-            yield sample
-
     def source(config):
         live = original(config)
-        live.simulation.samples = ending(live.simulation.samples)
+        live.simulation.samples = broken_off(live.simulation.samples, ENDS[phase], error)
         return live
 
     monkeypatch.setattr(identification, "live_source", source)
@@ -350,12 +357,6 @@ LEAN = "outputs=lean"
 VALIDATED = {"validation.json", "validation.nc"}
 
 
-def group(folder, name):
-    """Group of a job's file as anybody reads it."""
-    with xr.open_dataset(folder / FILE, group=name, decode_times=False, mask_and_scale=False) as dataset:
-        return dataset.load()
-
-
 def timeless(summary, *more):
     return {key: value for key, value in summary.items() if key not in ("times", *more)}
 
@@ -363,10 +364,10 @@ def timeless(summary, *more):
 def assert_same(folder, full, name=""):
     """Record and model of a job's file and of the full outputs: the same bits and attributes."""
     under = f"/{name}" * bool(name)
-    record, result = group(folder, f"record{under}"), data_of(full / name, "result")
+    record, result = data_of(folder, "job", f"record{under}"), data_of(full / name, "result")
     assert bits(record) == bits(result)
     assert all(str(record[key].attrs) == str(variable.attrs) for key, variable in result.variables.items())
-    one, other = group(folder, f"model{under}"), data_of(full / name, "model")
+    one, other = data_of(folder, "job", f"model{under}"), data_of(full / name, "model")
     assert bits(one) == bits(other)
     for key in ("digest", "target_unit", "feature_units"):
         assert one.attrs[key] == other.attrs[key]
@@ -381,7 +382,7 @@ def lean(tmp_path_factory):
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
     assert tree(lean) == {FILE}
     assert_same(lean, finished)
-    found, summary = group(lean, "summary"), read_summary(lean / FILE)
+    found, summary = data_of(lean, "job", "summary"), read_summary(lean / FILE)
     assert timeless(summary) == timeless(summary_of(finished))
     assert set(found.data_vars) == set(VARIABLES) <= set(NUMBERS)
     for name, variable in found.data_vars.items():
@@ -395,7 +396,7 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     """Of one output, whose hyper-parameters follow the stream."""
     given = (*record, ONE, "training.on_records=true", "training.interval=10", "training.significance=0.5")
     one, full = execute(tmp_path / "lean", *given, LEAN), execute(tmp_path / "full", *given)
-    assert group(one, "record").sizes["estimate"] > 0
+    assert data_of(one, "job", "record").sizes["estimate"] > 0
     assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
     expected = Model.load(full / "model.nc").predict(x)
@@ -418,7 +419,7 @@ def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(mon
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")
     files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
     assert tree(full) == files | VALIDATED | {FILE}
-    assert group(full, "summary").attrs["summary"] == (full / "summary.json").read_text()
+    assert data_of(full, "job", "summary").attrs["summary"] == (full / "summary.json").read_text()
     assert_same(full, full)
     both = execute(tmp_path / "both", *record, *BOTH, "outputs=full")
     own = {f"{output}/{name}" for output in "yz" for name in files}

@@ -253,9 +253,8 @@ def run(tmp_path_factory):
     """An identification of the residual of tanks whose sensor is not linear, from CSV files."""
     folder = tmp_path_factory.mktemp("physics")
     for name, seed in {"estimation": 0, "test": 1}.items():
-        tank_record(seed, n=1000, sensor=0.3)[0][["pump_voltage", "level"]].to_dataframe().to_csv(
-            folder / f"{name}.csv"
-        )
+        record, _ = tank_record(seed, n=1000, sensor=0.3)
+        record[["pump_voltage", "level"]].to_dataframe().to_csv(folder / f"{name}.csv")
     files = [f"data.{name}={folder / name}.csv" for name in ("estimation", "test")]
     data = ["data=csv", *files, "data.inputs=[pump_voltage]", "data.outputs=[level]", "data.time=time"]
     data.append(f"data.initialisation_window={WINDOW}")

@@ -57,16 +57,6 @@ def again(swept, tmp_path):
     return Path(shutil.copytree(swept, tmp_path / "sweep"))
 
 
-def test_what_does_not_exist_stops_a_sweep_before_its_first_job(tmp_path):
-    for overrides, words in (
-        (["+seeed=1,2"], "'seeed'.*did you mean 'seed'?"),
-        (["seed=range(3,3)"], r"seed=range\(3,3\).*nothing"),
-        (["seed=1,2", "hydra.sweep.subdir=${seed}"], "hydra.sweep.subdir.*no effect"),
-    ):
-        assert re.match(f"Error: .*{words}", told(sweep(tmp_path / "sweep", *QUICK, *overrides)))
-        assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again, tmp_path):
     own = manifest(again)
     for content, words in (
