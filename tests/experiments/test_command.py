@@ -235,9 +235,8 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
     export.run(configured(path, command="export"), tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0], model().predict(X).mean)
     saved(tmp_path / "joint.nc", model("y", BOTH), model("z", BOTH))
-    export.run(
-        configured(f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py", command="export"), tmp_path / "nowhere"
-    )
+    joint = (f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py")
+    export.run(configured(*joint, command="export"), tmp_path / "nowhere")
     assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("y", "z")
     before = (tmp_path / "mine.py").read_text()
     with pytest.raises(ValueError, match="name the file of the model"):
@@ -272,7 +271,7 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
 # --- every row of refusals.yaml ends in an error with its words, and nothing is written
 
 LEARNED = [one for one in SHORT if not one.startswith("insertion")]
-ELSEWHERE = ("command line", "search")
+ELSEWHERE = ("command line", "search", "collect")
 ROWS = [(command, *row) for command in REFUSALS if command not in ELSEWHERE for row in REFUSALS[command].items()]
 
 

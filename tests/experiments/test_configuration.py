@@ -153,9 +153,8 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
     params = written.pop("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
     values = {key: str(value).split(",") for key, value in params.items() if "range" not in str(value)}
     for end in (0, -1):
-        config = configured(
-            f"experiment={path.stem}", *(f"{key}={each[end]}" for key, each in values.items()), command=command
-        )
+        swept = (f"{key}={each[end]}" for key, each in values.items())
+        config = configured(f"experiment={path.stem}", *swept, command=command)
         assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         written.pop("defaults", None)
         assert OmegaConf.merge(config, OmegaConf.create(written)) == config

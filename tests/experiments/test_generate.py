@@ -593,9 +593,8 @@ def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baseline
 
 def test_several_records_need_several_files(building, tmp_path):
     for i in (0, 1):
-        np.save(
-            tmp_path / f"{i}.npy", read_csv(building / "csv" / f"test_{i}.csv")["zone_temperature"] + 1e-6 * (i + 1)
-        )
+        measured = read_csv(building / "csv" / f"test_{i}.csv")["zone_temperature"]
+        np.save(tmp_path / f"{i}.npy", measured + 1e-6 * (i + 1))
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     result = scored(building, *files)["outputs"]["zone_temperature"]
     assert result["rmse"] == pytest.approx(math.sqrt(2.5) * 1e-6, rel=1e-6)

@@ -42,13 +42,9 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(system, excit
     assert ("set_point" in stored) == (OPEN[0] not in more)
     module, _, name = stored.attrs["system"].rpartition(".")
     found = getattr(importlib.import_module(module), name)(**json.loads(stored.attrs["parameters"]))
-    again = simulate(
-        found,
-        columns(stored, found.inputs) if found.inputs else None,
-        n_samples=N,
-        seed=int(stored.attrs["seed"]),
-        interpolation=Interpolation(stored.attrs["interpolation"]),
-    )
+    applied = columns(stored, found.inputs) if found.inputs else None
+    settings = {"seed": int(stored.attrs["seed"]), "interpolation": Interpolation(stored.attrs["interpolation"])}
+    again = simulate(found, applied, n_samples=N, **settings)
     np.testing.assert_array_equal(columns(stored, found.states), again.state)
     np.testing.assert_array_equal(stored["time"], found.dt * np.arange(N))
 

@@ -11,23 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import running
 from matplotlib.image import imread
 from omegaconf import OmegaConf
-from running import (
-    BUDGET,
-    DATA,
-    DAYS,
-    N_INITIAL,
-    SHORT,
-    bits,
-    broken_off,
-    configured,
-    data_of,
-    execute,
-    phases,
-    summary_of,
-    tree,
-)
+from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of, tree
 from validating import BOTH, ONE
 
 from experiments import export, identification
@@ -186,9 +173,8 @@ def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(found, tmp_pa
     assert seconds["loop"] + seconds["training"] == pytest.approx(measured["loop"], rel=1e-9)
     assert not list(again.glob("*.png"))
     text = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("experiments"))
-    assert all(
-        words in text for words in (f"{found.summary['smse']:.3g}", str(found.summary["n_inserted"]), str(again))
-    )
+    told = (f"{found.summary['smse']:.3g}", str(found.summary["n_inserted"]), str(again))
+    assert all(words in text for words in told)
     other = execute(tmp_path / "other", *SHORT, "seed=1")
     for kind in DATA:
         assert bits(data_of(again, kind)) == bits(data_of(found.folder, kind)), kind
@@ -243,7 +229,7 @@ def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, f
 
     def source(config):
         live = original(config)
-        live.simulation.samples = broken_off(live.simulation.samples, ENDS[phase], error)
+        live.simulation.samples = running.broken_off(live.simulation.samples, ENDS[phase], error)
         return live
 
     monkeypatch.setattr(identification, "live_source", source)

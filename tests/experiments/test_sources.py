@@ -217,11 +217,8 @@ def tank_record(seed, n=400, sensor=0.0, **start):
 
 
 def recordings(**settings):
-    parts = {
-        "estimation": (tank_record(0, **settings)[0],),
-        "test": (tank_record(1, initial_upper=6.0, **settings)[0],),
-    }
-    return Recordings("tanks", ("pump_voltage",), ("level",), **parts)
+    estimation, test = (tank_record(0, **settings)[0],), (tank_record(1, initial_upper=6.0, **settings)[0],)
+    return Recordings("tanks", ("pump_voltage",), ("level",), estimation, test=test)
 
 
 def test_signals_are_those_of_the_true_system():
@@ -237,9 +234,8 @@ def test_signals_are_those_of_the_true_system():
 def test_the_start_of_a_record_is_what_its_first_samples_say():
     fitted, joined = TANKS.join(recordings(), seed=0)
     record = joined.test[0]
-    blind = record.assign(
-        level=("time", np.where(np.arange(400) < WINDOW, record["level"].values, 0.0), {"units": "V"})
-    )
+    level = np.where(np.arange(400) < WINDOW, record["level"].values, 0.0)
+    blind = record.assign(level=("time", level, {"units": "V"}))
     np.testing.assert_array_equal(fitted.add(blind)["physics.level"], record["physics.level"])
     early = fitted.add(record, window=5)
     assert (early.attrs["initialisation_window"], record.attrs["initialisation_window"]) == (5, WINDOW)
@@ -386,10 +382,8 @@ def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolati
 
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):
-    wrong = "physics.system.zone_capacity=1.6e6"
-    folder = execute(
-        tmp_path / "run", "physics=building", wrong, "duration=5d", "training.n_initial=40", "figures=false"
-    )
+    wrong = ("physics=building", "physics.system.zone_capacity=1.6e6")
+    folder = execute(tmp_path / "run", *wrong, "duration=5d", "training.n_initial=40", "figures=false")
     found, physics = data_of(folder, "trajectory"), replace(Building(), zone_capacity=1.6e6)
     u = np.column_stack([found[signal.name].values for signal in physics.inputs])
     states = simulate(physics, u, noise=False).state

@@ -220,11 +220,9 @@ def test_table_and_figures_of_the_reduction_mark_the_lowest(reduction):
 def test_patterns_of_uniform_points_and_of_clusters():
     rng = np.random.default_rng(0)
     inside, outside = [[0.94, 0.0], [-0.94, 0.0], [0.0, 4.79], [0.0, -2.79]], [[0.96, 0.0], [0.0, -2.81], [1.0, 5.0]]
-    assert [sweeps.share_at_boundary(np.array(points), *BOX) for points in (inside, outside, inside + outside[:1])] == [
-        0,
-        1,
-        0.2,
-    ]
+    both = inside + outside[:1]
+    shares = [sweeps.share_at_boundary(np.array(points), *BOX) for points in (inside, outside, both)]
+    assert shares == [0, 1, 0.2]
     assert sweeps.share_at_boundary(rng.uniform(*BOX, (200_000, 2)), *BOX) == pytest.approx(UNIFORM_SHARE, abs=2e-3)
     for n in (30, 100):
         found = [sweeps.compare_distances(rng.uniform(*BOX, (n, 2)), *BOX) for _ in range(300)]
