@@ -38,7 +38,7 @@ def run(tmp_path_factory):
     return folder / "run", content, sysid.JointModel.load(path).models[0], signals(50, 1)
 
 
-def test_files_and_measures_are_those_of_predictions_by_hand(run):
+def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
     folder, content, one, data = run
     assert {path.name for path in folder.iterdir()} == {"validation.json", "validation.nc", "validation.png"}
     attributes, groups = store.header(folder / "validation.nc"), stored(folder)
