@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (29, 2679),
     "experiments": (83, 10628),
     "hydra_plugins": (2, 141),
-    "tests/experiments": (38, 7155),
+    "tests/experiments": (38, 6887),
     "tests/cluster": (2, 175),
     "tests/sysid": (26, 7841),
     "tests/simulators": (15, 2011),

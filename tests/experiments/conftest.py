@@ -1,10 +1,19 @@
-"""One short run that many tests look at."""
+"""One short run that many tests look at; where their references lie."""
+
+import sys
+from pathlib import Path
 
 import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from numba import config
-from running import SHORT, execute
+from running import CONF, SHORT, execute
+from sweep_command import JOBS, sweep
 from validating import RECORD, SMALL, csv_file
 
+#: plants, recorded and simulated, and naive formulas
+TESTS = Path(__file__).parents[1]
+sys.path += map(str, (TESTS, TESTS / "sysid", TESTS / "simulators"))
 #: what is computed is the same without the compiler, only slower: tests/sysid and tests/simulators compare
 collect_ignore_glob = ["test_*.py"] if config.DISABLE_JIT else []
 
@@ -21,3 +30,18 @@ def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("record")
     files = (csv_file(folder / "estimation.csv", n=60, seed=2), csv_file(folder / "test.csv", n=30, seed=5))
     return (*RECORD, *SMALL, *(f"data.{path.stem}={path}" for path in files))
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory):
+    """Folder of a sweep to which nothing has happened."""
+    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
+    assert sweep(folder, *JOBS).code == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def loader():
+    """What composes configurations of `sysid-identify`."""
+    with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
+        return GlobalHydra.instance().config_loader()

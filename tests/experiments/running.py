@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import logging
 import signal
@@ -13,6 +14,7 @@ from unittest import mock
 
 import pandas as pd
 import xarray as xr
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -30,6 +32,10 @@ SHORT = (
     "insertion.error_threshold=0.02",
     "figures=false",
 )
+#: the least that learns something
+SMALL = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
+#: what is refused, by what refuses it: overrides, and words
+REFUSALS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
 COMMAND = (sys.executable, "-m", "experiments.identify")
 
 
@@ -96,10 +102,16 @@ def summary_of(folder):
     return json.loads((Path(folder) / "summary.json").read_text())
 
 
-def data_of(folder, kind):
-    """Data set of a file, without the checks of the store."""
-    with xr.open_dataset(Path(folder) / f"{kind}.nc", decode_times=False, mask_and_scale=False) as dataset:
+def data_of(folder, kind, group=None):
+    """Data set of a file, or of a group in it, without the checks of the store."""
+    with xr.open_dataset(Path(folder) / f"{kind}.nc", group=group, decode_times=False, mask_and_scale=False) as dataset:
         return dataset.load()
+
+
+def broken_off(samples, n, error):
+    """The first n samples, then an error."""
+    yield from itertools.islice(samples, n)
+    raise error
 
 
 def phases(result):
@@ -111,12 +123,11 @@ def phases(result):
 
 def bits(dataset):
     """Bytes, type and shape of every variable and coordinate."""
-    return {
-        name: (variable.dtype.str, variable.shape, variable.values.astype(str).tolist())
-        if variable.dtype.kind in "OU"
-        else (variable.dtype.str, variable.shape, variable.values.tobytes())
-        for name, variable in dataset.variables.items()
-    }
+
+    def plain(values):
+        return values.astype(str) if values.dtype.kind in "OU" else values
+
+    return {name: (one.dtype.str, one.shape, plain(one.values).tobytes()) for name, one in dataset.variables.items()}
 
 
 def tree(folder):

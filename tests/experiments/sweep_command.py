@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from glob import glob
 from pathlib import Path
 
@@ -25,6 +26,9 @@ QUICK = (
     *("system=van_der_pol", "duration=120samples", "budget=8", "training=fixed", "training.n_initial=10"),
     *("training.variance=1", "training.length_scales=1", "training.noise_variance=0.01"),
 )
+#: a sweep of them
+N = 9
+JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
 #: what a run measures of itself, or says about when and where it was made
 OF_THE_RUN = {"creation_time", "configuration", "timings", "summary", "summary_sha256", "estimate_seconds"}
 
@@ -49,12 +53,9 @@ def environment():
 def started(folder, *overrides, **options):
     """Start a sweep in a process of its own, and in a session of its own."""
     own = {"cwd": Path(folder).parent, "env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    own |= {"text": True, "start_new_session": True, "preexec_fn": hear_ctrl_c}
+    own |= {"text": True, "start_new_session": True}
+    own["preexec_fn"] = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(argv(folder, *overrides), **(own | options))
-
-
-def hear_ctrl_c():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ended(process, seconds=120):

@@ -167,6 +167,22 @@ def folder_of_job():
 
 # --- what tests see of processes
 
+#: runs the functions that its arguments name with an engine
+DRIVER = """
+import sys
+from pathlib import Path
+from sweep_jobs import job
+from {engine.__module__} import {engine.__name__}
+
+if __name__ == "__main__":
+    folder, functions = Path(sys.argv[1]), sys.argv[2:]
+    todo = [job(folder, n, one, task="", seconds=1) for n, one in enumerate(functions)]
+    try:
+        list({engine.__name__}(folder, **{settings}).run(todo))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
 
 def attempts(one):
     """Number of times that a job was started."""

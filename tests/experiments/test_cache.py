@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from filelock import FileLock
 from omegaconf import OmegaConf
-from running import configured
+from running import broken_off, configured
 from sweep_command import found_by
 from sweep_jobs import driven, wait_until
 
@@ -258,10 +258,7 @@ def test_a_simulation_that_breaks_off_leaves_the_same_with_a_cache(tmp_path, mon
     original = Plant.samples
 
     def breaking(self, *arguments):
-        for k, sample in enumerate(original(self, *arguments)):
-            if k == 60:
-                raise DivergenceError("the plant exploded")
-            yield sample
+        return broken_off(original(self, *arguments), 60, DivergenceError("the plant exploded"))
 
     monkeypatch.setattr(Plant, "samples", breaking)
     found = []

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from omegaconf import OmegaConf
-from running import call, read_csv
+from running import REFUSALS, call, configured, read_csv
 from searching import FULL
 
 from experiments.collect import mark_folder
@@ -212,7 +211,6 @@ def test_raw_times_are_kept_and_the_odd_ones_marked(tmp_path):
 
 # --- the command
 
-SETTINGS = {"output": None, "metrics": None, "records": None, "figures": False}
 FILES = {"sweep.nc", "sweep.csv", "sweep.md"}
 FIGURES = {"against_error_threshold.png", "pareto_front.png"}
 
@@ -282,23 +280,17 @@ SPOILED = {
     "a number of a job twice": lambda s: plan(s, {"number": "../.."}, {"number": "../.."}),
     "none of the 1 jobs": lambda s: plan(s, {}),
 }
-MISTAKES = {
-    "no job has 'covrage_95'.* did you mean 'coverage_95'": {"metrics": ["smse", "covrage_95"]},
-    "at least one name": {"metrics": []},
-    "figures must be true or false": {"figures": 3},
-    "output must be the name of a folder": {"output": ["a"]},
-    "set output to another": {"output": "s/sweep.json"},
-    "expected the folder of a sweep": {"folder": None},
-}
+#: words of the error, and what is spoiled or the overrides that are wrong
+CASES = [*SPOILED.items(), *((words, overrides) for overrides, words in REFUSALS["collect"].items())]
 
 
-@pytest.mark.parametrize("words", [*SPOILED, *MISTAKES])
-def test_what_is_no_sweep_and_mistakes_change_nothing(words, sweep, monkeypatch):
+@pytest.mark.parametrize(("words", "how"), CASES)
+def test_what_is_no_sweep_and_mistakes_change_nothing(words, how, sweep, monkeypatch):
     monkeypatch.chdir(sweep.parent)
-    folder = SPOILED[words](sweep) if words in SPOILED else sweep
+    given = [f"folder={how(sweep)}"] if callable(how) else [f"folder={sweep}", how]
     before = files(sweep)
     with pytest.raises((store.StoreError, ValueError), match=words):
-        run(OmegaConf.create(SETTINGS | {"folder": str(folder)} | MISTAKES.get(words, {})), Path())
+        run(configured("figures=false", *given, command="collect"), Path())
     assert files(sweep) == before
 
 
@@ -336,9 +328,8 @@ def write_sweep(folder, values, metric, skip=(), fail=(), several=False):
 def write_job(folder, job, summary, several=False):
     """A finished job."""
     (own := folder / str(job["number"])).mkdir(exist_ok=True)
-    record = xr.Dataset(
-        {"mean": ("sample", np.arange(4.0) + job["number"], {"units": "K"}), "variance": ("sample", np.ones(4))}
-    )
+    mean = ("sample", np.arange(4.0) + job["number"], {"units": "K"})
+    record = xr.Dataset({"mean": mean, "variance": ("sample", np.ones(4))})
     found = summary if several else {"": summary}
     contents = {output: Content(FULL | one, record, None) for output, one in found.items()}
     write(contents, own / "job.nc", {"seed": 0, "partial": 0, "configuration": ""})

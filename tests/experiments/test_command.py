@@ -13,17 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from omegaconf import OmegaConf
-from running import COMMAND, DATA, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
+from running import COMMAND, DATA, REFUSALS, ROOT, SHORT, bits, call, configured, data_of, execute, said, summary_of
+from test_engines import CLASSES
 from test_generate import BOUC_WEN, generate
-from validating import ONE_STEP, csv_file, model, recorded, saved, validate
+from test_sweep_identity import master_of
+from validating import ONE_STEP, csv_file, from_csv, model, recorded, saved, validate
 
 from experiments import export, progress, reproduction
 from experiments.benchmarks import session
 from experiments.build import build_one
 from experiments.help import print_help
 from experiments.launch import is_bug_of_ours, is_mistake
+from experiments.sweeps import search
+from experiments.sweeps.keys import Composer
 from experiments.validation import run as validation
 from sysid import ErrorThreshold, Identification, Narx, StoreError
 from sysid.gp.formula import PLAIN
@@ -52,32 +55,7 @@ def test_a_run_from_elsewhere_computes_the_same_bits_and_says_nothing_strange(fi
     assert not [word for word in ("Warning", "Traceback", "DEBUG", "numba", "samples/s]", "\r") if word in said(done)]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("budget=1", ["Error: ", "budget", "2"]),
-        ("+budgett=50", ["did you mean 'budget'?"]),
-        ("system=buildin", ["did you mean 'building'?"]),
-        ("budgett=50", ["Error: unknown key 'budgett'; did you mean 'budget'?"]),
-        ("narx.na=3", ["Error: unknown key 'narx.na'", "write narx=orders as well"]),
-        ("model=run", ["Error: unknown key 'model': it belongs to sysid-export, sysid-validate"]),
-        ("data=a.csv", ["write data=csv data.estimation=a.csv"]),
-        ("a.csv", ["write data=csv data.estimation=a.csv"]),
-        ("--budget 50", ["Error: --budget: settings are written without dashes, budget=50"]),
-        ("data.inputs=[u[%]]", ["""'data.inputs=["u[%]"]'"""]),
-        ("system=3", ["Error: system=3: system must be one of bouc_wen, building"]),
-        ("system=null", ["Error: system=null: system must be one of"]),
-        ("data=[nan]", ["Error: data=[nan]: data must be one of"]),
-        ("reduction=[] system=1.5", ["Error: system=1.5: system must be one of"]),
-        ("excitation@excitations.mass_flow=true", ["mass_flow=true: excitation must be one of"]),
-        ("-m system=building,3", ["Error: system=building,3: system must be one of"]),
-        ("data=csv data.inputs=[pump voltage,u] seed=1", [""", 'data.inputs=["pump voltage","u"]'\n"""]),
-        ("nothing", ["Error: nothing: expected key=value or group=option; sysid-identify --help"]),
-        ("system.radiator_capacity=1 system.substeps=1", ["diverged at time", "Partial results are in"]),
-        ("hydra.run.dir={}/file/run", ["Error: cannot write to the folder of the run", "set hydra.run.dir"]),
-        ("-m seed=1,2 hydra.sweep.dir={}/file/run", ["Error: cannot write", "set hydra.sweep.dir"]),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "words"), REFUSALS["command line"].items())
 def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_path):
     (tmp_path / "file").write_text("")
     given = overrides.format(tmp_path).split()
@@ -89,6 +67,7 @@ def test_mistakes_end_in_a_word_and_not_in_a_traceback(overrides, words, tmp_pat
     assert "HYDRA_FULL_ERROR" not in text
     assert "HYDRA_FULL_ERROR" not in os.environ
     assert all(word in text for word in words), text
+    assert not overrides.startswith("-m") or text.count("\n") == 1
     assert (tmp_path / "file").read_text() == ""
     assert (tmp_path / "run").exists() == ("Partial results are in" in words), "nothing is left of a refused run"
 
@@ -132,8 +111,7 @@ def test_overrides_without_effect_are_told(tmp_path):
 
 
 def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_way_round(tmp_path):
-    (tmp_path / "a.csv").write_text("u,y\n" + "".join(f"{k % 7},{(k * k) % 11}\n" for k in range(60)))
-    data = ("data=csv", f"data.estimation={tmp_path}/a.csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=1")
+    data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
     few = (f"hydra.run.dir={tmp_path}/run", "budget=10", "figures=false", "training.n_initial=12")
     said = call("identify", *data, "narx=orders", *few, "training.interval=10").out
     assert "without effect on a.csv: training.interval=10" in said
@@ -257,9 +235,8 @@ def test_models_are_exported_and_files_replaced_only_when_that_is_said(tmp_path)
     export.run(configured(path, command="export"), tmp_path)
     np.testing.assert_allclose(runpy.run_path(str(tmp_path / "tank.py"))["predict"](X)[0], model().predict(X).mean)
     saved(tmp_path / "joint.nc", model("y", BOTH), model("z", BOTH))
-    export.run(
-        configured(f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py", command="export"), tmp_path / "nowhere"
-    )
+    joint = (f"model={tmp_path}/joint.nc", f"output={tmp_path}/mine.py")
+    export.run(configured(*joint, command="export"), tmp_path / "nowhere")
     assert runpy.run_path(str(tmp_path / "mine.py"))["OUTPUTS"] == ("y", "z")
     before = (tmp_path / "mine.py").read_text()
     with pytest.raises(ValueError, match="name the file of the model"):
@@ -293,9 +270,9 @@ def test_a_class_of_ones_own_must_be_trusted(tmp_path, monkeypatch):
 
 # --- every row of refusals.yaml ends in an error with its words, and nothing is written
 
-TABLE = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text())
 LEARNED = [one for one in SHORT if not one.startswith("insertion")]
-ROWS = [(command, *row) for command, table in TABLE.items() for row in table.items()]
+ELSEWHERE = ("command line", "search", "collect")
+ROWS = [(command, *row) for command in REFUSALS if command not in ELSEWHERE for row in REFUSALS[command].items()]
 
 
 @pytest.fixture(scope="module")
@@ -303,18 +280,19 @@ def files(tmp_path_factory):
     """Overrides of a validation of a small model, and of an identification of two records."""
     folder = tmp_path_factory.mktemp("files")
     first, second = (csv_file(folder / f"{n}.csv", n=n) for n in (40, 31))
-    own = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", f"data.estimation=[{first},{second}]")
-    return [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *ONE_STEP], own
+    fitting = [*recorded(saved(folder / "model.nc"), csv_file(folder / "test.csv")), *ONE_STEP]
+    return fitting, from_csv(estimation=f"[{first},{second}]")
 
 
 @pytest.mark.parametrize(("command", "overrides", "words"), ROWS, ids=[" ".join(row[:2]) for row in ROWS])
-def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, words, files, tmp_path, monkeypatch):
+def test_what_is_refused_is_named_and_nothing_is_done(command, overrides, words, files, loader, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given, (fitting, records) = overrides.split(), files
     if given[0].startswith("data="):
         fitting = [one for one in fitting if not one.startswith("data")]
     if given[0].startswith(("data.inputs", "data.outputs")):
         fitting = [one for one in fitting if not one.startswith("data.units")]
+    settings = OmegaConf.to_container(OmegaConf.from_dotlist(given)) if command in (*CLASSES, "optuna") else {}
     run = {
         "identify": lambda folder: execute(folder, *LEARNED, *given),
         "records": lambda folder: execute(folder, *LEARNED, *records, *given),
@@ -322,9 +300,16 @@ def test_what_is_refused_is_named_and_nothing_is_written(command, overrides, wor
         "benchmark": lambda folder: session.run(configured(*given, command="benchmark"), folder),
         "reproduce": lambda folder: reproduction.run(configured(*given, command="reproduce"), folder),
         "generate": lambda folder: generate(folder / "bw", *BOUC_WEN, *given),
+        "job": lambda folder: Composer(loader, master_of(loader)).job(given),
+        **{name: lambda folder, make=make: make(folder, **settings) for name, make in CLASSES.items()},
+        "optuna": lambda folder: search.Settings(**settings),
+        "space": lambda folder: search.space_of(given, ["seed"], loader),
     }
+    if command in ("optuna", "space"):
+        pytest.importorskip("optuna")
     with pytest.raises(Exception) as caught:  # noqa: PT011
         run[command](tmp_path)
     assert isinstance(caught.value, ValueError | TypeError | OSError) or "omegaconf" in type(caught.value).__module__
     assert re.search(words, f"{caught.value} {caught.value.__cause__ or ''}", re.DOTALL), caught.value
+    assert command != "job" or "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())

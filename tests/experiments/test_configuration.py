@@ -1,10 +1,7 @@
 """Every yaml composes, repeats the defaults of its class and does what its name says; every class has a yaml."""
 
 import dataclasses
-import importlib
-import inspect
 import math
-import pkgutil
 from enum import Enum
 from fractions import Fraction
 from itertools import zip_longest
@@ -16,6 +13,7 @@ from hydra.utils import get_class, instantiate
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from plants import concrete_classes
 from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, summary_of
 
 import simulators
@@ -141,11 +139,7 @@ def test_yaml_names_a_public_class_and_states_its_defaults(path):
 def test_every_class_has_a_yaml(group):
     files = [yaml.safe_load(path.read_text()) for path in FILES]
     targets = {get_class(node["_target_"]) for file in files for node in nodes(file)}
-    found = set()
-    for package in (sysid, simulators):
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            classes = filter(inspect.isclass, vars(importlib.import_module(module.name)).values())
-            found |= {c for c in classes if issubclass(c, ROLES[group]) and not inspect.isabstract(c)}
+    found = {one for package in (sysid, simulators) for one in concrete_classes(package, ROLES[group])}
     assert found - WITHOUT_YAML
     assert found - WITHOUT_YAML <= targets
 
@@ -159,9 +153,8 @@ def test_every_recipe_composes_wins_over_the_defaults_and_is_listed(path):
     params = written.pop("hydra", {"sweeper": {"params": {}}})["sweeper"]["params"]
     values = {key: str(value).split(",") for key, value in params.items() if "range" not in str(value)}
     for end in (0, -1):
-        config = configured(
-            f"experiment={path.stem}", *(f"{key}={each[end]}" for key, each in values.items()), command=command
-        )
+        swept = (f"{key}={each[end]}" for key, each in values.items())
+        config = configured(f"experiment={path.stem}", *swept, command=command)
         assert OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         written.pop("defaults", None)
         assert OmegaConf.merge(config, OmegaConf.create(written)) == config

@@ -1,6 +1,5 @@
 """Benchmark folders: what is in them, that it is right and repeats, that the answer stays apart, scores, refusals."""
 
-import csv
 import hashlib
 import json
 import math
@@ -17,7 +16,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
-from running import call, configured, tree
+from running import call, configured, read_csv, tree
+from test_records import naive_arx
 
 from experiments.generate import SharedOutput
 from experiments.generation import run as module
@@ -100,13 +100,6 @@ def building(tmp_path_factory):
     """Building in closed loop: process noise, no measurement noise; several records after a transient."""
     folder = tmp_path_factory.mktemp("building") / "house"
     return generate(folder, *BUILDING, "realisations.estimation=2", "realisations.test=2", "transient=7")
-
-
-def table(path):
-    """Columns of a CSV file, as Python reads them."""
-    with path.open(newline="") as file:
-        header, *rows = csv.reader(file)
-    return {name: np.array([float(row[i]) for row in rows]) for i, name in enumerate(header)}
 
 
 def cells(folder):
@@ -194,22 +187,19 @@ def test_initial_states_are_drawn_for_every_record(tmp_path):
 def test_csv_copies_and_lag_data_are_those_of_the_measured_signals(oscillator, building):
     for folder in (oscillator, building):
         for key, record in groups(folder, "benchmark").items():
-            columns = table(folder / "csv" / f"{key.replace('/record', '')}.csv")
+            columns = read_csv(folder / "csv" / f"{key.replace('/record', '')}.csv")
             assert list(columns) == ["time", *record.data_vars]
             for name, values in columns.items():
                 np.testing.assert_array_equal(values, record[name])
-    columns, truth = table(building / "truth_csv" / "test_1.csv"), groups(building, "truth")["test/record_1"]
+    columns, truth = read_csv(building / "truth_csv" / "test_1.csv"), groups(building, "truth")["test/record_1"]
     assert list(columns) == ["time", "zone_temperature_noise_free"]
     np.testing.assert_array_equal(columns["zone_temperature_noise_free"], truth["zone_temperature_noise_free"])
-    found, n = groups(building, "narx"), LENGTHS["estimation"]
+    found, measured = groups(building, "narx"), groups(building, "benchmark")
     assert list(found) == ["estimation", "validation", "test"]
-    rows, record = found["estimation"], groups(building, "benchmark")["estimation/record_1"]
-    assert rows.sizes["sample"] == 2 * (n - Narx.from_dict(json.loads(rows.attrs["narx"])).max_lag)
-    row, y = rows.isel(sample=-1), record["zone_temperature"].values
-    assert row["target"] == y[-1] - y[-2]
-    for feature, value in zip(rows["feature"].values, row["regressor"].values, strict=True):
-        name, lag = re.fullmatch(r"(\w+)\[k-(\d)\]", str(feature)).groups()
-        assert value == record[name][n - 1 - int(lag)]
+    rows, narx = found["estimation"], Narx.from_dict(json.loads(found["estimation"].attrs["narx"]))
+    expected = [narx.dataset(measured[f"estimation/record_{i}"]) for i in (0, 1)]
+    for name in ("regressor", "target"):
+        np.testing.assert_array_equal(rows[name], np.concatenate([one[name] for one in expected]))
 
 
 # --- that it repeats, and that the answer stays apart -----------------------------------------------
@@ -230,7 +220,7 @@ def test_no_public_file_tells_the_answer(oscillator):
     seeds = {str(SECRET)} | {str(record.attrs["seed"]) for record in truth}
     assert len(seeds) == 4
     noise_free = {record["displacement_noise_free"].values.tobytes() for record in truth}
-    answers = {repr(value) for value in table(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]}
+    answers = {repr(value) for value in read_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"][1:]}
     for name in tree(oscillator) - ANSWER:
         raw = (oscillator / name).read_bytes()
         assert not [seed for seed in seeds if seed.encode() in raw], name
@@ -281,20 +271,15 @@ def test_baselines_against_plain_loops(oscillator):
     measured, found = groups(oscillator, "benchmark"), scores(oscillator)
     u, y, v, z = (measured[key][name].values for key in ("estimation", "test") for name in ("force", "displacement"))
 
-    def row(u, y, k):
-        return [1.0, *(1e4 * y[k - j] for j in (1, 2, 3)), *(u[k - j] for j in (1, 2, 3))]
-
-    weights = np.linalg.lstsq(np.array([row(u, y, k) for k in range(3, len(y))]), y[3:], rcond=None)[0]
-    free, step = z[:WINDOW].tolist(), [weights @ row(v, z, k) for k in range(WINDOW, len(z))]
-    for k in range(WINDOW, len(z)):
-        free.append(float(weights @ row(v, free, k)))
+    tested = (v[WINDOW - 3 :, None], z[WINDOW - 3 :])  # three lags
+    one_step, free_run = naive_arx((u[:, None], y), tested, 3, 3, 1, 3)
     expected = {
         ("one_step", "mean"): z[WINDOW:] - y[3:].mean(),
         ("free_run", "mean"): z[WINDOW:] - y[3:].mean(),
         ("one_step", "persistence"): np.diff(z)[WINDOW - 1 :],
         ("free_run", "persistence"): z[WINDOW:] - z[WINDOW - 1],
-        ("one_step", "arx"): z[WINDOW:] - step,
-        ("free_run", "arx"): z[WINDOW:] - free[WINDOW:],
+        ("one_step", "arx"): one_step,
+        ("free_run", "arx"): free_run,
     }
     for (task, model), error in expected.items():
         assert found[task][model]["displacement"]["rmse"] == pytest.approx(rms(error), rel=1e-5), (task, model)
@@ -346,7 +331,7 @@ def test_steps_that_are_too_long_are_named_in_the_card(tmp_path):
 def test_every_output_is_scored_and_has_baselines_of_its_own(tmp_path):
     """Lags are chosen for each output; those of one give the same scores as alone."""
     folder = two_rooms(tmp_path / "rooms", None)
-    found, truth, columns = scores(folder), groups(folder, "truth")["test"], table(folder / "csv" / "test.csv")
+    found, truth, columns = scores(folder), groups(folder, "truth")["test"], read_csv(folder / "csv" / "test.csv")
     assert list(columns) == ["time", "heat", "warm_air", "cold_air"]
     for name in ("warm_air", "cold_air"):
         noise = rms(truth[f"{name}_noise"].values[WINDOW:])
@@ -504,17 +489,22 @@ def public(oscillator, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prediction(oscillator):
-    measured = table(oscillator / "csv" / "test.csv")["displacement"]
+    measured = read_csv(oscillator / "csv" / "test.csv")["displacement"].to_numpy()
     return 0.9 * measured + 1e-5 * np.random.default_rng(0).normal(size=len(measured))
 
 
+def csv_of(values):
+    return "\n".join(["displacement", *map(repr, np.asarray(values).tolist())]) + "\n"
+
+
 def as_csv(path, values):
-    path.write_text("\n".join(["displacement", *map(repr, np.asarray(values).tolist())]) + "\n")
+    path.write_text(csv_of(values))
     return path
 
 
 def test_numbers_are_right_and_every_format_gives_the_same(oscillator, public, prediction, tmp_path):
-    path, measured = as_csv(tmp_path / "p.csv", prediction), table(public / "csv" / "test.csv")["displacement"]
+    path = as_csv(tmp_path / "p.csv", prediction)
+    measured = read_csv(public / "csv" / "test.csv")["displacement"].to_numpy()
     result = scored(public, path)
     rmse = rms((prediction - measured)[WINDOW:])
     nrmse = 100 * rmse / np.std(measured[WINDOW:])
@@ -526,7 +516,7 @@ def test_numbers_are_right_and_every_format_gives_the_same(oscillator, public, p
     }
     assert (result["n_scored"], result["task"]) == (N_TEST - WINDOW, "free_run")
     assert "against_noise_free" not in result
-    truth = table(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"]
+    truth = read_csv(oscillator / "truth_csv" / "test.csv")["displacement_noise_free"]
     found = scored(oscillator, path)["against_noise_free"]["displacement"]["rmse"]
     assert found == pytest.approx(rms((prediction - truth)[WINDOW:]), rel=1e-12)
     cells = [f"{k},{value!r},x\r\n" for k, value in enumerate(prediction.tolist())]
@@ -542,22 +532,13 @@ def test_numbers_are_right_and_every_format_gives_the_same(oscillator, public, p
     assert scored(public, as_csv(tmp_path / "v.csv", changed)) != result
 
 
-def lines(*texts):
-    return "\n".join(texts).encode()
-
-
-def numbers(change):
-    """Bytes of a CSV file of a prediction that was changed."""
-    return lambda p: lines("displacement", *map(repr, change(p.copy()).tolist()))
-
-
 #: content of a file, or an array for a .npy file, from a good prediction; and words of the refusal
 REFUSED = {
-    "one missing": (numbers(lambda p: p[:-1]), [f"{N_TEST - 1} samples", str(N_TEST)]),
-    "nan": (numbers(lambda p: np.r_[p[:13], np.nan, p[14:]]), ["displacement is nan", "sample 13"]),
-    "empty file": (lambda p: b"", ["cannot read"]),
-    "an empty cell": (lambda p: lines("a,displacement", *["1,2"] * 4, "1,"), ["cannot read", "row 4"]),
-    "another header": (lambda p: lines("y", *["1.0"] * N_TEST), ["displacement", "got y"]),
+    "one missing": (lambda p: csv_of(p[:-1]), [f"{N_TEST - 1} samples", str(N_TEST)]),
+    "nan": (lambda p: csv_of(np.r_[p[:13], np.nan, p[14:]]), ["displacement is nan", "sample 13"]),
+    "empty file": (lambda p: "", ["cannot read"]),
+    "an empty cell": (lambda p: "a,displacement\n" + 4 * "1,2\n" + "1,", ["cannot read", "row 4"]),
+    "another header": (lambda p: "y" + N_TEST * "\n1.0", ["displacement", "got y"]),
     "turned array": (lambda p: p[np.newaxis], [f"shape (1, {N_TEST})", "expected (n, 1)"]),
     "pickled": (lambda p: np.array([{"a": 1}], dtype=object), ["cannot read", "numbers"]),
 }
@@ -567,8 +548,8 @@ REFUSED = {
 def test_bad_files_are_refused(case, public, prediction, tmp_path):
     make, words = REFUSED[case]
     content, path = make(prediction), tmp_path / "p.csv"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
+    if isinstance(content, str):
+        path.write_text(content)
     else:
         path = tmp_path / "p.npy"
         np.save(path, content, allow_pickle=True)
@@ -612,7 +593,8 @@ def test_runs_as_a_program_without_the_toolbox_and_people_see_floor_and_baseline
 
 def test_several_records_need_several_files(building, tmp_path):
     for i in (0, 1):
-        np.save(tmp_path / f"{i}.npy", table(building / "csv" / f"test_{i}.csv")["zone_temperature"] + 1e-6 * (i + 1))
+        measured = read_csv(building / "csv" / f"test_{i}.csv")["zone_temperature"]
+        np.save(tmp_path / f"{i}.npy", measured + 1e-6 * (i + 1))
     files = [tmp_path / "0.npy", tmp_path / "1.npy"]
     result = scored(building, *files)["outputs"]["zone_temperature"]
     assert result["rmse"] == pytest.approx(math.sqrt(2.5) * 1e-6, rel=1e-6)

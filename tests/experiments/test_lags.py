@@ -4,16 +4,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from running import configured, data_of, execute
+from running import SMALL, configured, data_of, execute
 from two_rooms import TwoRooms
+from validating import csv_file, from_csv
 
 import sysid
 from experiments.automatic import AutomaticNarx
 from experiments.identification import narx_of, source_of
 from experiments.plant import Plant
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
-
-SMALL = ("duration=120samples", "training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 
 
 def chosen(*overrides):
@@ -105,11 +104,11 @@ def test_orders_take_the_signals_of_the_plant_or_the_records(tmp_path):
     narx = chosen("narx=orders", "narx.na=1", "narx.nb=[2,1]", "narx.nk=[0,3]")
     assert narx.lags == {"zone_temperature": (1,), "ambient_temperature": (0, 1), "mass_flow": (3,)}
     assert narx.predict is sysid.Target.change
-    (tmp_path / "a.csv").write_text("u,v,y\n" + "".join(f"{k % 3},{k % 5},{k % 7}\n" for k in range(30)))
-    data = ("data=csv", f"data.estimation={tmp_path}/a.csv", "data.inputs=[u,v]", "data.outputs=[y]", "data.dt=1")
+    data = from_csv("y", "u,z", estimation=csv_file(tmp_path / "a.csv"))
     narx = chosen("narx=orders", *data, "narx.nb=1", "narx.predict=value", "on_missing=skip")
-    assert narx.lags == {"y": (1, 2), "u": (1,), "v": (1,)}
+    assert narx.lags == {"y": (1, 2), "u": (1,), "z": (1,)}
     assert (narx.predict, narx.on_missing) == (sysid.Target.value, sysid.OnMissing.skip)
-    folder = execute(tmp_path / "run", *SMALL, "narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=2")
+    given = ("duration=120samples", "narx=orders", "narx.na=1", "narx.nb=1", "narx.nk=2")
+    folder = execute(tmp_path / "run", *SMALL, *given)
     names = ["zone_temperature[k-1]", "ambient_temperature[k-2]", "mass_flow[k-2]"]
     assert data_of(folder, "model")["feature"].values.tolist() == names

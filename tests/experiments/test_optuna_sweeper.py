@@ -6,13 +6,14 @@ import statistics
 import sys
 from importlib.util import find_spec
 
+import pandas as pd
 import pytest
 import searching
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
+from running import REFUSALS
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
+from experiments.collection.figures import find_front
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.search import Settings, objective, space_of
 
@@ -23,12 +24,6 @@ RANDOM = "hydra.sweeper.sampler=optuna.samplers.RandomSampler"
 #: from the second trial on, trials depend on the results of those before
 LEARNING = "hydra.sweeper.sampler={_target_: optuna.samplers.TPESampler, n_startup_trials: 1, multivariate: true}"
 FIVE = ("insertion.error_threshold=range(0,0.5,0.1)", "budget=range(20,80,20)", LEARNING, "hydra.sweeper.n_jobs=2")
-
-
-@pytest.fixture(scope="module")
-def loader():
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return GlobalHydra.instance().config_loader()
 
 
 @pytest.fixture(scope="module")
@@ -75,28 +70,11 @@ def test_later_overrides_win_and_averaged_ones_are_multiplied(loader):
     assert space.jobs({"budget": 30}) == expected
 
 
-def test_refused_spaces_and_settings(loader):
-    for line, told in (
-        *(("budget=range(5,5)", "the range is empty"), ("budget=interval(1,0)", "the lower one first")),
-        *(("budget=interval(nan,1)", "two finite numbers"), ("budget=choice(5)", "to choose: give budget=5")),
-        *(("budget=tag(log,interval(0,1))", "both positive"), ("budget=50", "nothing to search")),
-        ("budget=tag(log,range(1,9))", "the tag log means nothing"),
-        *(("reduction=interval(0,1)", "chosen by name"), ("seed=range(0,3)", "seed is averaged over")),
-        *(("seed=interval(0,3)", "list its values"), ("budget=interval(", ".")),
-    ):
-        with pytest.raises(ValueError, match=told):
-            space_of([line], ["seed"], loader)
+def test_settings_are_those_of_the_configuration():
+    """Those that are refused: refusals.yaml."""
     file = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "sweeper" / "optuna.yaml"))
     settings = {name: value for name, value in file.items() if not name.startswith("_") and name != "params"}
     assert Settings(**settings) == Settings()
-    for name, value, told in (
-        *(("n_trials", 0, "n_trials must be"), ("n_jobs", None, "n_jobs must be"), ("seed", -1, "seed must be")),
-        *(("objectives", "smes", "did you mean 'smse'"), ("objectives", ["loop"], "did you mean 'times.loop'")),
-        *(("objectives", ["smse", "smse"], "none twice"), ("direction", "minimise", "minimize")),
-        *(("direction", ["minimize"] * 3, "one for each"), ("sampler", {}, "hydra.sweeper.sampler must be")),
-    ):
-        with pytest.raises(ValueError, match=told):
-            Settings(**{name: value})
 
 
 def test_objectives_in_a_summary():
@@ -178,11 +156,7 @@ def test_pareto_set_of_two_objectives(tmp_path):
     two = ("hydra.sweeper.objectives=[smse,free_run.rmse]", "hydra.sweeper.direction=[minimize,maximize]")
     told = search(folder, "insertion.error_threshold=interval(0,0.49)", *two, RANDOM, n_trials=10)
     points = {int(row["trial"]): (float(row["smse"]), -float(row["free_run.rmse"])) for row in rows_of(folder)}
-    unbeaten = {
-        number
-        for number, (a, b) in points.items()
-        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in points.values())
-    }
+    unbeaten = {*find_front(pd.DataFrame(points, ["smse", "fit"]).T, "smse", "fit").index}
     assert 2 < len(unbeaten) < 10
     assert {one["trial"] for one in found_in(folder)["best"]} == unbeaten
     assert f"{len(unbeaten)}, none of which is beaten" in told.out
@@ -213,20 +187,12 @@ def test_no_trial_is_run_twice_a_failed_one_costs_only_itself_and_a_search_ends(
 # --- what is refused before anything is run
 
 
-def test_refused_before_the_first_job(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("overrides", "told"), REFUSALS["search"].items())
+def test_refused_before_the_first_job(overrides, told, monkeypatch, tmp_path):
     folder = tmp_path / "search"
-    for lines, told in (
-        (["insertion.eror_threshold=interval(0,1)"], "did you mean 'insertion.error_threshold'"),
-        (["insertion=error,always", THRESHOLD], "insertion.error_threshold"),
-        ([THRESHOLD, "hydra.sweeper.sampler=optuna.samplers.Nothing"], "hydra.sweeper.sampler"),
-        ([THRESHOLD, "hydra.sweeper.sampler=pathlib.PurePath"], "no sampler of Optuna"),
-        ([THRESHOLD, "hydra/launcher=basic"], "in_process, joblib, dask or slurm"),
-        (["budget=1,2", "hydra.sweeper.average_over=[seed,noise.seed]"], "'noise.seed' is not swept"),
-        ([THRESHOLD], 'pip install -e ".[optuna]"'),
-    ):
-        if "pip" in told:
-            monkeypatch.setitem(sys.modules, "optuna", None)
-        said = search(folder, *lines)
-        assert (said.code, told in said.err, len(said.err.splitlines())) == (1, True, 1), said
-        assert not searching.runs
-        assert not [path for path in folder.glob("*") if not path.name.startswith(".")]
+    if "pip" in told:
+        monkeypatch.setitem(sys.modules, "optuna", None)
+    said = search(folder, *overrides.split())
+    assert (said.code, told in said.err, len(said.err.splitlines())) == (1, True, 1), said
+    assert not searching.runs
+    assert not [path for path in folder.glob("*") if not path.name.startswith(".")]

@@ -252,41 +252,8 @@ def test_a_comparison_says_what_its_models_did_not_learn_alike(monkeypatch):
 
 # --- in a browser
 
-PROBE = """
-<pre id="probe"></pre><script>
-window.onerror = text => { window.failed = text }
-setTimeout(() => {
-  const canvases = []
-  const walk = node => { for (const one of node.querySelectorAll("*")) {
-    if (one.tagName == "CANVAS") canvases.push(one)
-    if (one.shadowRoot) walk(one.shadowRoot)
-  } }
-  walk(document)
-  const colored = canvas => {
-    if (!canvas.width || !canvas.height) return 0
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
-    let n = 0
-    for (let i = 0; i < data.length; i += 4) {
-      const [r, g, b] = [data[i], data[i + 1], data[i + 2]]
-      n += Math.max(r, g, b) - Math.min(r, g, b) > 60
-    }
-    return n
-  }
-  const models = Bokeh.documents.flatMap(one => [...one._all_models.values()])
-  const filter = models.find(one => one.type == "BooleanFilter")
-  const list = models.find(one => one.type == "Select" && one.options[0] == "all")
-  const count = () => canvases.map(colored)
-  const found = { failed: window.failed ?? null, hacked: window.hacked ?? null, before: count(),
-    page: getComputedStyle(document.body).backgroundColor }
-  if (filter) list.value = list.options[1]
-  setTimeout(() => {
-    if (filter) Object.assign(found, { kept: filter.booleans.filter(one => one).length, after: count() })
-    found.width = document.body.scrollWidth
-    document.getElementById("probe").textContent = JSON.stringify(found)
-  }, 500)
-}, 3000)
-</script>
-"""
+#: what looks at a page from inside, and writes down what it finds
+PROBE = Path(__file__).with_name("probe.html").read_text()
 
 
 def look(path, folder, *, is_phone):

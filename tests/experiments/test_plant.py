@@ -5,13 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from running import CONF, configured, data_of, execute, phases, summary_of
+from running import CONF, SMALL, configured, data_of, execute, phases, summary_of
 
 from experiments.plant import plant_of
 from simulators import PI, PRBS, Interpolation, random_streams, simulate
 
 N = 120  # samples
-SMALL = (f"duration={N}samples", "training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 EXCITATIONS = sorted(path.stem for path in (CONF / "excitation").glob("*.yaml"))
 OPEN = ("controller=none", "weather=none")
 RUNS = [("van_der_pol", "none", OPEN), ("building", None, ()), ("cascaded_tanks", "none", ("controller=level_pi",))]
@@ -32,7 +31,7 @@ def columns(dataset, signals):
 @pytest.mark.parametrize(("system", "excitation", "more"), RUNS, ids=lambda value: value if value else "")
 def test_every_system_excitation_and_controller_runs_and_is_stored(system, excitation, more, tmp_path):
     """The parts add up, and the stored inputs and seed give the stored states again."""
-    given = excited(excitation, tmp_path) if excitation else ()
+    given = (f"duration={N}samples", *(excited(excitation, tmp_path) if excitation else ()))
     folder = execute(tmp_path / "run", *SMALL, f"system={system}", *more, *given, f"narx={system}")
     stored, result, summary = data_of(folder, "trajectory"), data_of(folder, "result"), summary_of(folder)
     counts = [int(part.sum()) for part in phases(result)]
@@ -43,13 +42,9 @@ def test_every_system_excitation_and_controller_runs_and_is_stored(system, excit
     assert ("set_point" in stored) == (OPEN[0] not in more)
     module, _, name = stored.attrs["system"].rpartition(".")
     found = getattr(importlib.import_module(module), name)(**json.loads(stored.attrs["parameters"]))
-    again = simulate(
-        found,
-        columns(stored, found.inputs) if found.inputs else None,
-        n_samples=N,
-        seed=int(stored.attrs["seed"]),
-        interpolation=Interpolation(stored.attrs["interpolation"]),
-    )
+    applied = columns(stored, found.inputs) if found.inputs else None
+    settings = {"seed": int(stored.attrs["seed"]), "interpolation": Interpolation(stored.attrs["interpolation"])}
+    again = simulate(found, applied, n_samples=N, **settings)
     np.testing.assert_array_equal(columns(stored, found.states), again.state)
     np.testing.assert_array_equal(stored["time"], found.dt * np.arange(N))
 

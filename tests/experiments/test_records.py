@@ -2,14 +2,14 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_plants import PLANTS, records
 from running import configured, execute, summary_of
+from validating import from_csv
 
 from experiments.identification import prepare, source_of
 from experiments.sources import recorded_source
@@ -17,9 +17,6 @@ from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, ma
 from sysid.narx.lags import consecutive
 from sysid.simulation_error.refinement import LinearModel
 from sysid.simulation_error.segments import segments_of
-
-sys.path.append(str(Path(__file__).parents[1]))
-from recorded_plants import PLANTS, records
 
 SMALL = ("training.n_initial=40", "training.record_samples=120", "training.max_iterations=40", "budget=40")
 GIVEN = ("narx=orders", "narx.na=3", "narx.nb=2")
@@ -32,30 +29,25 @@ def write_csv(path, u, y):
 
 
 def overrides_of(n_inputs, **files):
-    roles = [f"data.{role}={path}" for role, path in files.items()]
-    inputs = ",".join(f"u{i}" for i in range(n_inputs))
-    return ("data=csv", *roles, f"data.inputs=[{inputs}]", "data.outputs=[y]", "data.dt=0.1")
+    return from_csv(inputs=",".join(f"u{i}" for i in range(n_inputs)), dt=0.1, **files)
+
+
+def lagged(u, y, na, nb, nk, first):
+    """Regressors of a linear model from sample `first` on, with an offset."""
+    inputs = [u[first - lag : len(y) - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)]
+    outputs = [y[first - lag : len(y) - lag] for lag in range(1, na + 1)]
+    return np.column_stack([np.ones(len(y) - first), *outputs, *inputs])
 
 
 def naive_arx(estimation, test, na, nb, nk, first):
     """One-step and free-run RMSE from sample `first` of the test, by loops and lstsq."""
-
-    def rows(u, y):
-        begin = max(na, nb + nk - 1)
-        x = [
-            [1.0, *y[k - na : k][::-1], *(u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb))]
-            for k in range(begin, len(y))
-        ]
-        return np.array(x), y[begin:]
-
-    x, t = rows(*estimation)
-    theta = np.linalg.lstsq(x, t, rcond=None)[0]
-    (u, y), (x, t) = test, rows(*test)
-    simulated = y.copy()
+    begin = max(na, nb + nk - 1)
+    theta = np.linalg.lstsq(lagged(*estimation, na, nb, nk, begin), estimation[1][begin:], rcond=None)[0]
+    (u, y), simulated = test, test[1].copy()
     for k in range(first, len(y)):
-        applied = [u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb)]
-        simulated[k] = theta @ [1.0, *simulated[k - na : k][::-1], *applied]
-    return np.sqrt(np.mean((t - x @ theta) ** 2)), np.sqrt(np.mean((y - simulated)[first:] ** 2))
+        simulated[k] = lagged(u[: k + 1], simulated[: k + 1], na, nb, nk, k)[0] @ theta
+    one_step = y[begin:] - lagged(u, y, na, nb, nk, begin) @ theta
+    return np.sqrt(np.mean(one_step**2)), np.sqrt(np.mean((y - simulated)[first:] ** 2))
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +86,12 @@ def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
 
 def held_out_naive(u, y, na, nb, nk, most):
     """Blocked held-out one-step RMSE over rows that have `most` lags."""
-    k = np.arange(most, len(y))
-    x = np.column_stack([np.ones(len(k)), *(y[k - lag] for lag in range(1, na + 1))])
-    x = np.column_stack([x, *(u[k - lag, i] for i in range(u.shape[1]) for lag in range(nk, nk + nb))])
-    ends, errors = np.linspace(0, len(k), 6).astype(int), np.empty(len(k))
+    x, target = lagged(u, y, na, nb, nk, most), y[most:]
+    ends, errors = np.linspace(0, len(target), 6).astype(int), np.empty(len(target))
     for begin, end in pairwise(ends):
-        rest = np.r_[0:begin, end : len(k)]
-        theta = np.linalg.lstsq(x[rest], y[k][rest], rcond=None)[0]
-        errors[begin:end] = y[k][begin:end] - x[begin:end] @ theta
+        rest = np.r_[0:begin, end : len(target)]
+        theta = np.linalg.lstsq(x[rest], target[rest], rcond=None)[0]
+        errors[begin:end] = target[begin:end] - x[begin:end] @ theta
     return np.sqrt(np.mean(errors**2))
 
 

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import xarray as xr
+import running
 from matplotlib.image import imread
 from omegaconf import OmegaConf
 from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data_of, execute, phases, summary_of, tree
-from scipy.stats import norm
 from validating import BOTH, ONE
 
 from experiments import export, identification
@@ -24,17 +23,14 @@ from experiments.launch import Stopped
 from experiments.plots import style
 from experiments.summary import _quality_warnings
 from experiments.validation import run as validation
-from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store
+from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
+from sysid import standardised_mean_squared_error as smse
 
 FIGURES = ("signals", "prediction", "dictionary", "error")
 PROMISED = {
     *("smse", "smse_initial", "smse_no_change", "smse_stream", "mean_variance", "coverage_95", "nlpd"),
     *("n_seen", "n_inserted", "n_accepted", "n_revised", "n_points", "hyperparameters", "repairs", "times"),
 }
-
-
-def smse(target, mean):
-    return np.mean((target - mean) ** 2) / np.var(target)
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +69,12 @@ def test_scores_follow_from_the_record(found):
     assert all(np.isfinite(found.summary[key]) for key in PROMISED - {"hyperparameters", "repairs", "times"})
     assert found.summary["partial"] is False
     y, mean, variance = (found.result[name].values[found.after] for name in ("target", "mean", "variance"))
-    predictive = norm(mean, np.sqrt(variance + found.model.gp.noise_variance))
-    low, high = predictive.interval(0.95)
+    final = validate(y, mean, variance, found.model.gp.noise_variance)
     expected = {
-        "smse": smse(y, mean),
+        **{name: getattr(final, name) for name in ("smse", "rmse", "coverage_95", "nlpd")},
         "smse_no_change": smse(y, 0.0),
         "smse_stream": smse(found.target[found.online], found.mean[found.online]),
-        "rmse": np.sqrt(np.mean((y - mean) ** 2)),
         "mean_variance": variance.mean(),
-        "coverage_95": np.mean((low <= y) & (y <= high)),
-        "nlpd": -predictive.logpdf(y).mean(),
         "n_validation": found.after.sum(),
     }
     assert {key: found.summary[key] for key in expected} == pytest.approx(expected, rel=1e-9)
@@ -181,9 +173,8 @@ def test_same_seed_gives_the_same_bits_and_another_seed_other_ones(found, tmp_pa
     assert seconds["loop"] + seconds["training"] == pytest.approx(measured["loop"], rel=1e-9)
     assert not list(again.glob("*.png"))
     text = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("experiments"))
-    assert all(
-        words in text for words in (f"{found.summary['smse']:.3g}", str(found.summary["n_inserted"]), str(again))
-    )
+    told = (f"{found.summary['smse']:.3g}", str(found.summary["n_inserted"]), str(again))
+    assert all(words in text for words in told)
     other = execute(tmp_path / "other", *SHORT, "seed=1")
     for kind in DATA:
         assert bits(data_of(again, kind)) == bits(data_of(found.folder, kind)), kind
@@ -236,15 +227,9 @@ ENDS = {"initial": 10, "online": 60, "validation": 24 * 4 * DAYS // 2 + 30}  # s
 def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(phase, error, finished, monkeypatch, tmp_path):
     original = identification.live_source
 
-    def ending(samples):
-        for k, sample in enumerate(samples):
-            if k == ENDS[phase]:
-                raise error
-            yield sample
-
     def source(config):
         live = original(config)
-        live.simulation.samples = ending(live.simulation.samples)
+        live.simulation.samples = running.broken_off(live.simulation.samples, ENDS[phase], error)
         return live
 
     monkeypatch.setattr(identification, "live_source", source)
@@ -309,8 +294,8 @@ def test_a_second_process_draws_half_of_the_figures_and_this_one_what_it_could_n
 def test_a_bad_model_is_called_bad():
     poor, band = "no better than no change", "the 95 % band covers "
     cases = [(0.3, 0.95, []), (0.3, 0.6, [f"{band}60.0 %"]), (0.99, 1.0, [poor, f"{band}100.0 %"])]
-    for smse, coverage, expected in cases:
-        summary = {"smse": smse, "smse_no_change": 1.0, "coverage_95": coverage}
+    for score, coverage, expected in cases:
+        summary = {"smse": score, "smse_no_change": 1.0, "coverage_95": coverage}
         assert all(words in line for words, line in zip(expected, _quality_warnings(summary), strict=True))
 
 
@@ -330,7 +315,7 @@ def full_smse(folder):
     gp.fit(z[chosen], y[chosen] - model.mean.value)
     mean = gp.kernel(z[after], gp.inputs[gp.age_order]) @ gp.state()["weights"]  # variances would cost most
     np.testing.assert_allclose(mean[:20], gp.predict(z[after][:20])[0], rtol=1e-6, atol=1e-8)
-    return np.mean((y[after] - mean - model.mean.value) ** 2) / np.var(y[after])
+    return smse(y[after], mean + model.mean.value)
 
 
 @pytest.fixture(scope="module")
@@ -358,12 +343,6 @@ LEAN = "outputs=lean"
 VALIDATED = {"validation.json", "validation.nc"}
 
 
-def group(folder, name):
-    """Group of a job's file as anybody reads it."""
-    with xr.open_dataset(folder / FILE, group=name, decode_times=False, mask_and_scale=False) as dataset:
-        return dataset.load()
-
-
 def timeless(summary, *more):
     return {key: value for key, value in summary.items() if key not in ("times", *more)}
 
@@ -371,10 +350,10 @@ def timeless(summary, *more):
 def assert_same(folder, full, name=""):
     """Record and model of a job's file and of the full outputs: the same bits and attributes."""
     under = f"/{name}" * bool(name)
-    record, result = group(folder, f"record{under}"), data_of(full / name, "result")
+    record, result = data_of(folder, "job", f"record{under}"), data_of(full / name, "result")
     assert bits(record) == bits(result)
     assert all(str(record[key].attrs) == str(variable.attrs) for key, variable in result.variables.items())
-    one, other = group(folder, f"model{under}"), data_of(full / name, "model")
+    one, other = data_of(folder, "job", f"model{under}"), data_of(full / name, "model")
     assert bits(one) == bits(other)
     for key in ("digest", "target_unit", "feature_units"):
         assert one.attrs[key] == other.attrs[key]
@@ -389,7 +368,7 @@ def lean(tmp_path_factory):
 def test_a_lean_run_is_one_file_with_the_bits_of_a_full_one(lean, finished):
     assert tree(lean) == {FILE}
     assert_same(lean, finished)
-    found, summary = group(lean, "summary"), read_summary(lean / FILE)
+    found, summary = data_of(lean, "job", "summary"), read_summary(lean / FILE)
     assert timeless(summary) == timeless(summary_of(finished))
     assert set(found.data_vars) == set(VARIABLES) <= set(NUMBERS)
     for name, variable in found.data_vars.items():
@@ -403,7 +382,7 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     """Of one output, whose hyper-parameters follow the stream."""
     given = (*record, ONE, "training.on_records=true", "training.interval=10", "training.significance=0.5")
     one, full = execute(tmp_path / "lean", *given, LEAN), execute(tmp_path / "full", *given)
-    assert group(one, "record").sizes["estimate"] > 0
+    assert data_of(one, "job", "record").sizes["estimate"] > 0
     assert_same(one, full)
     x = np.random.default_rng(0).normal(size=(6, 2))
     expected = Model.load(full / "model.nc").predict(x)
@@ -426,7 +405,7 @@ def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(mon
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")
     files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}
     assert tree(full) == files | VALIDATED | {FILE}
-    assert group(full, "summary").attrs["summary"] == (full / "summary.json").read_text()
+    assert data_of(full, "job", "summary").attrs["summary"] == (full / "summary.json").read_text()
     assert_same(full, full)
     both = execute(tmp_path / "both", *record, *BOTH, "outputs=full")
     own = {f"{output}/{name}" for output in "yz" for name in files}

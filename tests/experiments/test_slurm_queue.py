@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from fake_slurm import __file__ as FAKE
-from sweep_jobs import attempts, driven, job, jobs, wait_until
+from sweep_jobs import DRIVER, attempts, driven, job, jobs, wait_until
 
 from experiments.sweeps import slurm_engine
 from experiments.sweeps.engines import EngineStopped
@@ -256,21 +256,11 @@ def test_the_script_asks_for_what_was_set_and_tasks_are_found_by_the_name_of_the
 # --- processes of this machine
 
 
-DRIVER = """
-import sys
-from pathlib import Path
-from sweep_jobs import job
-from experiments.sweeps.slurm_engine import SlurmQueue
-folder = Path(sys.argv[1])
-for outcome in SlurmQueue(folder, "local", workers=1).run([job(folder, n, sys.argv[2], seconds=1) for n in range(2)]):
-    print(outcome.number, flush=True)
-"""
-
-
 @pytest.mark.slow
 def test_local_tasks_of_a_killed_sweep_are_taken_over(tmp_path, capfd):
     todo = [job(tmp_path, number, "slow", seconds=1) for number in range(2)]
-    with driven(DRIVER, tmp_path, "slow") as process:
+    script = DRIVER.format(engine=SlurmQueue, settings={"cluster": "local", "workers": 1})
+    with driven(script, tmp_path, *["sweep_jobs:slow"] * 2) as process:
         assert wait_until(lambda: attempts(todo[0]))
         process.kill()
     found = by_number(SlurmQueue(tmp_path, "local", workers=1).run(todo))

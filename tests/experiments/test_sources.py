@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from running import configured, data_of, execute, phases, summary_of
-from scipy.integrate import solve_ivp
-from validating import csv_file, signals, validate
+from running import SMALL, configured, data_of, execute, phases, summary_of
+from validating import csv_file, from_csv, signals, validate
 
 from experiments import export, sources, standalone_physics
 from experiments.function_data import FunctionData
@@ -22,7 +21,6 @@ from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol
 from sysid import Model, Narx, Recordings, make_record, store
 from sysid.data.source import part
 
-SMALL = ("training.n_initial=12", "training.restarts=1", "budget=10", "figures=false")
 LIVE = ("duration=80samples", "system=bouc_wen", "excitation.rms=20")
 LENGTHS = {"first": 40, "second": 31, "choose": 22, "judge": 25}
 TWO = ("+narx.outputs.y=[1,3]", "+narx.inputs.u=[0,2]", "narx._target_=sysid.Narx", "~narx.max_order", "narx.target=y")
@@ -35,18 +33,15 @@ def files(tmp_path_factory):
     for seed, (name, n) in enumerate(LENGTHS.items()):
         csv_file(folder / f"{name}.csv", n=n, seed=seed)
         found[name] = signals(n, seed)["u"], signals(n, seed)["y"]
-    own = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5")
-    return found, (*SMALL, *own, f"data.estimation=[{folder}/first.csv,{folder}/second.csv]"), folder
+    own = from_csv(estimation=f"[{folder}/first.csv,{folder}/second.csv]")
+    return found, (*SMALL, *own), folder
 
 
-def naive_rows(records, outputs=(1, 3), inputs=(0, 2)):
-    """Regressors and changes of every record on its own, by loops."""
-    regressors, changes = [], []
-    for u, y in records:
-        for k in range(max(*outputs, *inputs), len(y)):
-            regressors.append([*(y[k - lag] for lag in outputs), *(u[k - lag] for lag in inputs)])
-            changes.append(y[k] - y[k - 1])
-    return np.array(regressors), np.array(changes)
+def rows_of(records):
+    """Regressors and changes of every record on its own."""
+    narx = Narx({"y": [1, 3]}, {"u": [0, 2]})
+    rows = [narx.dataset(make_record({"u": u, "y": y}, name="r", sampling_time=0.5)) for u, y in records]
+    return (np.concatenate([one[name] for one in rows]) for name in ("regressor", "target"))
 
 
 def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
@@ -55,7 +50,7 @@ def test_no_lag_reaches_from_one_record_into_another(files, tmp_path):
     folder = execute(tmp_path, *overrides, *TWO, *judged)
     rows, result = data_of(folder, "narx"), data_of(folder, "result")
     used = [found[name] for name in ("first", "second", "judge")]
-    regressors, changes = naive_rows(used)
+    regressors, changes = rows_of(used)
     np.testing.assert_array_equal(rows["regressor"], regressors)
     np.testing.assert_array_equal(rows["target"], changes)
     kept = np.delete(np.arange(37 + 28 + 22), np.arange(65, 65 + 6))  # the window of nine initialises, three by lags
@@ -78,7 +73,7 @@ def test_without_a_test_record_the_validation_record_judges(files, tmp_path):
     found, overrides, records = files
     folder = execute(tmp_path / "validation", *overrides, *TWO, f"data.validation={records}/choose.csv")
     result, summary = data_of(folder, "result"), summary_of(folder)
-    np.testing.assert_array_equal(result["target"][phases(result)[2]], naive_rows([found["choose"]])[1])
+    np.testing.assert_array_equal(result["target"][phases(result)[2]], [*rows_of([found["choose"]])][1])
     assert summary["n_validation"] == 22 - 3
     alone = summary_of(execute(tmp_path / "alone", *overrides, *TWO, "identified=1"))
     assert (alone["n_validation"], alone["smse"], alone["n_seen"]) == (0, None, 37 + 28 - 12)
@@ -222,25 +217,15 @@ def tank_record(seed, n=400, sensor=0.0, **start):
 
 
 def recordings(**settings):
-    parts = {
-        "estimation": (tank_record(0, **settings)[0],),
-        "test": (tank_record(1, initial_upper=6.0, **settings)[0],),
-    }
-    return Recordings("tanks", ("pump_voltage",), ("level",), **parts)
+    estimation, test = (tank_record(0, **settings)[0],), (tank_record(1, initial_upper=6.0, **settings)[0],)
+    return Recordings("tanks", ("pump_voltage",), ("level",), estimation, test=test)
 
 
-def test_signals_are_those_of_the_differential_equation():
+def test_signals_are_those_of_the_true_system():
     fitted, joined = TANKS.join(recordings(), seed=0)
     assert joined.inputs == ("pump_voltage", "physics.level", "physics.upper_level")
     assert fitted.estimates()["parameters"]["pump_gain"]["value"] == pytest.approx(0.05, rel=0.01)
-    record, start = joined.test[0], tank_record(1, initial_upper=6.0)[1].state[0]
-    u, truth = record["pump_voltage"].values, [start]
-    for k in range(100):  # the input is held over each sample
-        one = solve_ivp(
-            lambda t, x, k=k: TRUTH.derivative(t, x, u[k : k + 1], np.zeros(2)), (0, 4), truth[-1], rtol=1e-9
-        )
-        truth.append(np.clip(one.y[:, -1], 0, 10))
-    upper, lower = np.array(truth[:100]).T
+    record, (upper, lower) = joined.test[0], tank_record(1, initial_upper=6.0)[1].state[:100].T
     np.testing.assert_allclose(record["physics.level"].values[:100], lower, atol=0.03)
     np.testing.assert_allclose(record["physics.upper_level"].values[10:100], upper[10:], atol=0.1)
     assert record["physics.upper_level"].attrs["units"] == "V"
@@ -249,9 +234,8 @@ def test_signals_are_those_of_the_differential_equation():
 def test_the_start_of_a_record_is_what_its_first_samples_say():
     fitted, joined = TANKS.join(recordings(), seed=0)
     record = joined.test[0]
-    blind = record.assign(
-        level=("time", np.where(np.arange(400) < WINDOW, record["level"].values, 0.0), {"units": "V"})
-    )
+    level = np.where(np.arange(400) < WINDOW, record["level"].values, 0.0)
+    blind = record.assign(level=("time", level, {"units": "V"}))
     np.testing.assert_array_equal(fitted.add(blind)["physics.level"], record["physics.level"])
     early = fitted.add(record, window=5)
     assert (early.attrs["initialisation_window"], record.attrs["initialisation_window"]) == (5, WINDOW)
@@ -265,9 +249,8 @@ def run(tmp_path_factory):
     """An identification of the residual of tanks whose sensor is not linear, from CSV files."""
     folder = tmp_path_factory.mktemp("physics")
     for name, seed in {"estimation": 0, "test": 1}.items():
-        tank_record(seed, n=1000, sensor=0.3)[0][["pump_voltage", "level"]].to_dataframe().to_csv(
-            folder / f"{name}.csv"
-        )
+        record, _ = tank_record(seed, n=1000, sensor=0.3)
+        record[["pump_voltage", "level"]].to_dataframe().to_csv(folder / f"{name}.csv")
     files = [f"data.{name}={folder / name}.csv" for name in ("estimation", "test")]
     data = ["data=csv", *files, "data.inputs=[pump_voltage]", "data.outputs=[level]", "data.time=time"]
     data.append(f"data.initialisation_window={WINDOW}")
@@ -399,10 +382,8 @@ def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolati
 
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):
-    wrong = "physics.system.zone_capacity=1.6e6"
-    folder = execute(
-        tmp_path / "run", "physics=building", wrong, "duration=5d", "training.n_initial=40", "figures=false"
-    )
+    wrong = ("physics=building", "physics.system.zone_capacity=1.6e6")
+    folder = execute(tmp_path / "run", *wrong, "duration=5d", "training.n_initial=40", "figures=false")
     found, physics = data_of(folder, "trajectory"), replace(Building(), zone_capacity=1.6e6)
     u = np.column_stack([found[signal.name].values for signal in physics.inputs])
     states = simulate(physics, u, noise=False).state

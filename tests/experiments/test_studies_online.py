@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from naive import NaiveGP
 from reproducing import make_plan
 
 import sysid
@@ -130,9 +131,8 @@ def agree(found, expected, rtol=1e-7):
 
 
 def exact(x, y, test):
-    cross = KERNEL(x, test)
-    solved = np.linalg.solve(KERNEL(x, x) + NOISE * np.eye(len(y)), cross)
-    return solved.T @ y, 1.5 + NOISE - (cross * solved).sum(axis=0)
+    mean, variance = NaiveGP(KERNEL, NOISE, x, y).predict(test)
+    return mean, variance + NOISE
 
 
 def sparse(points, x, y, test, alpha):

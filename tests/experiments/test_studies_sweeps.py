@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from naive import NaiveGP, backward_elimination
 from reproducing import cells_of, make_plan, outcome, prepare
 
 from experiments.reproduction import STUDIES
@@ -11,7 +12,7 @@ from experiments.studies.stream import QUANTITIES, VARIANTS, Run, hyperparameter
 from experiments.studies.study import Unit, part_of, write_part
 from experiments.studies.sweeps import ACCEPTANCES, CRITERIA, UNIFORM_SHARE
 from experiments.studies.tasks import FUNCTIONS, TaskData, draw_rows
-from sysid import ExceedsMinimum, Hyperparameters, OnlineGP, SquaredExponential
+from sysid import ExceedsMinimum, Hyperparameters, OnlineGP, SquaredExponential, standardised_mean_squared_error
 from sysid import store as files
 
 GRID, VAN_DER_POL, BUILDING = (STUDIES[name] for name in ("grid", "figure_van_der_pol", "figure_building"))
@@ -163,32 +164,14 @@ def data():
     return TaskData(x, y, x[:0], y[:0], test, truth)
 
 
-def predict(x, y, at):
-    """Mean by an explicit inverse."""
-    return START.kernel(at, x) @ np.linalg.inv(START.kernel(x, x) + NOISE * np.eye(len(x))) @ y
-
-
-def score(criterion, x, y, i):
-    """f_red of section 3.2 for point i, every term as the paper writes it."""
-    keep = np.arange(len(x)) != i
-    ky, n = START.kernel(x[keep], x[keep]) + NOISE * np.eye(keep.sum()), keep.sum()
-    half_log_det = 0.5 * np.linalg.slogdet(ky)[1]
-    if criterion == "prior_entropy":
-        return -0.5 * n * (1 + np.log(2 * np.pi)) - half_log_det
-    if criterion == "mean_relevance":
-        return float((predict(x, y, x[i : i + 1]) - predict(x[keep], y[keep], x[i : i + 1]))[0] ** 2)
-    return -0.5 * y[keep] @ np.linalg.solve(ky, y[keep]) - half_log_det - 0.5 * n * np.log(2 * np.pi)
-
-
 def reduce_naively(criterion, data):
-    x, y, curve = data.initial_inputs, data.initial_targets, []
-    while True:
-        mean = predict(x, y, data.test_inputs)
-        curve.append(np.mean((data.test_targets - mean) ** 2) / np.var(data.test_targets))
-        if len(x) == 1:
-            return curve
-        worst = int(np.argmin([score(criterion, x, y, i) for i in range(len(x))]))
-        x, y = np.delete(x, worst, axis=0), np.delete(y, worst)
+    """SMSE of 9 to 1 points, by explicit inverses."""
+    model, curve = NaiveGP(START.kernel, NOISE, data.initial_inputs, data.initial_targets), []
+    for n_points in range(N, 0, -1):
+        kept = backward_elimination(CRITERIA[criterion], model, n_points)
+        mean, _ = model.with_data(model.inputs[kept], model.targets[kept]).predict(data.test_inputs)
+        curve.append(standardised_mean_squared_error(data.test_targets, mean))
+    return curve
 
 
 def test_the_curves_are_those_of_naive_removal_and_differ(data):
@@ -237,11 +220,9 @@ def test_table_and_figures_of_the_reduction_mark_the_lowest(reduction):
 def test_patterns_of_uniform_points_and_of_clusters():
     rng = np.random.default_rng(0)
     inside, outside = [[0.94, 0.0], [-0.94, 0.0], [0.0, 4.79], [0.0, -2.79]], [[0.96, 0.0], [0.0, -2.81], [1.0, 5.0]]
-    assert [sweeps.share_at_boundary(np.array(points), *BOX) for points in (inside, outside, inside + outside[:1])] == [
-        0,
-        1,
-        0.2,
-    ]
+    both = inside + outside[:1]
+    shares = [sweeps.share_at_boundary(np.array(points), *BOX) for points in (inside, outside, both)]
+    assert shares == [0, 1, 0.2]
     assert sweeps.share_at_boundary(rng.uniform(*BOX, (200_000, 2)), *BOX) == pytest.approx(UNIFORM_SHARE, abs=2e-3)
     for n in (30, 100):
         found = [sweeps.compare_distances(rng.uniform(*BOX, (n, 2)), *BOX) for _ in range(300)]

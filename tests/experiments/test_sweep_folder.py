@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sweep_command
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
-from sweep_command import QUICK, argv, done, environment, half_written, manifest, outcome, results, started, sweep
+from sweep_command import JOBS, QUICK, N, done, environment, half_written, manifest, outcome, results, started, sweep
 from sweep_jobs import job
 from test_generate import BOUC_WEN
 from test_generate import SHORT as SHORT_BENCHMARK
-from validating import ONE_STEP, csv_file, saved
+from validating import ONE_STEP, csv_file, from_csv, saved
 
 from experiments.launch import sweep_name
 from experiments.progress import ERASE
@@ -50,32 +51,10 @@ def stamps(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*") if path.is_file()}
 
 
-N = 9
-JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """Folder of a sweep to which nothing has happened."""
-    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    assert sweep(folder, *JOBS).code == 0
-    return folder
-
-
 @pytest.fixture
-def again(undisturbed, tmp_path):
+def again(swept, tmp_path):
     """A copy of it."""
-    return Path(shutil.copytree(undisturbed, tmp_path / "sweep"))
-
-
-def test_what_does_not_exist_stops_a_sweep_before_its_first_job(tmp_path):
-    for overrides, words in (
-        (["+seeed=1,2"], "'seeed'.*did you mean 'seed'?"),
-        (["seed=range(3,3)"], r"seed=range\(3,3\).*nothing"),
-        (["seed=1,2", "hydra.sweep.subdir=${seed}"], "hydra.sweep.subdir.*no effect"),
-    ):
-        assert re.match(f"Error: .*{words}", told(sweep(tmp_path / "sweep", *QUICK, *overrides)))
-        assert list(tmp_path.iterdir()) == []
+    return Path(shutil.copytree(swept, tmp_path / "sweep"))
 
 
 def test_a_folder_of_another_sweep_is_refused_in_a_line_and_left_as_it_is(again, tmp_path):
@@ -200,8 +179,8 @@ def test_sweeps_of_other_commands_are_found_again(tmp_path):
         saved(tmp_path / f"{name}.nc")
     (tmp_path / "damaged.nc").write_bytes((tmp_path / "a.nc").read_bytes()[:-500])
     csv_file(tmp_path / "record.csv")
-    data = ("data=csv", "data.test=record.csv", "data.inputs=[u]", "data.outputs=[y,z]", "data.dt=0.5", "left_out=[z]")
-    given = (*data, "data.units={y: V, z: degC, u: A}", "data.initialisation_window=5", *ONE_STEP)
+    data = (*from_csv("y,z", test="record.csv"), "data.units={y: V, z: degC, u: A}", "left_out=[z]")
+    given = (*data, "data.initialisation_window=5", *ONE_STEP)
     for found in ("2 done, 1 failed", "2 done (2 before), 1 failed"):  # by the name of the sweep
         said = sweep(None, "model=a.nc,damaged.nc,b.nc", *given, command="validate", cwd=tmp_path)
         assert said.code == 1
@@ -267,9 +246,9 @@ def test_the_launcher_of_another_package_under_the_same_name_is_refused(capsys):
 def test_a_job_that_fails_costs_only_itself_and_its_repair_runs_only_it(tmp_path):
     folder = tmp_path / "sweep"
     csv_file(tmp_path / "here.csv", n=60)
-    records = ("data=csv", "data.inputs=[u]", "data.outputs=[y]", "data.dt=0.5", "data.initialisation_window=2")
+    records = (*from_csv(estimation="missing.csv,here.csv"), "data.initialisation_window=2", "identified=1")
     lags = ("narx=lags", "narx.outputs={y:2}", "narx.inputs={u:[1]}", "budget=8", "training=fixed")
-    jobs = (*records, *lags, "data.estimation=missing.csv,here.csv", "identified=1", "validate=false")
+    jobs = (*records, *lags, "validate=false")
     said = sweep(folder, *jobs)
     assert said.code == 1
     assert "2 jobs: 1 done, 1 failed, in " in said.out
@@ -314,7 +293,7 @@ HARM = (
 )
 
 
-def test_damaged_results_are_run_anew_and_told(again, undisturbed):
+def test_damaged_results_are_run_anew_and_told(again, swept):
     before, n = stamps(again), len(HARM)
     for number, (name, harm, _) in enumerate(HARM):
         harm(again / str(number) / name)
@@ -328,16 +307,16 @@ def test_damaged_results_are_run_anew_and_told(again, undisturbed):
     same = {path.relative_to(again).as_posix() for path, when in stamps(again).items() if before.get(path) == when}
     for number in range(N):
         assert (f"{number}/job.nc" in same) == (f"{number}/outcome.json" in same) == (number >= n), number
-    assert results(again) == results(undisturbed)
+    assert results(again) == results(swept)
 
 
 # --- disks and folders
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
-    size = sum(path.stat().st_size for path in undisturbed.rglob("*") if path.is_file())
-    command = " ".join(f'"{word}"' for word in argv("place/sweep", *JOBS))
+def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, swept):
+    size = sum(path.stat().st_size for path in swept.rglob("*") if path.is_file())
+    command = " ".join(f'"{word}"' for word in sweep_command.argv("place/sweep", *JOBS))
     script = f"""
     mkdir place
     mount -t tmpfs -o size={int(1.1 * size) + 4096 * 5 * N} none place || exit 77
@@ -366,7 +345,7 @@ def test_a_full_disk_costs_the_jobs_that_it_cannot_take(tmp_path, undisturbed):
     resumed = sweep(tmp_path / "after1", *JOBS)
     assert (resumed.code, f"{n_done} finished already, {N - n_done} to run" in resumed.out) == (0, True), resumed
     assert before == {number: outcome(tmp_path / "after1", number) for number in before}
-    assert results(tmp_path / "after1") == results(undisturbed)
+    assert results(tmp_path / "after1") == results(swept)
 
 
 def test_what_cannot_be_removed_is_not_taken_for_the_result(again, monkeypatch):

@@ -8,11 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 import yaml
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from running import CONF, configured
+from running import configured
 
 from experiments.sources import SIMULATION
 from experiments.sweeps import identity
@@ -197,12 +195,6 @@ def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its
     assert matter == plant | {("seed",), ("data",), ("own", "law")}
 
 
-@pytest.fixture(scope="module")
-def loader():
-    with initialize_config_dir(str(CONF), version_base="1.3", job_name="identify"):
-        yield GlobalHydra.instance().config_loader()
-
-
 def master_of(loader, *overrides):
     """Configuration of a sweep as Hydra's main function has it."""
     overrides = [*overrides, "hydra.mode=MULTIRUN"]
@@ -248,21 +240,3 @@ def test_a_job_may_ask_for_its_folder_and_its_values_are_those_of_its_overrides(
         value, found = configuration["weather_input"], values["weather_input"]
         assert type(found) in (type(None), bool, int, float, str)
         assert (yaml.safe_load(found) if isinstance(value, list) else found) == value
-
-
-def test_names_that_do_not_exist_are_told_with_the_nearest(loader):
-    composer = Composer(loader, master_of(loader))
-    for overrides, message in (
-        ("seeed=1", "unknown key 'seeed'; did you mean 'seed'?"),
-        ("insertion=error insertion.error_treshold=1", "did you mean 'insertion.error_threshold'?"),
-        ("insertion=error error_threshold=1", "did you mean 'insertion.error_threshold'?"),
-        ("reduction=mean_relevancy", "unknown option 'mean_relevancy' of reduction; did you mean 'mean_relevance'?"),
-        ("insertion=error +insertion.treshold=1", "unknown key 'insertion.treshold'"),
-        ("insertion=always insertion.error_threshold=1", "unknown key 'insertion.error_threshold'"),
-        ("acceptance=yes", "unknown option 'yes' of acceptance.*matched"),
-        *(("budget=${seeed}", "seeed"), ("system=7", "must be a string or a list"), ("~nothing", "nothing")),
-        ("hydra/launcher=laptop", "unknown option 'laptop' of hydra/launcher"),
-    ):
-        with pytest.raises(ValueError, match=message) as caught:
-            composer.job(overrides.split())
-        assert "\n" not in str(caught.value)

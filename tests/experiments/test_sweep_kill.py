@@ -10,14 +10,12 @@ import time
 
 import pytest
 import sweep_command
-from sweep_command import QUICK, at_work, check_whole, done, ended, living, marked, outcome, results, started, sweep
+from sweep_command import JOBS, QUICK, N, at_work, check_whole, done, ended, living, marked, outcome, results, started
 from sweep_jobs import wait_until
 
 from experiments.launch import deferred_interrupt, interruptible
 from experiments.sweeps.store import Manifest
 
-N = 9
-JOBS = (*QUICK, f"seed=range(0,{N})", "cache=null")
 LAUNCHERS = {
     "in_process": (),
     "joblib": ("hydra/launcher=joblib", "hydra.launcher.workers=2"),
@@ -27,12 +25,9 @@ LAUNCHERS = {
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory):
+def expected(swept, tmp_path_factory):
     """What the jobs find if nothing happens."""
-    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    assert sweep(folder, *JOBS).code == 0
-    assert len(results(folder)) == N
-    return results(folder), sweep_command.collected(folder, folder.parent / "collected")
+    return results(swept), sweep_command.collected(swept, tmp_path_factory.mktemp("collected"))
 
 
 def begun(folder, process, n=0):
@@ -170,7 +165,7 @@ def test_an_error_of_a_library_that_an_interrupt_has_cut_off_is_the_interrupt(tm
         raise ValueError("half of a configuration")
 
     monkeypatch.setattr(Manifest, "open", cut_off)
-    said = sweep(tmp_path / "sweep", *QUICK, "cache=null", "seed=0,1")
+    said = sweep_command.sweep(tmp_path / "sweep", *QUICK, "cache=null", "seed=0,1")
     assert (said.code, said.out + said.err) == (130, "Sweep interrupted before its first job\n")
 
 

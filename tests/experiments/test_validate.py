@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 from running import CONF, execute, summary_of
-from scipy.stats import norm
 from validating import DT, LAGS, ONE, ONE_STEP, csv_file, model, recorded, saved, signals, stored, validate
 
 import sysid
@@ -22,24 +21,11 @@ from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.validation import Z_95
 from sysid.store import read, write
 
-MEASURES = {"rmse", "nrmse", "fit_percent", "r2", "smse", "msll", "nlpd", "n", "coverage_50", "coverage_90"}
 WINDOWS, HORIZONS = (4, 2), (1, 3)
 
 
-def naive_predictions(one, data, horizon, window):
-    """Outputs predicted sample by sample with a dictionary of the last values; horizon None: free run."""
-    y, u = data["y"], data["u"]
-    n = len(y)
-    first = window if horizon is None else max(window, horizon)
-    found = {}
-    for k in range(first, n):
-        last = window if horizon is None else k - horizon + 1
-        path = dict(enumerate(y[:last]))
-        for j in range(last, k + 1):
-            x = np.array([[path[j - 1], path[max(j - 2, 0)], u[j - 1]]])
-            path[j] = one.predict(x).mean.item() + path[j - 1]
-        found[k] = path[k]
-    return np.array(list(found)), np.array(list(found.values()))
+def record_of(n, seed):
+    return make_record(signals(n, seed), name="t", sampling_time=DT)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +38,7 @@ def run(tmp_path_factory):
     return folder / "run", content, sysid.JointModel.load(path).models[0], signals(50, 1)
 
 
-def test_files_and_measures_are_those_of_predictions_by_hand(run):
+def test_files_and_measures_are_those_of_the_predictions_of_the_library(run):
     folder, content, one, data = run
     assert {path.name for path in folder.iterdir()} == {"validation.json", "validation.nc", "validation.png"}
     attributes, groups = store.header(folder / "validation.nc"), stored(folder)
@@ -62,48 +48,28 @@ def test_files_and_measures_are_those_of_predictions_by_hand(run):
     assert min(imread(folder / "validation.png").shape[:2]) > 1000
     kinds = [(window, horizon) for window in WINDOWS for horizon in (*HORIZONS, None)]
     names = {None: "free_run", 1: "one_step", 3: "3_steps"}
+    assert {group["noise_variance"].item() for group in groups.values() if "mean" in group} == {one.gp.noise_variance}
+    about = {"noise_variance": one.gp.noise_variance, "trivial": (one.origin.output_mean, one.origin.output_variance)}
     for entry, (window, horizon) in zip(content["horizons"], kinds, strict=True):
         label = "free_run" if horizon is None else horizon
-        assert entry.keys() >= MEASURES
         assert (entry["horizon"], entry["window"], entry["unit"]) == (label, window, "V")
-        samples, mean = naive_predictions(one, data, horizon, window)
-        y = data["y"][samples]
-        smse = np.mean((y - mean) ** 2) / np.var(y)
-        expected = {
-            "rmse": np.sqrt(np.mean((y - mean) ** 2)),
-            "smse": smse,
-            "r2": 1 - smse,
-            "nrmse": np.sqrt(smse),
-            "fit_percent": 100 * (1 - np.linalg.norm(y - mean) / np.linalg.norm(y - y.mean())),
-        }
-        assert {key: entry[key] for key in expected} == pytest.approx(expected, rel=1e-9)
-        assert (entry["n"], entry["left_out"]) == (len(y), 50 - len(y))
+        (found,) = forecast(one, record_of(50, 1), horizon=horizon, window=window).records
         group = groups[f"{names[horizon]}_window_{window}"]
-        np.testing.assert_allclose(group["mean"].values[:, 0], mean, rtol=1e-10, atol=1e-12)
+        y, mean, variance = (group[name].values[:, 0] for name in ("measured", "mean", "variance"))
+        np.testing.assert_allclose(group["mean"], found.mean, rtol=1e-10, atol=1e-12)
+        np.testing.assert_array_equal(y, data["y"][found.sample])
+        expected = sysid.validate(y, mean, variance, window=window, **about).to_dict()
+        assert {key: entry[key] for key in expected} == pytest.approx(expected, rel=1e-9)
+        assert entry["left_out"] == 50 - len(y)
         np.testing.assert_array_equal(group["residual"], group["measured"] - group["mean"])
-        np.testing.assert_array_equal(group["number"], samples)
-        np.testing.assert_allclose(group["time"], DT * samples)
+        np.testing.assert_array_equal(group["number"], found.sample)
+        np.testing.assert_allclose(group["time"], DT * found.sample)
         assert (str(group.attrs["horizon"]), group.attrs["window"]) == (str(label), window)
         if window == WINDOWS[0] and horizon != 3:
             assert {"output": "y", **content[names[horizon]]} == entry
-
-
-def test_bands_are_those_of_the_stored_variances(run):
-    folder, content, one, _ = run
-    group = stored(folder)[f"free_run_window_{WINDOWS[0]}"]
-    y, mean, variance = (group[name].values[:, 0] for name in ("measured", "mean", "variance"))
-    noise = group["noise_variance"].item()
-    assert noise == one.gp.noise_variance
-    predictive = norm(mean, np.sqrt(variance + noise))
-    trivial = norm(one.origin.output_mean, np.sqrt(one.origin.output_variance))
-    expected = {"nlpd": -predictive.logpdf(y).mean()}
-    expected["msll"] = expected["nlpd"] + trivial.logpdf(y).mean()
-    for level in (50, 90, 95):
-        low, high = predictive.interval(level / 100)
-        expected[f"coverage_{level}"] = np.mean((low <= y) & (y <= high))
-    assert {key: content["free_run"][key] for key in expected} == pytest.approx(expected, rel=1e-9)
-    assert content["calibration"]["free_run"]["nominal"][-2] == 0.95
-    assert content["calibration"]["free_run"]["observed"][-2] == pytest.approx(expected["coverage_95"])
+    curve = content["calibration"]["free_run"]
+    coverage = pytest.approx(content["free_run"]["coverage_95"])
+    assert (curve["nominal"][-2], curve["observed"][-2]) == (0.95, coverage)
 
 
 def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp_path):
@@ -115,29 +81,26 @@ def test_uncertainty_grows_along_the_free_run_and_leaves_its_mean_alone(run, tmp
     np.testing.assert_allclose(group["mean"], same["mean"], rtol=1e-12)
     assert without["free_run"]["rmse"] == pytest.approx(content["free_run"]["rmse"], rel=1e-12)
     assert group["variance"].values[5:].mean() > 1.5 * same["variance"].values[5:].mean()
-    record = make_record(signals(50, 1), name="t", sampling_time=DT)
     joint = sysid.JointModel.load(folder.parent / "model.nc")
     drawn = sysid.Pathwise(n_samples=20, n_features=20)
-    (spread,) = forecast(joint, [record], horizon=None, window=WINDOWS[0], seed=1, propagation=drawn).records
+    (spread,) = forecast(joint, record_of(50, 1), horizon=None, window=WINDOWS[0], seed=1, propagation=drawn).records
     about_the_path = spread.variance + (spread.mean - group["mean"].values) ** 2
     np.testing.assert_allclose(group["variance"], about_the_path, rtol=1e-9)
 
 
 def test_residual_tests_are_apart_for_one_step_and_free_run(run):
     folder, content, _, data = run
-    found = content["residuals"]
-    assert found["one_step"]["n"] == found["free_run"]["n"] == 46
-    p = {kind: [test["p_value"] for test in found[kind]["tests"]] for kind in ("one_step", "free_run")}
-    assert len(p["one_step"]) == len(p["free_run"]) == 6
-    assert p["one_step"] != p["free_run"]
+    groups, found = stored(folder), content["residuals"]
     for kind in ("one_step", "free_run"):
-        tests = stored(folder)[f"residual_tests_{kind}"]
-        residual = stored(folder)[f"{kind}_window_{WINDOWS[0]}"]["residual"].values[:, 0]
-        e = residual - residual.mean()
-        np.testing.assert_allclose(tests["correlation"][0, 1], e[1:] @ e[:-1] / (e @ e), rtol=1e-9)
-        u = data["u"][WINDOWS[0] :] - data["u"][WINDOWS[0] :].mean()
-        (row,) = np.flatnonzero(tests["name"].values == "input")
-        np.testing.assert_allclose(tests["correlation"][row, 0], e @ u / np.sqrt((e @ e) * (u @ u)), rtol=1e-9)
+        residual = groups[f"{kind}_window_{WINDOWS[0]}"]["residual"].values
+        settings = {"n_lags": found[kind]["n_lags"], "output_names": ["y"], "input_names": ["u"]}
+        expected = sysid.residual_tests(residual, data["u"][WINDOWS[0] :], **settings)
+        correlation = groups[f"residual_tests_{kind}"]["correlation"]
+        np.testing.assert_allclose(correlation, expected.to_dataset()["correlation"], rtol=1e-9)
+        p_values = [test["p_value"] for test in found[kind]["tests"]]
+        assert (found[kind]["n"], p_values) == (46, pytest.approx([test.p_value for test in expected.tests]))
+    assert len(p_values) == 6
+    assert p_values != pytest.approx([test["p_value"] for test in found["one_step"]["tests"]])
 
 
 def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
@@ -275,13 +238,11 @@ def test_the_controller_closes_its_loop_around_the_model(tanks):
     found = content["closed_loop"]
     assert found.keys() == {"n_paths", "outputs", "inputs"}
     assert (found["outputs"].keys(), found["inputs"].keys()) == ({"level"}, {"pump_voltage"})
-    error = (group["measured"] - group["mean"]).values[:, 0]
-    assert found["outputs"]["level"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-12)
-    predictive = norm(group["mean"], np.sqrt(group["variance"] + one.gp.noise_variance))
-    nlpd = -predictive.logpdf(group["measured"]).mean()
-    assert found["outputs"]["level"]["nlpd"] == pytest.approx(nlpd, rel=1e-9)
-    assert (found["outputs"]["level"]["n"], found["n_paths"]) == (55, 6)
-    assert group.sizes["time"] == 55
+    series = (group[name].values[:, 0] for name in ("measured", "mean", "variance"))
+    expected = sysid.validate(*series, one.gp.noise_variance, window=5)._asdict()
+    del expected["msll"]  # the model alone knows the trivial prediction
+    assert {key: found["outputs"]["level"][key] for key in expected} == pytest.approx(expected, rel=1e-9)
+    assert (expected["n"], found["n_paths"], group.sizes["time"]) == (55, 6, 55)
     assert not np.array_equal(group["applied"], group["commanded"])
     assert (group["variance"].values[5:] > 0).all()
     assert {path.stem for path in (folder / "validated").glob("*.png")} == {"validation", "closed_loop"}
@@ -322,8 +283,8 @@ def test_an_identification_from_a_record_validates_on_its_test(record, tmp_path)
     folder = execute(tmp_path / "run", *record, *TWO_LAGS)
     one, summary = sysid.Model.load(folder / "model.nc"), summary_of(folder)
     content = json.loads((folder / "validation.json").read_text())
-    samples, mean = naive_predictions(one, signals(30, 5), None, 2)
-    rmse = np.sqrt(np.mean((mean - signals(30, 5)["y"][samples]) ** 2))
+    (found,) = forecast(one, record_of(30, 5), horizon=None, window=2).records
+    rmse = np.sqrt(np.mean((found.mean - found.measured) ** 2))
     assert content["free_run"]["rmse"] == pytest.approx(rmse, rel=1e-9)
     assert summary["free_run"] == content["free_run"]
     assert content["one_step"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-9)

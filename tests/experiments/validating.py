@@ -57,18 +57,17 @@ def saved(path, *models):
     return path
 
 
+def from_csv(outputs="y", inputs="u", dt=DT, **files):
+    """Overrides of records in CSV files, which are named by their role."""
+    roles = (f"data.{role}={path}" for role, path in files.items())
+    return ("data=csv", *roles, f"data.inputs=[{inputs}]", f"data.outputs=[{outputs}]", f"data.dt={dt}")
+
+
 def recorded(path, *tests, outputs=("y",)):
     """Overrides for a model and test files of one output, with the units of the model."""
     units = ",".join(f"{name}:{UNITS[name]}" for name in (*outputs, "u"))
-    return (
-        f"model={path}",
-        "data=csv",
-        f"data.test=[{','.join(map(str, tests))}]",
-        "data.inputs=[u]",
-        f"data.outputs=[{','.join(outputs)}]",
-        f"data.dt={DT}",
-        f"data.units={{{units}}}",
-    )
+    data = from_csv(",".join(outputs), test=f"[{','.join(map(str, tests))}]")
+    return (f"model={path}", *data, f"data.units={{{units}}}")
 
 
 def validate(folder, *overrides):
