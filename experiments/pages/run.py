@@ -120,8 +120,7 @@ def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
     """
     slots = record["slot"].values
     last = {int(slots[row]): int(row) for row in np.flatnonzero(slots >= 0)}
-    n = model["inputs"].sizes["slot"]
-    rows = np.array([last.get(slot, -1) for slot in range(n)], dtype=int)
+    rows = np.array([last.get(slot, -1) for slot in range(model["inputs"].sizes["slot"])], dtype=int)
     x, target = (np.where(rows >= 0, record[name].values[rows], np.nan) for name in ("shown", "target"))
     points: dict[str, Any] = {"known": rows >= 0, "x": x, "y": target, "entered": x, "target": target}
     if "feature_matrix" not in model:
@@ -158,7 +157,6 @@ def draw_free_run(found: xr.Dataset, most: int) -> dict[str, Any]:
         half = Z_95 * np.sqrt(one["variance"].values + float(one["noise_variance"]))
         labels = (shown.attrs["label"], f"{output} [{unit}]", f"error [{unit}]")
         curves = {"free run": Curve(one["mean"].values, half)}
-        figures[f"free_run_{output}"] = draw_series(
-            shown.values, one["measured"].values, curves, labels=labels, most=most
-        )
+        series = draw_series(shown.values, one["measured"].values, curves, labels=labels, most=most)
+        figures[f"free_run_{output}"] = series
     return figures

@@ -125,11 +125,8 @@ def draw_jobs(rows: pd.DataFrame, swept: list[str], metrics: list[str]) -> dict[
     cells = [models.TableColumn(field="job", title="job", width=50)]
     cells += [models.TableColumn(field=name, title=name, width=130) for name in swept]
     cells += [models.TableColumn(field=name, title=name, formatter=digits, width=120) for name in metrics[:SHOWN]]
-    table = models.DataTable(
-        source=source, view=view, columns=cells, height=420, index_position=None, autosize_mode="none"
-    )
-    table.update(
-        sizing_mode="stretch_width", min_width=200, stylesheets=sheets, scroll_to_selection=True, reorderable=False
-    )
+    look: Any = {"height": 420, "sizing_mode": "stretch_width", "min_width": 200, "stylesheets": sheets}
+    look |= {"index_position": None, "autosize_mode": "none", "scroll_to_selection": True, "reorderable": False}
+    table = models.DataTable(source=source, view=view, columns=cells, **look)
     chosen = {f"filter {name}": widget for name, widget in widgets.items()}
     return {**chosen, **{f"axis {side}": one for side, one in axes.items()}, "jobs": shown, "table": table}
