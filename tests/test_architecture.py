@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "sysid": (61, 10748),
     "simulators": (29, 2679),
-    "experiments": (83, 10628),
-    "hydra_plugins": (2, 141),
+    "experiments": (83, 10424),
+    "hydra_plugins": (2, 138),
     "tests/experiments": (38, 7155),
     "tests/cluster": (2, 175),
     "tests/sysid": (26, 7840),

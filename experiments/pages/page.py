@@ -31,8 +31,8 @@ class Curve(NamedTuple):
     half: Array | None = None  # of its 95 % band
 
 
-def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any) -> None:
-    """Fill a template with content and figures, and write the page.
+def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any) -> Path:
+    """Fill a template with content and figures, and write the page; returns its path.
 
     Parameters
     ----------
@@ -64,6 +64,7 @@ def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any)
     places = {name: Markup(place) for name, place in places.items()}
     text = frame.get_template(template).render(scripts=scripts, script=Markup(script), figures=places, **content)
     store.write_bytes(text.encode(), path)
+    return path
 
 
 def write_number(value: Any, unit: str = "") -> str:

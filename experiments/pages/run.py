@@ -46,7 +46,7 @@ def write_run(folder: Path) -> Path:
     for free_run in free_runs.values():
         figures |= draw_free_run(free_run, most)
     parts = [*(one["summary"] for one in outputs), *([] if validation is None else [validation])]
-    page.write(
+    return page.write(
         folder / page.FILE,
         "run.html",
         figures,
@@ -59,7 +59,6 @@ def write_run(folder: Path) -> Path:
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
     )
-    return folder / page.FILE
 
 
 def read_outputs(folder: Path) -> list[dict[str, Any]]:

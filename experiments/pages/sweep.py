@@ -47,9 +47,8 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
     done = rows[rows["status"] == "done"]
     error = next((name for name in [*found.asked, *ERRORS] if name in known and done[name].notna().any()), None)
     best = None if error is None else done.loc[done[error].idxmin()]
-    path = folder / page.FILE
-    page.write(
-        path,
+    return page.write(
+        folder / page.FILE,
         "sweep.html",
         draw_jobs(done.reset_index(drop=True), swept, metrics) if metrics else {},
         title=f"Sweep of sysid-{found.sweep.command}",
@@ -67,7 +66,6 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
         origin=page.read_origin(found.sweep.folder, {"package_versions": package_versions()}, "sweep.*")
         | {"facts": {"sysid": found.sweep.version, "code": found.sweep.code, "swept": ", ".join(found.sweep.swept)}},
     )
-    return path
 
 
 def _settings(job: pd.Series, names: list[str]) -> str:

@@ -31,13 +31,13 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{mantissa}\u00b710{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
-def fixed(value: float, digits: int, missing: str = "-") -> str:
-    """Write a number with so many decimals, and `missing` for nan.
+def fixed(value: float, digits: int) -> str:
+    """Write a number with so many decimals, and a dash for nan.
 
     >>> fixed(2.345, 1), fixed(float("nan"), 1)
     ('2.3', '-')
     """
-    return missing if math.isnan(value) else f"{value:.{digits}f}"
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def with_unit(value: float, unit: str, digits: int = 4) -> str:

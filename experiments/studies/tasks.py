@@ -223,10 +223,9 @@ PAPER_TASKS: dict[str, Task] = {
     "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol, VAN_DER_POL_NARX),
     "building": Task("Building", "K", simulate_building, BUILDING_NARX),
 }
-OUTLET = simulators.CascadedTanks().lower_outflow
-RATE = CLOGGED * OUTLET, CLOGGING * simulators.CascadedTanks().dt  # of the outlet once it is clogged, and when
-SUDDEN = simulators.Change("lower_outflow", *RATE)
-SLOW = replace(SUDDEN, end=RATE[1] + RAMP * simulators.CascadedTanks().dt)
+TANKS = simulators.CascadedTanks()
+SUDDEN = simulators.Change("lower_outflow", CLOGGED * TANKS.lower_outflow, CLOGGING * TANKS.dt)
+SLOW = replace(SUDDEN, end=SUDDEN.start + RAMP * TANKS.dt)
 #: streams that the paper does not have, for the comparison of online methods
 STREAMS: dict[str, Task] = {
     "silverbox": recorded("Silverbox", "V", sysid.SilverboxData(), SILVERBOX_NARX),
