@@ -10,7 +10,8 @@ import signal
 import sys
 from typing import Any
 
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+for _name in THREAD_VARIABLES:
     os.environ.setdefault(_name, "1")
 
 

@@ -98,10 +98,8 @@ def model_of(config: DictConfig) -> Path:
     path = Path(config.model)
     if path.is_dir():
         found = sorted(path.rglob("model.nc"))
-        advice = (
-            f"write model={found[0]}" if found else "there is no model.nc in it; name the folder of an identification"
-        )
-        raise ValueError(f"model={path} is a folder: {advice}")
+        lacking = "there is no model.nc in it; name the folder of an identification"
+        raise ValueError(f"model={path} is a folder: {f'write model={found[0]}' if found else lacking}")
     return path
 
 

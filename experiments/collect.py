@@ -1,17 +1,10 @@
 """`sysid-collect`: the results of a sweep as one data set, tables and figures."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.launch import entry
-
-
-def main() -> None:
-    """Collect the sweep whose folder is the first argument."""
-    sys.argv[1:] = mark_folder(sys.argv[1:])
-    entry("collect", "experiments.collection.run")()
 
 
 def mark_folder(arguments: Sequence[str]) -> list[str]:
@@ -41,6 +34,8 @@ def quote(text: str) -> str:
     escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
     return "'" + re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + r"\${", escaped) + "'"
 
+
+main = entry("collect", "experiments.collection.run", mark_folder)
 
 if __name__ == "__main__":
     main()

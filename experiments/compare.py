@@ -1,18 +1,20 @@
 """`sysid-compare`: the models of several runs on the same test record."""
 
-import sys
+from collections.abc import Sequence
 
 from experiments.collect import is_path, quote
 from experiments.launch import entry
 
 
-def main() -> None:
-    """Compare the runs whose folders are the arguments that no option takes."""
-    arguments = list(zip(["", *sys.argv[1:]], sys.argv[1:], strict=False))
-    runs = [argument for before, argument in arguments if is_path(before, argument)]
+def mark_runs(arguments: Sequence[str]) -> list[str]:
+    """Turn the names of folders among the arguments, those that no option takes, into one override."""
+    pairs = list(zip(["", *arguments], arguments, strict=False))
+    runs = [argument for before, argument in pairs if is_path(before, argument)]
     named = [f"runs=[{','.join(map(quote, runs))}]"] if runs else []
-    sys.argv[1:] = [*(argument for before, argument in arguments if not is_path(before, argument)), *named]
-    entry("compare", "experiments.comparison")()
+    return [*(argument for before, argument in pairs if not is_path(before, argument)), *named]
+
+
+main = entry("compare", "experiments.comparison", mark_runs)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,7 @@ def compile_together() -> None:
     if not covariance_matrix.stats.cache_misses:
         return
     log.info("The first run compiles for some seconds")
-    own = gp.copy()
-
-    def compile_learning() -> None:
-        gp.update([0.0], 0.0)
-
-    learning = Beside(compile_learning)
+    own, learning = gp.copy(), Beside(lambda: gp.update([0.0], 0.0))
     delete(own._state, 0, 0)  # first: the learning needs it in a moment, and takes it from the file
     own.fit([[0.0]], [0.0])
     own.predict(np.zeros((1, 1)))

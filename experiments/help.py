@@ -6,7 +6,7 @@ Words and units are those of the comments in the files of conf/.
 import re
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from experiments.launch import CONF
 
@@ -40,21 +40,15 @@ def print_help(name: str, wanted: str | None = None) -> None:
 
 
 def _overview(name: str) -> str:
-    config = OmegaConf.load(CONF / f"{name}.yaml")
-    assert isinstance(config, DictConfig)
-    shown = OmegaConf.select(config, "hydra.help") or {}
-    groups = _groups(name)
-    values = _values(name)
+    shown = OmegaConf.select(OmegaConf.load(CONF / f"{name}.yaml"), "hydra.help") or {}
+    groups, values = _groups(name), _values(name)
     parts = [str(shown.get("header", "")).strip()]
     if groups:
         names = ", ".join(line.partition(":")[0] for line in values if re.match(r"\w", line))
-        parts.append("Groups, with the option that is taken unless you choose another (group=option):")
-        parts[-1] += f"\n\n{_table(groups)}"
-        parts.append(f"Values: {names}")
-        parts.append(
-            f"sysid-{name} --help GROUP lists its options, --help GROUP=OPTION their values and units, --help values "
-            "those above;\n--cfg job prints the configuration that would run."
-        )
+        taken = "Groups, with the option that is taken unless you choose another (group=option):"
+        more = f"sysid-{name} --help GROUP lists its options, --help GROUP=OPTION their values and units, --help values"
+        parts += [f"{taken}\n\n{_table(groups)}", f"Values: {names}"]
+        parts.append(f"{more} those above;\n--cfg job prints the configuration that would run.")
     else:
         parts.append("Values:\n\n" + "\n".join(values))
     parts.append(str(shown.get("footer", "")).strip())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -202,11 +202,8 @@ def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], attri
 
 def _for_output(config: DictConfig, target: str, *, validate: bool) -> DictConfig:
     """The configuration for one output."""
-    single = config.copy()
-    OmegaConf.set_readonly(single, False)
-    OmegaConf.update(single, "narx.target", target)
-    OmegaConf.update(single, "validate", validate and config.validate)
-    return single
+    own = {"narx": {"target": target}, "validate": validate and config.validate}
+    return cast(DictConfig, OmegaConf.merge(config, own))
 
 
 def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> None:
@@ -216,10 +213,9 @@ def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> No
     lags = [narx_of(_for_output(config, target, validate=False), source) for target in targets]
     for narx in lags:
         if narx.lags != lags[0].lags or sorted(narx.output_names) != sorted(targets):
-            raise ValueError(
-                f"narx.target={targets}: to be simulated together the models need the same lags and a model for every "
-                f"output among them, got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
-            )
+            needed = "to be simulated together the models need the same lags and a model for every output among them"
+            got = f"got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
+            raise ValueError(f"narx.target={targets}: {needed}, {got}")
 
 
 def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
@@ -236,10 +232,9 @@ def prepare(
     parts = {name: build(config, name) for name in PARTS}
     settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
     if refused := without_effect(settings.training.replaces & {"kernel", "mean"}):
-        raise ValueError(
-            f"{' and '.join(refused)}: this training chooses kernel and mean itself, its mean is linear; leave it "
-            "out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
-        )
+        why = "this training chooses kernel and mean itself, its mean is linear"
+        advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
+        raise ValueError(f"{' and '.join(refused)}: {why}; {advice}")
     if not is_multirun():
         rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
         if "kernel" in settings.training.replaces:
@@ -249,8 +244,7 @@ def prepare(
     narx = narx_of(config, source, settings)
     source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
-    if config.narx.get("predict") == RESIDUAL:
-        assert source.physics is not None
+    if config.narx.get("predict") == RESIDUAL and source.physics is not None:
         changes["mean"] = source.physics.physics.mean(narx)
         if (recordings := source.recordings()) is not None:
             changes["training"] = thin(settings.training, recordings, narx.target)
@@ -318,19 +312,18 @@ def judge(
     narx = identification.narx
     rows = narx.dataset(source.records()) if source.n_seen > narx.max_lag else None
     after = np.zeros(0, dtype=int)
-    if rows is not None and identification.model is not None:
+    model, first = identification.model, identification.initial
+    if rows is not None and model is not None:
         place = rows["record"].values, rows["time"].values
         origin = Origin.of(rows.isel(sample=np.flatnonzero(~source.is_validation(*place))))
-        identification.model = replace(identification.model, origin=origin)
+        model = identification.model = replace(model, origin=origin)
         after = np.flatnonzero(source.is_judged(*place))
     validation = None if rows is None else rows.isel(sample=after)
     predicted = initial = Prediction(np.zeros(0), np.zeros(0))
-    if validation is not None and len(after):
-        assert identification.model is not None
-        assert identification.initial is not None
-        mean, variance = identification.model.predict(validation["regressor"].values)
+    if validation is not None and len(after) and model is not None and first is not None:
+        mean, variance = model.predict(validation["regressor"].values)
         added = variance_at(validation, source.records(), narx.target)
-        predicted = Prediction(mean, identification.model.calibrated(variance + added))
-        initial = identification.initial.predict(validation["regressor"].values)
+        predicted = Prediction(mean, model.calibrated(variance + added))
+        initial = first.predict(validation["regressor"].values)
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)

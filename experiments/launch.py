@@ -39,11 +39,12 @@ log = logging.getLogger(__name__)
 FULL_ERROR, COMPOSING = "HYDRA_FULL_ERROR", "SYSID_COMPOSING"  # environment: lets Hydra raise; that we have set it
 
 
-def entry(name: str, module: str) -> Callable[[], Any]:
+def entry(name: str, module: str, read: Callable[[list[str]], list[str]] | None = None) -> Callable[[], Any]:
     """Command `name`, in ``experiments/<name>.py``: it runs ``module.run(config, folder)``; returns what that returns.
 
-    Modules in the current folder can be named in a configuration; the toolbox's own packages come before them. A name
-    that is misspelt is answered with the nearest one.
+    What stands on the command line besides overrides and flags is made an override by `read`. Modules in the current
+    folder can be named in a configuration; the toolbox's own packages come before them. A name that is misspelt is
+    answered with the nearest one.
     """
 
     def job(config: DictConfig) -> Any:
@@ -55,6 +56,7 @@ def entry(name: str, module: str) -> Callable[[], Any]:
     @wraps(job)
     def run() -> Any:
         sys.path.append(os.getcwd())
+        sys.argv[1:] = sys.argv[1:] if read is None else read(sys.argv[1:])
         if {"--help", "-h"} & {*sys.argv[1:]}:
             from experiments.help import print_help
 
@@ -153,9 +155,8 @@ def _explain_argument(name: str, text: str, error: Exception) -> str:
         written = f"{key}=[{quoted}]" if value[:1] == "[" else f"{key}={quoted}"
         with suppress(HydraException):
             OverridesParser.create().parse_override(written)
-            return (
-                f"{text}: put a value with brackets, blanks or signs into quotes of both kinds, {shlex.quote(written)}"
-            )
+            how = "put a value with brackets, blanks or signs into quotes of both kinds"
+            return f"{text}: {how}, {shlex.quote(written)}"
         return f"{text}: {' '.join(str(error).split())}"
     known = known_keys(name)
     if "data" in known and Path(text).suffix.lower() in (".csv", ".txt", ".dat"):

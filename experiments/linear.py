@@ -83,9 +83,9 @@ def note_linear(summary: dict[str, Any], *, is_for_simulation: bool) -> list[str
         if better and (key != "rmse" or not is_for_simulation):
             smallest, one = min(better, key=lambda pair: pair[0])
             if error > WORSE * smallest:
-                notes.append(
-                    f"a linear model predicts better {what}: RMSE {smallest:.4g} against {error:.4g} (ARX with na="
-                    f"{one['na']} nb={one['nb']} nk={one['nk']}); take "
-                    + ("training=free_run" if key != "rmse" and not is_for_simulation else "narx=auto, or more lags")
-                )
+                orders = f"ARX with na={one['na']} nb={one['nb']} nk={one['nk']}"
+                better_training = key != "rmse" and not is_for_simulation
+                advice = "training=free_run" if better_training else "narx=auto, or more lags"
+                than = f"RMSE {smallest:.4g} against {error:.4g} ({orders})"
+                notes.append(f"a linear model predicts better {what}: {than}; take {advice}")
     return notes

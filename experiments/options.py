@@ -89,10 +89,8 @@ def seconds(duration: float | str, option: str = "duration", example: str = EXAM
     with suppress(ValueError):
         value = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
     if not 0 < value < math.inf:
-        raise ValueError(
-            f"{option} must be a positive number of seconds, or one with a unit ({', '.join(UNITS)}) such as "
-            f"{example}, got {duration!r}"
-        )
+        expected = f"a positive number of seconds, or one with a unit ({', '.join(UNITS)}) such as {example}"
+        raise ValueError(f"{option} must be {expected}, got {duration!r}")
     return value
 
 
@@ -110,10 +108,9 @@ def samples_of(duration: float | str, dt: float) -> int:
     match = re.fullmatch(r"\s*([0-9]+)\s*samples\s*", str(duration))
     number = float(match[1]) if match else math.floor(seconds(duration) / dt * (1 + 1e-12)) + 1
     if not 1 <= number <= MOST_SAMPLES:
-        raise ValueError(
-            f"duration {duration} is {number:.3g} samples of {dt:g} s, expected 1 to {MOST_SAMPLES}; write "
-            f"another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
-        )
+        advice = f"write another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
+        many = f"{number:.3g} samples of {dt:g} s, expected 1 to {MOST_SAMPLES}"
+        raise ValueError(f"duration {duration} is {many}; {advice}")
     return int(number)
 
 

@@ -113,13 +113,8 @@ class Physics:
                 known = [*(fit.finite_covariance(every, r) for r in range(len(measured))), fit.finite_covariance(free)]
         fitted = FittedPhysics(replace(self, system=systems[0]), fit, seed, known.pop())
         estimation = tuple(map(fitted.add, recordings.estimation, systems, known))
-        return fitted, replace(
-            recordings,
-            inputs=(*recordings.inputs, *self.signals),
-            estimation=estimation,
-            validation=tuple(map(fitted.add, recordings.validation)),
-            test=tuple(map(fitted.add, recordings.test)),
-        )
+        others: Any = {role: tuple(map(fitted.add, getattr(recordings, role))) for role in ("validation", "test")}
+        return fitted, replace(recordings, inputs=(*recordings.inputs, *self.signals), estimation=estimation, **others)
 
     def estimate(
         self,
@@ -137,10 +132,9 @@ class Physics:
         system = self.system
         for kind, signals, given in (("inputs", system.inputs, inputs), ("outputs", system.outputs, outputs)):
             if missing := [signal.name for signal in signals if signal.name not in given]:
-                raise ValueError(
-                    f"physics: {type(system).__name__} has the {kind} {missing}, {title} has {list(given)}: "
-                    "give the signals of the record these names, or take another system"
-                )
+                has = f"{type(system).__name__} has the {kind} {missing}, {title} has {list(given)}"
+                advice = "give the signals of the record these names, or take another system"
+                raise ValueError(f"physics: {has}: {advice}")
 
     def mean(self, narx: Narx) -> LinearMean:
         """The simulated output as mean function of a model with these regressors.
@@ -240,9 +234,7 @@ class FittedPhysics:
         ends = np.cumsum(n)
         signals = [record[list(self.physics.signals)].copy(deep=True) for record in records]
         for first, last in pairwise(np.linspace(0, ends[-1], parts + 1).astype(int).tolist()):
-            cuts = [
-                np.clip([first - end + size, last - end + size], 0, size) for end, size in zip(ends, n, strict=True)
-            ]
+            cuts = np.clip(np.subtract.outer([first, last], ends - n), 0, n).T
             pieces = []
             for record, (low, high) in zip(records, cuts, strict=True):
                 u, y = _measured(system, record)
@@ -305,8 +297,7 @@ class FittedPhysics:
             return {}
         found = zip(self.fit.names, self.fit.values.tolist(), self.fit.std.tolist(), strict=True)
         parameters = {name: {"value": value, "std": std} for name, value, std in found}
-        outputs = names_of(self.physics.system.outputs)
-        rmse = dict(zip(outputs, self.fit.rmse.tolist(), strict=True))
+        rmse = dict(zip(names_of(self.physics.system.outputs), self.fit.rmse.tolist(), strict=True))
         return {"parameters": parameters, "rmse": rmse, "at_bounds": list(self.fit.at_bounds)}
 
 
@@ -371,17 +362,16 @@ def thin(training: Training, recordings: Recordings, target: str) -> Training:
         left = left - left.mean()
         same = CORRELATED * (left @ left)
         n += len(left) // next((k for k in range(1, len(left)) if left[k:] @ left[:-k] <= same), len(left))
-    prior = {
-        f"record_length_prior_{name}": getattr(training, f"length_scale_prior_{name}") for name in ("median", "std")
-    }
-    return replace(training, record_samples=max(min(n, training.record_samples), 2), **prior)
+    median, std = training.length_scale_prior_median, training.length_scale_prior_std
+    n = max(min(n, training.record_samples), 2)
+    return replace(training, record_samples=n, record_length_prior_median=median, record_length_prior_std=std)
+
+
+def columns_of(record: xr.Dataset, names: Sequence[str]) -> np.ndarray:
+    """Signals of a record beside each other (n, number of names)."""
+    return np.column_stack([np.empty((record.sizes["time"], 0)), *(record[name].values for name in names)])
 
 
 def _measured(system: System, record: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Inputs (n, n_u) and outputs (n, n_y) of the system in a record."""
-    empty = np.empty((record.sizes["time"], 0))
-    u, y = (
-        np.column_stack([empty, *(record[name].values for name in names_of(signals))])
-        for signals in (system.inputs, system.outputs)
-    )
-    return u, y
+    return columns_of(record, names_of(system.inputs)), columns_of(record, names_of(system.outputs))

@@ -40,20 +40,15 @@ class Plant:
             check_name(name)
         title, advice = type(self.system).__name__, "take another option (controller=, weather=, excitation=none)"
         taken: dict[str, str] = {}
-        for source, names in (
-            ("the controller", self.controller.inputs_driven),
-            ("weather", self.weather),
-            ("excitation", self.excitations),
-        ):
+        sources = {"weather": [*self.weather], "excitation": [*self.excitations]}
+        for source, names in {"the controller": self.controller.inputs_driven, **sources}.items():
             for name in names:
                 if name not in self.inputs:
                     has = f"{title} has {sorted(self.inputs) or 'no inputs'}"
                     raise ValueError(f"{source} drives the input {name!r}, {has}; {advice}")
                 if name in taken:
-                    both = f"{taken[name]} and by {source}"
-                    raise ValueError(
-                        f"input {name!r} of {title} is driven by {both} (excited=[...] names inputs); {advice}"
-                    )
+                    both = f"{taken[name]} and by {source} (excited=[...] names inputs)"
+                    raise ValueError(f"input {name!r} of {title} is driven by {both}; {advice}")
                 taken[name] = source
 
     @property
@@ -123,20 +118,18 @@ class Plant:
         """Refuse excitations that the plant cannot have."""
         for (name, unit, _), low, high in zip(self.system.inputs, *self.system.input_limits(), strict=True):
             if name in self.excitations and (signals[name].min() < low or signals[name].max() > high):
-                raise ValueError(
-                    f"the excitation of {name!r} goes from {signals[name].min():.4g} to {signals[name].max():.4g} "
-                    f"{unit}, {type(self.system).__name__} takes {low:g} to {high:g} {unit}: choose its offset and "
-                    "amplitude (excitation.offset, .rms, .amplitude, ...) so that it stays inside"
-                )
+                goes = f"goes from {signals[name].min():.4g} to {signals[name].max():.4g} {unit}"
+                takes = f"{type(self.system).__name__} takes {low:g} to {high:g} {unit}"
+                advice = "choose its offset and amplitude (excitation.offset, .rms, .amplitude, ...)"
+                raise ValueError(f"the excitation of {name!r} {goes}, {takes}: {advice} so that it stays inside")
 
     def _check_periods(self, n_samples: int, transient: int) -> None:
         """Refuse inputs whose end does not join their start."""
         n = n_samples + transient
         advice = f"take an excitation with a period that divides the {n} simulated samples, or interpolation=linear"
         if self.weather:
-            raise ValueError(
-                f"interpolation=band_limited needs periodic inputs, {list(self.weather)} are weather; {advice}"
-            )
+            given = f"{list(self.weather)} are weather"
+            raise ValueError(f"interpolation=band_limited needs periodic inputs, {given}; {advice}")
         for name, excitation in self.excitations.items():
             period = excitation.period_samples(n_samples, self.system.dt)
             if period is None and not isinstance(excitation, NoExcitation):
@@ -198,8 +191,7 @@ def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[st
     if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
         names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"
         raise ValueError(f"excited must be a list of {names}, got {chosen!r}")
-    common = build(config, "excitation") if chosen else None
-    return dict.fromkeys(chosen, common) | own
+    return dict.fromkeys(chosen, build(config, "excitation") if chosen else None) | own
 
 
 def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
@@ -207,7 +199,5 @@ def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
     error, substeps = max(map(simulators.substep_error, trajectories)), trajectories[0].system.substeps
     if error <= WORST_STEP:
         return []
-    return [
-        f"{substeps} substeps per sample are inaccurate: twice as many change an output by {error:.2g} standard "
-        "deviations of its change over a sample; raise system.substeps"
-    ]
+    change = f"{error:.2g} standard deviations of its change over a sample; raise system.substeps"
+    return [f"{substeps} substeps per sample are inaccurate: twice as many change an output by {change}"]

@@ -1,7 +1,6 @@
 """`sysid-report`: a run or a sweep that is there as one page."""
 
 import logging
-import sys
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -10,12 +9,7 @@ from experiments.collect import mark_folder
 from experiments.launch import entry
 
 log = logging.getLogger(__name__)
-
-
-def main() -> None:
-    """Write the page of the folder that is the first argument."""
-    sys.argv[1:] = mark_folder(sys.argv[1:])
-    entry("report", "experiments.report")()
+main = entry("report", "experiments.report", mark_folder)
 
 
 def run(config: DictConfig, folder: Path) -> None:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from experiments.automatic import AutomaticNarx
 from experiments.build import build
-from experiments.physics import RESIDUAL, FittedPhysics, Measured, Physics, variance_at
+from experiments.physics import RESIDUAL, FittedPhysics, Measured, Physics, columns_of, variance_at
 from experiments.plant import Plant, plant_of, warn_of_integration
 from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
@@ -156,11 +156,10 @@ class LiveSource:
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse a simulation that is too short."""
         if self.n_identified < n_needed:
-            raise ValueError(
-                f"duration {self.duration} (a number without a unit is in seconds) times identified gives "
-                f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from, expected at least "
-                f"{n_needed} (lags + training.n_initial + 1): write a longer one, such as 30d or 5000samples"
-            )
+            given = f"duration {self.duration} (a number without a unit is in seconds) times identified"
+            samples = f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from"
+            needed = f"{n_needed} (lags + training.n_initial + 1): write a longer one, such as 30d or 5000samples"
+            raise ValueError(f"{given} gives {samples}, expected at least {needed}")
 
 
 def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation) -> LiveSource:
@@ -242,10 +241,7 @@ class RecordedSource:
             yield from self._samples(record)
 
     def _samples(self, record: xr.Dataset) -> Iterator[Measured]:
-        empty = np.empty((record.sizes["time"], 0))
-        y, u = (
-            np.column_stack([empty, *(record[name].values for name in names)]) for names in (self.outputs, self.inputs)
-        )
+        y, u = columns_of(record, self.outputs), columns_of(record, self.inputs)
         for begin in range(0, len(y), BLOCK):
             block = Measured(y[begin : begin + BLOCK], u[begin : begin + BLOCK])
             self.n_seen += len(block.output)
@@ -302,12 +298,12 @@ class RecordedSource:
     def check(self, narx: Narx, n_needed: int) -> None:
         """Refuse lags that do not fit the records, and too few samples."""
         narx.check(self.records())
+        least = n_needed - narx.max_lag
         n = sum(record.sizes["time"] - narx.max_lag for record in self._recordings.estimation)
-        if n < n_needed - narx.max_lag:
-            raise ValueError(
-                f"{self.title} has {n} samples with all their lags to identify from, expected at least "
-                f"{n_needed - narx.max_lag} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
-            )
+        if n < least:
+            needed = f"{least} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
+            has = f"{self.title} has {n} samples with all their lags to identify from"
+            raise ValueError(f"{has}, expected at least {needed}")
 
 
 Source: TypeAlias = LiveSource | RecordedSource
@@ -316,18 +312,15 @@ Source: TypeAlias = LiveSource | RecordedSource
 def trajectory_of(source: Source) -> xr.Dataset:
     """All records behind each other along `time`, each sample with the number of its record and its part."""
     records = source.records()
-    names = (
-        {"record_names": json.dumps([str(one.attrs["name"]) for one in records])} if "name" in records[0].attrs else {}
-    )
+    dataset, facts = records[0], {"inputs": json.dumps(source.inputs), "outputs": json.dumps(source.outputs)}
+    if "name" in dataset.attrs:
+        facts["record_names"] = json.dumps([str(one.attrs["name"]) for one in records])
     number = np.repeat(np.arange(len(records)), [record.sizes["time"] for record in records])
-    dataset = records[0]
     if len(records) > 1:
         dataset = xr.concat(records, "time", data_vars="all", coords="minimal", combine_attrs="drop_conflicts")
     part = source.is_validation(number, dataset["time"].values).astype(np.int8)
     flags = {"flag_values": np.array([0, 1], dtype=np.int8), "flag_meanings": "identified validation"}
-    return dataset.assign_attrs(
-        names, inputs=json.dumps(source.inputs), outputs=json.dumps(source.outputs)
-    ).assign_coords(
+    return dataset.assign_attrs(facts).assign_coords(
         record=("time", number, {"long_name": "number of the record"}),
         part=("time", part, {"long_name": "part of the run", **flags}),
     )
@@ -344,10 +337,8 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     refuse_simulation(config)
     recordings: Recordings = build(config, "data").load()
     if not recordings.estimation:
-        raise ValueError(
-            f"data: {recordings.name} has no estimation record to identify from; name one (data.estimation, "
-            "data.split, data.user_made_estimation), or take another set"
-        )
+        advice = "name one (data.estimation, data.split, data.user_made_estimation), or take another set"
+        raise ValueError(f"data: {recordings.name} has no estimation record to identify from; {advice}")
     fraction = _identified(config, OF_RECORD)
     split = None if recordings.test or recordings.validation or fraction == 1 else fraction
     if split is not None:
@@ -365,7 +356,5 @@ def refuse_simulation(config: DictConfig) -> None:
     given = [*groups, *(name for name, value in values.items() if value is not None)]
     given += [f"excitations.{name}" for name in config.excitations]
     if given:
-        raise ValueError(
-            f"data is a record, {', '.join(given)} would only act on a simulation: take data=simulated, or leave "
-            f"{'it' if len(given) == 1 else 'them'} out"
-        )
+        advice = f"take data=simulated, or leave {'it' if len(given) == 1 else 'them'} out"
+        raise ValueError(f"data is a record, {', '.join(given)} would only act on a simulation: {advice}")

@@ -153,8 +153,7 @@ class LoopWithPhysics:
         """Begin behind these first samples."""
         self.both, self.k = both, 0
         inputs, own, self.state = both.split(u, y)
-        signals = both.physics.simulate(own, self.state)
-        self.loop = both.model.start(both.combine(inputs, signals), y)
+        self.loop = both.model.start(both.combine(inputs, both.physics.simulate(own, self.state)), y)
         for row in own:
             self.advance(row)
 
@@ -167,8 +166,7 @@ class LoopWithPhysics:
         """As `Loop.step`; u are the inputs of the plant."""
         both, physics = self.both, self.both.physics
         inputs = columns(np.reshape(u, (1, -1)), both.names, "u")
-        signals = (self.state[None] @ physics.matrix.T) + physics.offset
-        row = both.combine(inputs, signals)[0]
+        row = both.combine(inputs, self.state[None] @ physics.matrix.T + physics.offset)[0]
         self.advance(inputs[0, [both.names.index(name) for name in physics.inputs]])
         return self.loop.step(row, y)
 
@@ -191,11 +189,9 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     needed = {**known.globals, **known.nonlocals}
     constants = {name: value for name, value in needed.items() if isinstance(value, float | int)}
     modules = {name: value.__name__ for name, value in needed.items() if isinstance(value, ModuleType)}
-    foreign = sorted(needed.keys() - constants.keys() - modules.keys()) or sorted(
-        {*modules.values()} - {"math", "numpy"}
-    )
+    foreign = needed.keys() - constants.keys() - modules.keys() or {*modules.values()} - {"math", "numpy"}
     if foreign:
-        raise ValueError(f"{title}: its drift needs {foreign}; write it with numpy, math and numbers alone")
+        raise ValueError(f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone")
     if physics.interpolation != "held":
         raise ValueError(f"{title}: a file holds inputs between samples; estimate it with physics.interpolation=held")
     if fitted.covariance is not None:

@@ -93,9 +93,8 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
 
 def _validation_scores(result: Result) -> dict[str, Any]:
     model, validation = result.identification.model, result.validation
-    target, previous = (
-        np.zeros(0) if validation is None else validation[name].values for name in ("target", "previous")
-    )
+    names = ("target", "previous")
+    target, previous = (np.zeros(0) if validation is None else validation[name].values for name in names)
     mean, variance = result.predicted
     final = validate(target, mean, variance, model.gp.noise_variance if model is not None else math.nan)
     unchanged = np.broadcast_to(result.identification.narx.predict.of(previous, previous), target.shape)
@@ -126,16 +125,14 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     needs_a_place = identification.model is None or not identification.model.gp.learns_every_sample  # to be learned
     is_asked = needs_a_place and not isinstance(settings.insertion, Always)  # there to turn away is the idea
     if is_asked and inserted and away > 0.5 * inserted:
-        found.append(
-            f"acceptance turned away {away} of {inserted} inserted samples: the insertion threshold cannot be "
-            f"met with this acceptance and a budget of {settings.budget} points; raise the threshold or the budget, "
-            "or try acceptance=none or acceptance.reference=in_sample"
-        )
+        why = f"cannot be met with this acceptance and a budget of {settings.budget} points"
+        advice = "raise the threshold or the budget, or try acceptance=none or acceptance.reference=in_sample"
+        turned = f"acceptance turned away {away} of {inserted} inserted samples"
+        found.append(f"{turned}: the insertion threshold {why}; {advice}")
     if summary["n_outliers"] > 0.05 * summary["n_seen"]:
-        found.append(
-            f"{summary['n_outliers']} of {summary['n_seen']} samples were taken for outliers and not learned: gate="
-            f"{settings.gate} is too narrow for this plant, or its sensor fails; gate=none learns all"
-        )
+        outliers = f"{summary['n_outliers']} of {summary['n_seen']} samples were taken for outliers and not learned"
+        why = f"gate={settings.gate} is too narrow for this plant, or its sensor fails; gate=none learns all"
+        found.append(f"{outliers}: {why}")
     found += result.source.warnings()
     no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
     is_stream = result.source.recordings() is None or identification.adaptation is not None  # first samples count
@@ -171,12 +168,11 @@ def _tell_drift(result: Result) -> str:
     early, late = (standardised_mean_squared_error(target[part], mean[part]) for part in parts)
     if not late > max(DRIFT * early, WORST_LATE):
         return ""
-    return (
-        f"the predictions get worse while the model learns: SMSE {early:.3g} in the first tenth of the stream, "
-        f"{late:.3g} in its last quarter. If the plant drifts, points of long ago keep their places: let them go with "
-        "forgetting=<samples> that the plant stays the same for; without, reduction=prior_entropy acceptance=none "
-        "suffers least"
-    )
+    worse = f"SMSE {early:.3g} in the first tenth of the stream, {late:.3g} in its last quarter"
+    advice = "let them go with forgetting=<samples> that the plant stays the same for"
+    why = f"If the plant drifts, points of long ago keep their places: {advice}"
+    least = "without, reduction=prior_entropy acceptance=none suffers least"
+    return f"the predictions get worse while the model learns: {worse}. {why}; {least}"
 
 
 def without_effect(unused: Collection[str]) -> list[str]:
@@ -194,15 +190,12 @@ def _quality_warnings(summary: dict[str, Any]) -> list[str]:
         return ["the target is constant in the validation part: its SMSE is not defined"]
     reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
     if not smse < 0.95 * value:
-        found.append(
-            f"the final model predicts no better than {reference} (SMSE {smse:.3g} against {value:.3g}); the "
-            f"initial samples may not represent the rest: raise training.n_initial or the duration"
-        )
+        advice = "the initial samples may not represent the rest: raise training.n_initial or the duration"
+        worse = f"no better than {reference} (SMSE {smse:.3g} against {value:.3g})"
+        found.append(f"the final model predicts {worse}; {advice}")
     if not 0.85 <= coverage <= 0.99:
-        found.append(
-            f"the 95 % band covers {100 * coverage:.1f} %: the hyper-parameters do not fit, do not rely on the "
-            "uncertainty"
-        )
+        covered = f"the 95 % band covers {100 * coverage:.1f} %"
+        found.append(f"{covered}: the hyper-parameters do not fit, do not rely on the uncertainty")
     return found
 
 

@@ -70,8 +70,7 @@ def narx_samples(n: int, *, noise_variance: float = 1e-2, seed: int) -> Samples:
     for one, two in zip(u1[1:-1].tolist(), u2[1:-1].tolist(), strict=True):
         slow = 0.2 * two * math.tanh(y[-2])
         y.append(0.6 * math.tanh(y[-1]) + 0.25 * y[-2] + 0.5 * one + slow)
-    signals = [np.roll(signal, lag) for signal in (y, u1, u2) for lag in (1, 2, 3)]
-    inputs = np.stack(signals, axis=1)[-n:]
+    inputs = np.stack([np.roll(signal, lag) for signal in (y, u1, u2) for lag in (1, 2, 3)], axis=1)[-n:]
     targets = (np.array(y[-n:]) - np.mean(y)) / np.std(y) + np.sqrt(noise_variance) * rng.normal(size=n)
     return Samples(np.ascontiguousarray((inputs - inputs.mean(0)) / inputs.std(0)), targets)
 
@@ -486,9 +485,8 @@ def replace_by_textbook(gp: sysid.OnlineGP, start: Samples, samples: Samples) ->
         covariance[-1, :] = covariance[:, -1] = gp.kernel(x[None, :], inputs)[0]
         covariance[-1, -1] += noise_variance
         mean = targets - noise_variance * solve(covariance, targets)
-        changes = [
-            mean_relevance(leave_out(covariance, targets, mean, i, noise_variance)) for i in range(len(targets) - 1)
-        ]
+        points = (leave_out(covariance, targets, mean, i, noise_variance) for i in range(len(targets) - 1))
+        changes = [mean_relevance(point) for point in points]
         kept = np.arange(len(targets)) != np.argmin(changes)
         inputs, targets, covariance = inputs[kept], targets[kept], np.asfortranarray(covariance[kept][:, kept])
         solve(covariance, targets)  # the model that predicts the next sample

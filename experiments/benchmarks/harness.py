@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
+from experiments import THREAD_VARIABLES
 from experiments.options import flag, seconds, whole
 from experiments.plots.frames import significant
 from sysid.store import provenance
@@ -27,7 +28,6 @@ QUICK: dict[str, Any] = {
     **{"soak_samples": 10_000, "jobs": 8},
     **{"duration": "10d", "sweep_thresholds": (0.1, 0.2), "sweep_seeds": 1},
 }
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)

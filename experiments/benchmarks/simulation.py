@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
 import simulators
@@ -18,11 +17,9 @@ import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
 from experiments.plant import Plant
 from simulators import Interpolation, System
+from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.store import read, write
-
-Array = NDArray[np.float64]
-Rates = Callable[[float, Array, Array], Array]
 
 METHODS = ("RK45", "DOP853", "LSODA")
 N_PIECES = 4  # pieces of the record that are integrated
@@ -48,7 +45,7 @@ PROPAGATIONS: dict[str, sysid.Propagation] = {
 }
 
 
-def rates_of(system: System, drift: Callable[..., None]) -> Rates:
+def rates_of(system: System, drift: Callable[..., None]) -> Callable[[float, Array, Array], Array]:
     """Return ``(t, x, row) -> x'`` of a drift; see `SampledProblem.rows`."""
     n_u = len(system.inputs)
     noise, parameters = 1 + 2 * n_u, 1 + 2 * n_u + len(system.noises)

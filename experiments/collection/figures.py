@@ -68,8 +68,7 @@ def plan_figures(found: Results, dataset: xr.Dataset) -> dict[str, Callable[[], 
         elif settings:
             texts = [name for name in settings if _is_text(rows[name])]
             x, *others = sorted(settings, key=texts.__contains__)  # numbers first
-            lines = partial(draw_lines, rows, x, others, metrics)
-            own["settings" if x in texts else f"against_{x}"] = lines
+            own["settings" if x in texts else f"against_{x}"] = partial(draw_lines, rows, x, others, metrics)
             if others:
                 own["heat_map"] = partial(draw_heat_map, rows, x, others[0], others[1:], error)
         else:

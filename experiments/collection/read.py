@@ -5,7 +5,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,8 +110,7 @@ def read_results(folder: Path) -> Results:
     own = {("partial",), *(tuple(key.split(".")) for key in sweep.swept)}  # the status; a swept seed is a parameter
     ends, values, units = [], [], set()
     n, simulated = len(planned), np.zeros(len(planned), dtype=bool)
-    columns: dict[str, dict[Keys, np.ndarray]]  # by output
-    columns = defaultdict(lambda: defaultdict(lambda: np.full(n, np.nan)))
+    columns: dict[str, dict[Keys, np.ndarray]] = defaultdict(lambda: defaultdict(lambda: np.full(n, np.nan)))
     for place, job in enumerate(tqdm(planned, unit=" jobs", disable=None, desc="collecting", mininterval=0.2)):
         status, error, outcome, summaries = read_job(job, folder / str(job.number))
         ends.append((status, error, (outcome.get("host"), outcome.get("pid"))))
@@ -192,9 +191,7 @@ def find_comparable_times(done: pd.Series, process: pd.Series, simulated: np.nda
         Of the jobs, in the order in which a process has run them; a process is its host and number, None if unknown.
     """
     first = done & ~process.where(done).duplicated() & (process != (None, None))
-    for counts in (done & ~first & ~simulated, done & ~first, done):
-        if counts.any():
-            break
+    counts = next((some for some in (done & ~first & ~simulated, done & ~first) if some.any()), done)
     if (counts & first).any():
         return counts, "Times of all jobs, though each was the first of its process"
     n_left = int((done & ~counts).sum())
@@ -248,11 +245,8 @@ def _plain(name: str) -> str:
 
 def _find_free(name: str, taken: Collection[str]) -> str:
     """Find a name that is not taken: the name itself, or with the first number that makes it different."""
-    free, count = name, 1
-    while free in taken:
-        count += 1
-        free = f"{name}_{count}"
-    return free
+    numbered = (f"{name}_{number}" for number in count(2))
+    return next(free for free in chain([name], numbered) if free not in taken)
 
 
 # --- the data set ---------------------------------------------------------------------------------

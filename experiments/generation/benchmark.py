@@ -93,10 +93,8 @@ def read_ranges(given: Any, system: System) -> Ranges:
         values = pair if isinstance(pair, Sequence) else ()
         numbers = [float(value) for value in values if type(value) in (int, float) and isfinite(value)]
         if not len(numbers) == len(values) == 2 or not lower <= numbers[0] <= numbers[1] <= upper:
-            must = (
-                f"two numbers, lowest and highest value, within the limits {lower:g} to {upper:g} {unit} of the state"
-            )
-            raise ValueError(f"initial_states.{name}={pair} must be {must}; change it")
+            within = f"within the limits {lower:g} to {upper:g} {unit} of the state; change it"
+            raise ValueError(f"initial_states.{name}={pair} must be two numbers, lowest and highest value, {within}")
         ranges[str(name)] = (numbers[0], numbers[1])
     return ranges
 

@@ -19,6 +19,7 @@ from experiments.plots.frames import to_markdown
 from simulators import Interpolation, System, noise_free, signal_to_noise, substep_error
 
 TEMPLATE = Path(__file__).with_name("card.md")
+REACHED = ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor")  # by the excitation
 
 
 def fill_card(benchmark: Benchmark, origin: Mapping[str, str], checksums: Mapping[str, str], *, figures: bool) -> str:
@@ -65,9 +66,8 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
     )
     signals = [(f"`{s.name}`", role, s.unit, s.description, place) for group, role, place in groups for s in group]
     comments = read_comments(system)
-    parameters = [
-        (f"`{f.name}`", getattr(system, f.name), comments.get(f.name, "")) for f in dataclasses.fields(system)
-    ]
+    fields = [one.name for one in dataclasses.fields(system)]
+    parameters = [(f"`{name}`", getattr(system, name), comments.get(name, "")) for name in fields]
     stds = system.noise_std().tolist()
     process = [(f"`{s.name}`", std, s.unit, s.description) for s, std in zip(system.noises, stds, strict=True)]
 
@@ -123,9 +123,7 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         **{member.name: plant.inputs and plant.interpolation is member for member in Interpolation},
         "sources": table(("input", "driven by"), [(f"`{name}`", source) for name, source in sources.items()]),
         "excitation_settings": OmegaConf.to_yaml(acting) if plant.inputs and acting else "",
-        "excitation_reached": table(
-            ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor"), inputs
-        ),
+        "excitation_reached": table(REACHED, inputs),
         "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), noises),
         "noise_settings": OmegaConf.to_yaml({"noise": given["noise"]}),
         "process_noise": table(("channel", "standard deviation", "unit", "meaning"), process),

@@ -243,8 +243,7 @@ def _write_data(benchmark: Benchmark, configuration: str, place: Path) -> None:
     plant = benchmark.plant
     public = Recordings(benchmark.name, tuple(plant.inputs), tuple(plant.outputs), **measured).to_groups()
     truth = {key: record.truth for key, record in zip(public, benchmark.records, strict=True)}
-    narx = next(iter(benchmark.lags.values()))
-    lags = {role: narx.dataset(records) for role, records in measured.items()}
+    lags = {role: next(iter(benchmark.lags.values())).dataset(records) for role, records in measured.items()}
     write = partial(write_groups, reproducible=True)
     write(public, place / "benchmark.nc", kind="benchmark", attributes=digest)
     write(truth, place / "truth.nc", kind="truth", attributes={**digest, "configuration": configuration})
@@ -267,12 +266,9 @@ def describe_origin(settings: dict[str, Any]) -> dict[str, Any]:
     """Facts of the card on how a folder was made: command line without seed and folders, time, versions, commit."""
     stamp = provenance()
     versions = ", ".join(f"{name} {version}" for name, version in json.loads(stamp["package_versions"]).items())
-    made = {
-        "made": stamp["creation_time"],
-        "versions": versions,
-        "source commit": stamp.get("source_commit", "unknown"),
-    }
-    facts = {"made": table(("", ""), made.items()), "command": "", "needs": ""}
+    made = [("made", stamp["creation_time"]), ("versions", versions)]
+    made.append(("source commit", stamp.get("source_commit", "unknown")))
+    facts = {"made": table(("", ""), made), "command": "", "needs": ""}
     if HydraConfig.initialized():
         overrides = [item for item in HydraConfig.get().overrides.task if not item.lstrip("+~").startswith(HIDDEN)]
         for source in HydraConfig.get().runtime.config_sources:

@@ -84,8 +84,7 @@ def scores(
     result = {}
     for output, error, spread in zip(outputs, rmse, np.std(y, axis=0).tolist()):  # noqa: B905 (Python 3.8)
         nrmse, fit = (100 * error / spread, 100 - 100 * error / spread) if spread > 0 else (None, None)
-        facts = {"unit": output["unit"], "rmse": error, "nrmse_percent": nrmse, "fit_percent": fit}
-        result[output["name"]] = facts
+        result[output["name"]] = {"unit": output["unit"], "rmse": error, "nrmse_percent": nrmse, "fit_percent": fit}
     return result
 
 

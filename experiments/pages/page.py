@@ -31,8 +31,8 @@ class Curve(NamedTuple):
     half: Array | None = None  # of its 95 % band
 
 
-def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any) -> None:
-    """Fill a template with content and figures, and write the page.
+def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any) -> Path:
+    """Fill a template with content and figures, and write the page; returns its path.
 
     Parameters
     ----------
@@ -57,15 +57,14 @@ def write(path: Path, template: str, figures: Mapping[str, Any], **content: Any)
     if figures:
         script, places = components(dict(figures))
         parts = ["bokeh", *(["bokeh-widgets", "bokeh-tables"] if template == "sweep.html" else [])]
-        scripts = Resources(mode="inline", components=parts, log_level="warn").js_raw
+        scripts = [Markup(text) for text in Resources(mode="inline", components=parts, log_level="warn").js_raw]
     frame = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     pretty = partial(json.dumps, indent=2)
     frame.filters |= {"number": write_number, "percent": lambda value: f"{100 * value:.1f} %", "pretty": pretty}
     places = {name: Markup(place) for name, place in places.items()}
-    text = frame.get_template(template).render(
-        scripts=[Markup(text) for text in scripts], script=Markup(script), figures=places, **content
-    )
+    text = frame.get_template(template).render(scripts=scripts, script=Markup(script), figures=places, **content)
     store.write_bytes(text.encode(), path)
+    return path
 
 
 def write_number(value: Any, unit: str = "") -> str:
@@ -195,12 +194,11 @@ def draw_series(
     above.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tips))
     if points is not None and len(points["x"]):
         names = [name for name in points if name not in ("x", "y")]
-        marked = ColumnDataSource(
-            {"x": points["x"], "y": points["y"], **{f"told{i}": points[name] for i, name in enumerate(names)}}
-        )
+        told = {f"told{i}": points[name] for i, name in enumerate(names)}
+        marked = ColumnDataSource({"x": points["x"], "y": points["y"], **told})
         marks = above.scatter("x", "y", source=marked, size=7, color=GREEN, alpha=0.8, legend_label="points kept")
-        told = [(name, f"@told{i}") for i, name in enumerate(names)]
-        above.add_tools(HoverTool(renderers=[marks], tooltips=told))
+        shown_at = [(name, f"@{key}") for name, key in zip(names, told, strict=True)]
+        above.add_tools(HoverTool(renderers=[marks], tooltips=shown_at))
     for one in (above, below):
         if since is not None:
             one.add_layout(Span(location=since, dimension="height", line_dash="dashed", line_color="gray"))

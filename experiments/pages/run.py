@@ -46,7 +46,7 @@ def write_run(folder: Path) -> Path:
     for free_run in free_runs.values():
         figures |= draw_free_run(free_run, most)
     parts = [*(one["summary"] for one in outputs), *([] if validation is None else [validation])]
-    page.write(
+    return page.write(
         folder / page.FILE,
         "run.html",
         figures,
@@ -59,7 +59,6 @@ def write_run(folder: Path) -> Path:
         left_out=left_out,
         origin=page.read_origin(folder, attributes),
     )
-    return folder / page.FILE
 
 
 def read_outputs(folder: Path) -> list[dict[str, Any]]:
@@ -120,8 +119,7 @@ def find_points(record: xr.Dataset, model: xr.Dataset) -> dict[str, Any]:
     """
     slots = record["slot"].values
     last = {int(slots[row]): int(row) for row in np.flatnonzero(slots >= 0)}
-    n = model["inputs"].sizes["slot"]
-    rows = np.array([last.get(slot, -1) for slot in range(n)], dtype=int)
+    rows = np.array([last.get(slot, -1) for slot in range(model["inputs"].sizes["slot"])], dtype=int)
     x, target = (np.where(rows >= 0, record[name].values[rows], np.nan) for name in ("shown", "target"))
     points: dict[str, Any] = {"known": rows >= 0, "x": x, "y": target, "entered": x, "target": target}
     if "feature_matrix" not in model:
@@ -158,7 +156,6 @@ def draw_free_run(found: xr.Dataset, most: int) -> dict[str, Any]:
         half = Z_95 * np.sqrt(one["variance"].values + float(one["noise_variance"]))
         labels = (shown.attrs["label"], f"{output} [{unit}]", f"error [{unit}]")
         curves = {"free run": Curve(one["mean"].values, half)}
-        figures[f"free_run_{output}"] = draw_series(
-            shown.values, one["measured"].values, curves, labels=labels, most=most
-        )
+        series = draw_series(shown.values, one["measured"].values, curves, labels=labels, most=most)
+        figures[f"free_run_{output}"] = series
     return figures

@@ -47,9 +47,8 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
     done = rows[rows["status"] == "done"]
     error = next((name for name in [*found.asked, *ERRORS] if name in known and done[name].notna().any()), None)
     best = None if error is None else done.loc[done[error].idxmin()]
-    path = folder / page.FILE
-    page.write(
-        path,
+    return page.write(
+        folder / page.FILE,
         "sweep.html",
         draw_jobs(done.reset_index(drop=True), swept, metrics) if metrics else {},
         title=f"Sweep of sysid-{found.sweep.command}",
@@ -67,7 +66,6 @@ def write_sweep(found: Results, dataset: xr.Dataset, counted: str, folder: Path)
         origin=page.read_origin(found.sweep.folder, {"package_versions": package_versions()}, "sweep.*")
         | {"facts": {"sysid": found.sweep.version, "code": found.sweep.code, "swept": ", ".join(found.sweep.swept)}},
     )
-    return path
 
 
 def _settings(job: pd.Series, names: list[str]) -> str:
@@ -125,11 +123,8 @@ def draw_jobs(rows: pd.DataFrame, swept: list[str], metrics: list[str]) -> dict[
     cells = [models.TableColumn(field="job", title="job", width=50)]
     cells += [models.TableColumn(field=name, title=name, width=130) for name in swept]
     cells += [models.TableColumn(field=name, title=name, formatter=digits, width=120) for name in metrics[:SHOWN]]
-    table = models.DataTable(
-        source=source, view=view, columns=cells, height=420, index_position=None, autosize_mode="none"
-    )
-    table.update(
-        sizing_mode="stretch_width", min_width=200, stylesheets=sheets, scroll_to_selection=True, reorderable=False
-    )
+    look: Any = {"height": 420, "sizing_mode": "stretch_width", "min_width": 200, "stylesheets": sheets}
+    look |= {"index_position": None, "autosize_mode": "none", "scroll_to_selection": True, "reorderable": False}
+    table = models.DataTable(source=source, view=view, columns=cells, **look)
     chosen = {f"filter {name}": widget for name, widget in widgets.items()}
     return {**chosen, **{f"axis {side}": one for side, one in axes.items()}, "jobs": shown, "table": table}

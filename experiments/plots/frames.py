@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from tabulate import tabulate
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 LEAST, MOST = 1e-4, 1e6  # numbers between them are written without a power of ten
+TEXTS: dict[str, Any] = {"headers": "keys", "showindex": False, "disable_numparse": True}  # of a frame, as they are
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -29,13 +31,13 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{mantissa}\u00b710{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
-def fixed(value: float, digits: int, missing: str = "-") -> str:
-    """Write a number with so many decimals, and `missing` for nan.
+def fixed(value: float, digits: int) -> str:
+    """Write a number with so many decimals, and a dash for nan.
 
     >>> fixed(2.345, 1), fixed(float("nan"), 1)
     ('2.3', '-')
     """
-    return missing if math.isnan(value) else f"{value:.{digits}f}"
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def with_unit(value: float, unit: str, digits: int = 4) -> str:
@@ -65,7 +67,7 @@ def to_markdown(frame: pd.DataFrame) -> str:
     if frame.empty:
         return ""
     cells = frame.astype(str).map(lambda text: text.replace("|", r"\|"))
-    return str(tabulate(cells, headers="keys", tablefmt="pipe", showindex=False, disable_numparse=True))
+    return str(tabulate(cells, tablefmt="pipe", **TEXTS))
 
 
 def to_text(frame: pd.DataFrame, words: Collection[str] = ()) -> str:
@@ -76,16 +78,7 @@ def to_text(frame: pd.DataFrame, words: Collection[str] = ()) -> str:
     long  1.5
     """
     aligned = ["left" if name in words else "right" for name in frame.columns[1:]]
-    return str(
-        tabulate(
-            frame.astype(str),
-            headers="keys",
-            tablefmt="plain",
-            showindex=False,
-            disable_numparse=True,
-            colalign=("left", *aligned),
-        )
-    )
+    return str(tabulate(frame.astype(str), tablefmt="plain", colalign=("left", *aligned), **TEXTS))
 
 
 def quantiles(values: np.ndarray, levels: tuple[float, ...] = (0.25, 0.5, 0.75)) -> np.ndarray:
@@ -94,18 +87,12 @@ def quantiles(values: np.ndarray, levels: tuple[float, ...] = (0.25, 0.5, 0.75))
     Linear between the order statistics. Infinite values are the largest ones: a quantile between a finite and an
     infinite one is infinite, where `numpy.nanquantile` gives nan.
     """
-    ordered = np.sort(values, axis=-1)  # nan last
-    count = np.sum(~np.isnan(values), axis=-1)
-    found = []
-    for level in levels:
-        position = level * (np.maximum(count, 1) - 1)
-        below, above = (
-            np.take_along_axis(ordered, index.astype(int)[..., np.newaxis], axis=-1)[..., 0]
-            for index in (np.floor(position), np.ceil(position))
-        )
-        with np.errstate(invalid="ignore"):
-            found.append(np.where(below == above, below, below + (position - np.floor(position)) * (above - below)))
-    return np.array(found)
+    series = pd.DataFrame(values.reshape(-1, values.shape[-1]).T)
+    below, above = (series.quantile([*levels], interpolation=end).to_numpy() for end in ("lower", "higher"))
+    position = np.multiply.outer(levels, series.count().to_numpy() - 1)
+    with np.errstate(invalid="ignore"):
+        found = np.where(below == above, below, below + position % 1 * (above - below))
+    return found.reshape(len(levels), *values.shape[:-1])
 
 
 def pool(table: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:

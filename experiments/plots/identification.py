@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,9 +24,8 @@ def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) 
     """Figure name to the function that draws it."""
     trajectory = style.with_clock(trajectory, "time")
     own = {"static": 0, "record_names": "[]"} | trajectory.attrs
-    result = style.on_clock_of(trajectory, result).assign_attrs(
-        {name: own[name] for name in ("static", "record_names")}
-    )
+    own = {name: own[name] for name in ("static", "record_names")}
+    result = style.on_clock_of(trajectory, result).assign_attrs(own)
     return {
         "signals": partial(signals, trajectory),
         "prediction": partial(prediction, result, noise_variance),
@@ -91,8 +91,7 @@ def dictionary(result: xr.Dataset) -> Figure:
     initial = steps["phase"].values == INITIAL
     n_initial = int(steps["n_points"].values[initial][-1]) if initial.any() else 0
     slots, births, deaths = _lives(steps["slot"].values, n_initial, x)
-    age = deaths - births
-    lines = lives.hlines(slots, births, deaths, linewidth=1.3, array=age, cmap="viridis")
+    lines = lives.hlines(slots, births, deaths, linewidth=1.3, array=deaths - births, cmap="viridis")
     lives.plot(births, slots, ".", color=ORANGE, markersize=3)
     lives.set_title("Life of the dictionary: a line per point, a dot where it entered")
     lives.set_ylabel("place in the dictionary")
@@ -110,16 +109,10 @@ def dictionary(result: xr.Dataset) -> Figure:
 
 def _lives(slot: np.ndarray, n_initial: int, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Slot, birth and death of every point; the initial points are born at the start."""
-    entered = np.flatnonzero(slot >= 0)
-    open_lives = dict.fromkeys(range(n_initial), x[0])
-    finished = []
-    for k in entered:
-        place = int(slot[k])
-        if place in open_lives:
-            finished.append((place, open_lives[place], x[k]))
-        open_lives[place] = x[k]
-    finished += [(place, birth, x[-1]) for place, birth in open_lives.items()]
-    slots, births, deaths = np.array(finished, dtype=float).reshape(-1, 3).T
+    entered = slot >= 0
+    slots = np.append(np.arange(n_initial), slot[entered])
+    births = np.append(np.full(n_initial, x[0]), x[entered])
+    deaths = pd.Series(births).groupby(slots).shift(-1).fillna(x[-1]).to_numpy()  # the next one takes the place
     return slots, births, deaths
 
 
@@ -142,9 +135,8 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
     for values, color, label in lines[1:] if result.attrs["static"] else lines:
         ax.plot(*_binned_rms(x, values, width), color=color, linewidth=1.2, label=label)
     if (outliers := np.flatnonzero(chosen["outlier"].values)).size:
-        ax.plot(
-            x[outliers], np.sqrt(squares[outliers]), "x", color="black", markersize=4, label="outliers, passed over"
-        )
+        errors = np.sqrt(squares[outliers])
+        ax.plot(x[outliers], errors, "x", color="black", markersize=4, label="outliers, passed over")
     period = clock if width == 1.0 else f"{width:.2g} {clock}{'s' * (clock in PLURALS)}"
     title = "Error of predictions" if result.attrs["static"] else "Error of one-step predictions over time"
     title += name_records(result, np.unique(chosen["record"]))

@@ -107,16 +107,8 @@ def draw_band(ax: Axes, x: Sequence[float] | np.ndarray, values: np.ndarray, cri
     low, middle, high = np.nanquantile(values, [0.025, 0.5, 0.975], axis=1)
     color, step = COLORS[criterion], max(1, len(x) // N_MARKERS)
     ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-    ax.plot(
-        x,
-        middle,
-        color=color,
-        label=LABELS[criterion],
-        marker=MARKERS[criterion],
-        markersize=3.5,
-        markeredgewidth=0,
-        markevery=(int(place * step), step),
-    )
+    marks: dict[str, Any] = {"marker": MARKERS[criterion], "markersize": 3.5, "markeredgewidth": 0}
+    ax.plot(x, middle, color=color, label=LABELS[criterion], markevery=(int(place * step), step), **marks)
 
 
 def scale_axis(axis: Axis, values: np.ndarray, ratio: float = LOGARITHMIC, margin: float = 0.06) -> None:

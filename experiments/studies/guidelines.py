@@ -22,7 +22,7 @@ from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import LABELS
 from experiments.studies import paper
 from experiments.studies.stream import QUANTITIES, VARIANTS, Setting
-from experiments.studies.study import Plan, Study, Unit, spread_out
+from experiments.studies.study import Plan, Study, spread_out
 from experiments.studies.sweeps import average_sizes
 from experiments.studies.tasks import PAPER_TASKS
 
@@ -245,11 +245,12 @@ def sum_up(parts: Sequence[str]) -> str:
 class Guidelines(Study):
     """Verdicts with the numbers behind them; it computes no stream of its own."""
 
-    name, title, tasks = "guidelines", "Where the paper's guidelines and claims hold", ()
+    name, title, tasks = (
+        "guidelines",
+        "Where the paper's guidelines and claims hold",
+        (),
+    )  # it reads the stores of other studies
     needs = tuple(dict.fromkeys(claim["study"] for claim in CLAIMS))
-
-    def units(self, plan: Plan) -> list[Unit]:
-        return []  # it reads the stores of other studies
 
     def combine(self, plan: Plan) -> xr.Dataset:
         """Verdicts and numbers (claim, setting), and what every place says (claim, setting, place).
@@ -311,8 +312,7 @@ def judge_claims(stores: Mapping[str, xr.Dataset]) -> xr.Dataset:
     store = store.merge(spread_out(verdicts[verdicts["guideline"] > 0], over, ("guideline_verdict",)))
     sources = [f"guideline {c['guideline']}" if c["guideline"] else f"section {c['section']}" for c in CLAIMS]
     store = store.assign({name: ("claim", [claim[name] for claim in CLAIMS]) for name in ("statement", "test")})
-    numbers = [claim["guideline"] for claim in CLAIMS]
-    return store.assign(source=("claim", sources), guideline_of=("claim", numbers))
+    return store.assign(source=("claim", sources), guideline_of=("claim", [claim["guideline"] for claim in CLAIMS]))
 
 
 def examine(claim: Mapping[str, Any], setting: str, stores: Mapping[str, xr.Dataset]) -> Judgement:

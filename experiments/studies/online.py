@@ -16,7 +16,7 @@ import sysid
 from experiments.plots.frames import significant, to_markdown
 from experiments.plots.style import GREY, PALETTE, page, scale_axis
 from experiments.studies import online_methods as other
-from experiments.studies.baselines import condition
+from experiments.studies.baselines import Fitted, condition, solve_linear
 from experiments.studies.study import Plan, Study, Unit, part_of
 from experiments.studies.tasks import TASKS, Rows, draw_rows
 
@@ -113,38 +113,27 @@ def run_subset(case: Case, place: Callable[[int, int, np.random.Generator], int]
             kept, fitted = np.append(kept, k), None
         elif (i := place(k, n, generator)) < n:
             kept[i], fitted, n_revised = k, None, n_revised + 1
-    mean, variance = _predict_exactly(case, x[kept], y[kept])
+    mean, variance = _predict(case, condition(case.found, x[kept], y[kept]))
     return found, mean, variance, {"n_numbers": float(x[kept].size + n * n), "n_revised": float(n_revised)}
 
 
-def run_full(case: Case) -> Outcome:
-    """Condition an exact GP on all rows, or on some of them in equal steps; it predicts no stream."""
-    x, y = case.learned()
+def run_batch(case: Case, fit: Callable[[Case, np.ndarray, np.ndarray], Fitted]) -> Outcome:
+    """Fit a model to all scaled rows at once; it predicts no stream."""
+    fitted = fit(case, *case.learned())
+    none = np.full(len(case.stream.targets), np.nan)
+    return none, *_predict(case, fitted), {"n_numbers": fitted.size_bytes / 8}
+
+
+def fit_some(case: Case, x: np.ndarray, y: np.ndarray) -> Fitted:
+    """Condition an exact GP on all rows, or on some of them in equal steps."""
     some = np.linspace(0, len(y) - 1, min(len(y), FULL_ROWS)).astype(int)
-    mean, variance = _predict_exactly(case, x[some], y[some])
-    counts = {"n_numbers": float(x[some].size + len(some) ** 2 + len(some))}
-    return np.full(len(case.stream.targets), np.nan), mean, variance, counts
+    return condition(case.found, x[some], y[some])
 
 
-def _predict_exactly(case: Case, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance (m,) of measurements on the test rows by an exact GP of scaled rows (n, p), (n,)."""
-    fitted = condition(case.found, x, y)
+def _predict(case: Case, fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance (m,) of measurements on the test rows by a model of scaled rows."""
     mean, variance = fitted.predict(case.scaled(case.test).inputs)
     return mean + case.mean(case.test.inputs), variance + fitted.noise_variance
-
-
-def run_linear(case: Case) -> Outcome:
-    """Least squares of all rows; it predicts no stream."""
-
-    def columns(rows: Rows) -> np.ndarray:
-        return np.column_stack([case.scaled(rows).inputs, np.ones(len(rows.targets))])
-
-    rows = np.vstack([columns(case.initial), columns(case.stream)])
-    targets = np.append(case.initial.targets, case.stream.targets)
-    weights = np.linalg.lstsq(rows, targets)[0]
-    mean, noise = columns(case.test) @ weights, np.mean((targets - rows @ weights) ** 2)
-    none = np.full(len(case.stream.targets), np.nan)
-    return none, mean, np.full(len(mean), noise), {"n_numbers": float(weights.size)}
 
 
 def _basis(name: str, case: Case, rows: Rows) -> other.Method:
@@ -187,15 +176,15 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "random_features": partial(run_other, make=lambda case, _: other.RandomFeatures(*case.basis, seed=case.seed)),
     "RLS": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1])),
     "RLS, forgetting": partial(run_other, make=lambda _, rows: other.RecursiveLeastSquares(rows.inputs.shape[1], 300)),
-    "linear": run_linear,
-    "full_gp": run_full,
+    "linear": partial(run_batch, fit=lambda _, x, y: solve_linear(x, y)),
+    "full_gp": partial(run_batch, fit=fit_some),
 }
 
 
-def errors_of(targets: np.ndarray, means: np.ndarray) -> list[float]:
-    """Mean squared error in each part of a stream (n,), over the variance of its targets."""
+def errors_of(targets: np.ndarray, means: np.ndarray) -> dict[str, float]:
+    """Mean squared error in each of the `PARTS` of a stream (n,), over the variance of its targets."""
     squares = np.array_split((targets - means) ** 2, N_PARTS)
-    return [float(np.mean(part) / np.var(targets)) for part in squares]
+    return {name: float(np.mean(part) / np.var(targets)) for name, part in zip(PARTS, squares, strict=True)}
 
 
 def matrix_vector_seconds(n: int) -> float:
@@ -238,21 +227,12 @@ class OnlineStudy(Study):
             stream, mean, variance, counts = method(case)
             seconds = time.perf_counter() - begin
             after, targets = sysid.validate(case.test.targets, mean, variance, 0.0), case.stream.targets
-            smse, per_sample = np.nan, np.nan
+            row = {"model": name, "smse": after.smse, "nlpd": after.nlpd, "coverage_95": after.coverage_95}
+            row |= dict.fromkeys(("smse_stream", "per_sample", *COUNTS), np.nan) | counts | errors_of(targets, stream)
             if np.isfinite(stream).all():
-                smse = sysid.standardised_mean_squared_error(targets, stream)
-                per_sample = seconds / len(targets) / product
-            counted = [counts.get(name, np.nan) for name in COUNTS]
-            values = (
-                after.smse,
-                smse,
-                after.nlpd,
-                after.coverage_95,
-                per_sample,
-                *counted,
-                *errors_of(targets, stream),
-            )
-            rows.append({"model": name, **dict(zip(self.quantities, values, strict=True))})
+                row["smse_stream"] = sysid.standardised_mean_squared_error(targets, stream)
+                row["per_sample"] = seconds / len(targets) / product
+            rows.append(row)
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
@@ -263,9 +243,8 @@ class OnlineStudy(Study):
         """One table for each task, and one of the errors after the streams, as ratios to those of linear ARX."""
         rows = self.rows(store)
         shown = rows[["model", *QUANTITIES]].map(lambda x: significant(x) if isinstance(x, float) else x)
-        sections = [
-            f"## {name}\n\n{to_markdown(shown.loc[part.index])}" for name, part in rows.groupby("dataset", sort=False)
-        ]
+        parts = rows.groupby("dataset", sort=False)
+        sections = [f"## {name}\n\n{to_markdown(shown.loc[part.index])}" for name, part in parts]
         ratios = (store["smse"] / store["smse"].sel(model="linear")).median("seed").transpose("model", "dataset")
         table = ratios.dropna("dataset", how="all").to_pandas().map(lambda x: "" if np.isnan(x) else f"{x:.3f}")
         return {"rows": "\n\n".join(sections), "ratios": to_markdown(table.reset_index())}

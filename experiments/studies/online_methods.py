@@ -11,6 +11,7 @@ noise and the long length scales of trained NARX models.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -114,15 +115,20 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@dataclass(eq=False)
 class BasisMethod(Method):
-    """GP that is known by the values u at points Z; the arguments are those of its subclasses."""
+    """GP that is known by the values u at points Z; its subclasses describe the arguments."""
 
-    def __init__(
-        self, kernel: Kernel, noise_variance: float, budget: int, growth: float, initial: ArrayLike | None
-    ) -> None:
-        self.kernel, self.budget = kernel, budget
-        self.noise_variance, self.jitter, self.growth = noise_variance, JITTER * noise_variance, growth
-        self.points = np.array(np.zeros((0, kernel.n_features)) if initial is None else initial)
+    kernel: Kernel
+    noise_variance: float
+    budget: int
+    _: KW_ONLY
+    growth: float = NOVEL
+    initial: InitVar[ArrayLike | None] = None
+
+    def __post_init__(self, initial: ArrayLike | None) -> None:
+        self.jitter = JITTER * self.noise_variance
+        self.points = np.array(np.zeros((0, self.kernel.n_features)) if initial is None else initial)
         self.factor = cholesky(self._prior(self.points))  # L L' = K
 
     def _prior(self, points: np.ndarray) -> np.ndarray:
@@ -131,6 +137,7 @@ class BasisMethod(Method):
         return np.asarray(0.5 * (covariance + covariance.T) + self.jitter * np.eye(len(points)))
 
 
+@dataclass(eq=False, kw_only=True)
 class BasisPosterior(BasisMethod):
     """Gaussian posterior of the values u at M basis points, from which all samples are predicted.
 
@@ -186,19 +193,11 @@ class BasisPosterior(BasisMethod):
     (15, True)
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        noise_variance: float,
-        budget: int,
-        *,
-        growth: float,
-        full: Score | None,
-        alpha: float,
-        initial: ArrayLike | None = None,
-    ) -> None:
-        super().__init__(kernel, noise_variance, budget, growth, initial)
-        self.full, self.alpha = full, alpha
+    full: Score | None
+    alpha: float
+
+    def __post_init__(self, initial: ArrayLike | None) -> None:
+        super().__post_init__(initial)
         self.covariance = self._prior(self.points)
         self.mean, self.spread = np.zeros(len(self.points)), self.covariance.copy()
 
@@ -247,6 +246,7 @@ class BasisPosterior(BasisMethod):
         self.n_revised += not newest_leaves
 
 
+@dataclass(eq=False, kw_only=True)
 class StreamingVFE(BasisMethod):
     """Variational sparse GP that learns in batches and moves a few of its M inducing points with each.
 
@@ -279,22 +279,15 @@ class StreamingVFE(BasisMethod):
         First inducing points, m <= M.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        noise_variance: float,
-        budget: int,
-        *,
-        batch: int = 50,
-        moves: int = 5,
-        growth: float = NOVEL,
-        initial: ArrayLike | None = None,
-    ) -> None:
-        super().__init__(kernel, noise_variance, budget, growth, initial)
-        self.moves, n = moves, len(self.points)
+    batch: int = 50
+    moves: int = 5
+
+    def __post_init__(self, initial: ArrayLike | None) -> None:
+        super().__post_init__(initial)
+        n = len(self.points)
         self.information, self.shift = np.zeros((n, n)), np.zeros(n)  # A, b
         self.root, self.weights = np.eye(n), np.zeros(n)  # C, (I + A)^-1 b
-        self.waiting_inputs, self.waiting_targets = np.zeros((batch, kernel.n_features)), np.zeros(batch)
+        self.waiting_inputs, self.waiting_targets = np.zeros((self.batch, self.kernel.n_features)), np.zeros(self.batch)
         self.n_waiting = 0
 
     def _whiten(self, inputs: np.ndarray) -> np.ndarray:

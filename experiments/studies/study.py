@@ -188,10 +188,8 @@ def part_of(rows: Sequence[Mapping[str, object]]) -> xr.Dataset:
 
 def frame_of_parts(parts: Mapping[Unit, xr.Dataset]) -> pd.DataFrame:
     """Rows of all parts in long form, with ``seed`` and, where the rows have none, ``dataset`` (title of the task)."""
-    frames = []
-    for unit, part in parts.items():
-        own = {"dataset": TASKS[unit.task].title, "seed": unit.seed}
-        frames.append(pd.DataFrame(own | part.to_dataframe().to_dict("series")))
+    known = [({"dataset": TASKS[unit.task].title, "seed": unit.seed}, part) for unit, part in parts.items()]
+    frames = [pd.DataFrame(own | part.to_dataframe().to_dict("series")) for own, part in known]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 

@@ -243,8 +243,8 @@ class Grid(Study):
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """One stream for each of the 30 cells."""
-        cells = product(ACCEPTANCES, CRITERIA)
-        runs = [Run("trained", r, a, "" if a == "none" else REFERENCE) for a, r in cells]
+        pairs = product(ACCEPTANCES, CRITERIA)
+        runs = [Run("trained", r, a, "" if a == "none" else REFERENCE) for a, r in pairs]
         return part_of([stream.offer(run, unit, plan) for run in runs])
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:

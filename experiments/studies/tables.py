@@ -138,8 +138,7 @@ def summarise_cells(store: xr.Dataset, table: str) -> pd.DataFrame:
     """
     store = store.transpose("dataset", *CELL, "seed")
     cells = study.summarise(store, ["smse", *(str(name) for name in store.data_vars if name != "smse")])
-    values = store["smse"].values.reshape(len(cells), -1)
-    cells["low"], cells["high"] = quantiles(values, (0.025, 0.975))
+    cells["low"], cells["high"] = quantiles(store["smse"].values.reshape(len(cells), -1), (0.025, 0.975))
     n_known = store["smse"].notnull().any("threshold_choice").sum("seed").values  # (dataset, setting, ...)
     is_common = 2 * cells["n_seeds"] > np.repeat(n_known.ravel(), len(CHOICES))
     cells["is_accepting"], cells["smse_text"] = cells["variant"] != "none", study.with_quartiles(cells, "smse")

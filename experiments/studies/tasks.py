@@ -1,7 +1,7 @@
 """The ten tasks of the paper and further streams: rows to learn from, in their order, and rows to judge by."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -108,21 +108,16 @@ def sample_function(function: simulators.StaticFunction, seed: int) -> tuple[Row
     return Rows(training, function(training)), Rows(grid, function(grid))
 
 
-def read_table(source: sysid.DataSource) -> tuple[Rows, Rows]:
-    """Read a table without time in file order: the first rows train, the rest validates."""
-    recordings = source.load()
+def recorded(title: str, unit: str, source: sysid.DataSource, narx: sysid.Narx | None = None) -> Task:
+    """Task of a measured record, or of a table without time: its estimation part trains, the first test judges."""
 
-    def rows(record: xr.Dataset) -> Rows:
-        features = np.column_stack([record[name].values for name in recordings.inputs])
-        return Rows(features, record[recordings.outputs[0]].values)
+    def draw(seed: int) -> tuple[Rows, Rows]:
+        recordings = source.load()
+        features = {name: [0] for name in recordings.inputs}  # of a table, whose rows stay in file order
+        own = narx or sysid.Narx({recordings.outputs[0]: []}, features, predict=sysid.Target.value)
+        return make_rows(own, recordings.estimation), make_rows(own, recordings.test[:1])
 
-    return rows(recordings.estimation[0]), rows(recordings.test[0])
-
-
-def read_record(source: sysid.DataSource, narx: sysid.Narx) -> tuple[Rows, Rows]:
-    """Read a measured record: its estimation part trains, the first test judges."""
-    recordings = source.load()
-    return make_rows(narx, recordings.estimation), make_rows(narx, recordings.test[:1])
+    return Task(title, unit, draw, narx, source, is_random=False)
 
 
 def simulate_bouc_wen(seed: int) -> tuple[Rows, Rows]:
@@ -218,35 +213,26 @@ FUNCTIONS: dict[str, simulators.StaticFunction] = {
     "himmelblau": simulators.Himmelblau(),
     "six_hump_camel": simulators.SixHumpCamel(),  # the textbook function; the paper misprints its last term
 }
-BOSTON, CONCRETE, TANKS = sysid.BostonData(), sysid.ConcreteData(), sysid.CascadedTanksData()
-SILVERBOX = sysid.SilverboxData()
 #: the tasks of the paper by their name in the configuration, in the order of its tables, about that of their size
 PAPER_TASKS: dict[str, Task] = {
     **{name: Task(name.replace("_", " ").title(), "1", partial(sample_function, f)) for name, f in FUNCTIONS.items()},
-    "boston": Task("Boston", "1000 USD", lambda _: read_table(BOSTON), None, BOSTON, is_random=False),
-    "concrete": Task("Concrete", "MPa", lambda _: read_table(CONCRETE), None, CONCRETE, is_random=False),
+    "boston": recorded("Boston", "1000 USD", sysid.BostonData()),
+    "concrete": recorded("Concrete", "MPa", sysid.ConcreteData()),
     "bouc_wen": Task("Bouc-Wen", "m", simulate_bouc_wen, BOUC_WEN_NARX, sysid.BoucWenData()),
-    "tanks": Task("Tanks", "V", lambda _: read_record(TANKS, TANKS_NARX), TANKS_NARX, TANKS, is_random=False),
+    "tanks": recorded("Tanks", "V", sysid.CascadedTanksData(), TANKS_NARX),
     "van_der_pol": Task("Van der Pol", "m", simulate_van_der_pol, VAN_DER_POL_NARX),
     "building": Task("Building", "K", simulate_building, BUILDING_NARX),
 }
-OUTLET = simulators.CascadedTanks().lower_outflow
-RATE = CLOGGED * OUTLET, CLOGGING * simulators.CascadedTanks().dt  # of the outlet once it is clogged, and when
-SLOW = simulators.Change("lower_outflow", *RATE, end=RATE[1] + RAMP * simulators.CascadedTanks().dt)
+TANKS = simulators.CascadedTanks()
+SUDDEN = simulators.Change("lower_outflow", CLOGGED * TANKS.lower_outflow, CLOGGING * TANKS.dt)
+SLOW = replace(SUDDEN, end=SUDDEN.start + RAMP * TANKS.dt)
 #: streams that the paper does not have, for the comparison of online methods
 STREAMS: dict[str, Task] = {
-    "silverbox": Task(
-        "Silverbox", "V", lambda _: read_record(SILVERBOX, SILVERBOX_NARX), SILVERBOX_NARX, SILVERBOX, is_random=False
-    ),
+    "silverbox": recorded("Silverbox", "V", sysid.SilverboxData(), SILVERBOX_NARX),
     "tanks_loop": Task("Tanks in closed loop", "V", simulate_tanks_loop, TANKS_NARX),
     "steady": Task("Tanks, nothing changes", "V", simulate_tanks, TANKS_NARX),
     "clogging": Task("Tanks, outlet clogs slowly", "V", partial(simulate_tanks, changes=[SLOW]), TANKS_NARX),
-    "clogged": Task(
-        "Tanks, outlet clogs at once",
-        "V",
-        partial(simulate_tanks, changes=[simulators.Change("lower_outflow", *RATE)]),
-        TANKS_NARX,
-    ),
+    "clogged": Task("Tanks, outlet clogs at once", "V", partial(simulate_tanks, changes=[SUDDEN]), TANKS_NARX),
     "failing_sensor": Task("Tanks, sensor with outliers", "V", partial(simulate_tanks, noise=FAULTS), TANKS_NARX),
     "changed_building": Task("Building, radiator and wall change", "K", simulate_changed_building, BUILDING_NARX),
 }

@@ -9,7 +9,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -201,20 +201,19 @@ class CachedSimulation(Simulation):
         self._plant, self._n_samples, self._seed = plant, n_samples, seed
         self._cache, self._key = cache, key
         self.n_seen = 0
-        self._samples: Samples | None = None
         self._reason: Exception | None = None  # why the simulation broke off
 
     def until(self, n_samples: int) -> Iterator[Measured]:
         """Deliver the next samples; where the simulation broke off, its error follows its last sample."""
-        samples = self._samples = self._samples or self._obtain()
-        n_there = len(samples["time"])
+        samples, n_there = self._samples, len(self._samples["time"])
         for begin in range(self.n_seen, min(n_samples, n_there), BLOCK):
             self.n_seen = min(begin + BLOCK, n_samples, n_there)
             yield Measured(samples["output"][begin : self.n_seen], samples["input"][begin : self.n_seen])
         if self.n_seen < n_samples and self._reason is not None:
             raise self._reason
 
-    def _obtain(self) -> Samples:
+    @cached_property
+    def _samples(self) -> Samples:
         simulated: list[Sample] = []
 
         def simulate() -> Samples:
@@ -234,7 +233,6 @@ class CachedSimulation(Simulation):
             return stack()
 
     def record(self) -> Trajectory:
-        assert self._samples is not None
         plant = self._plant
         time, y, u, x, w, y0, clipped = (values[: self.n_seen] for values in self._samples.values())
         return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))

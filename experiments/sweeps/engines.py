@@ -44,10 +44,10 @@ class Engine(ABC):
             If another engine has sent them.
         """
         if (folder / TASKS).exists():
-            raise EngineStopped(
-                f"tasks of an earlier sweep in {folder} may still run: take hydra/launcher=slurm, which takes them "
-                f"over, or remove {(folder / TASKS).parent} if none does"
+            advice = (
+                f"take hydra/launcher=slurm, which takes them over, or remove {(folder / TASKS).parent} if none does"
             )
+            raise EngineStopped(f"tasks of an earlier sweep in {folder} may still run: {advice}")
         return frozenset()
 
     @abstractmethod

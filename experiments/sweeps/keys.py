@@ -115,11 +115,8 @@ class Composer:
 
     def _load(self, lines: tuple[str, ...]) -> tuple[DictConfig, bool]:
         if lines not in self._loaded:
-            config = self._loader.load_configuration(
-                config_name=self._master.hydra.job.config_name,
-                overrides=[*self._hydra, *lines],
-                run_mode=RunMode.RUN,
-            )
+            name = self._master.hydra.job.config_name
+            config = self._loader.load_configuration(name, [*self._hydra, *lines], RunMode.RUN)
             task = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
             self._loaded[lines] = config, "${hydra" in OmegaConf.to_yaml(task)
         return self._loaded[lines]
@@ -146,10 +143,9 @@ def explain(error: Exception, overrides: Sequence[Override], config: DictConfig,
             return f"unknown option {one._value!r} of {one.key_or_group}{meant(one._value, options)}"
     known = {*_keys(config), *loader.list_groups("")}
     for one in overrides:
-        if not one.is_add() and one.key_or_group not in known and not loader.get_group_options(one.key_or_group):
-            return (
-                f"unknown key {one.key_or_group!r}{_find_elsewhere(one.key_or_group) or meant(one.key_or_group, known)}"
-            )
+        key = one.key_or_group
+        if not one.is_add() and key not in known and not loader.get_group_options(key):
+            return f"unknown key {key!r}{_find_elsewhere(key) or meant(key, known)}"
     return " ".join(str(error).split())
 
 

@@ -379,9 +379,8 @@ class Search:
         """
         names, rows = self.settings.objectives, []
         for trial in self.trials.values():
-            numbers = map(repr, trial.objectives) if trial.objectives else [""] * len(names)
             row = {"trial": trial.number, "state": "failed" if trial.error else "done", **trial.values}
-            row |= dict(zip(names, numbers, strict=True))
+            row |= dict.fromkeys(names) | dict(zip(names, trial.objectives, strict=False))
             rows.append(row | {"jobs": " ".join(map(str, trial.jobs)), "error": " ".join(trial.error.split())})
         store.write_bytes(to_csv(pd.DataFrame(rows, dtype=object)).encode(), folder / TRIALS)
         best = [

@@ -64,10 +64,8 @@ class SlurmQueue(Engine):
             if name != "workers" or self.workers is not None:
                 whole(f"hydra.launcher.{name}", getattr(self, name), 1)
         if self.cluster != "local" and "%" in str(self.folder.absolute()):
-            raise ValueError(
-                f"Slurm takes % in the folder of a sweep for a pattern, as in its %j, and writes elsewhere: set "
-                f"hydra.sweep.dir to another one than {self.folder}"
-            )
+            why = "Slurm takes % in the folder of a sweep for a pattern, as in its %j, and writes elsewhere"
+            raise ValueError(f"{why}: set hydra.sweep.dir to another one than {self.folder}")
         seconds(1 if self.poll is None else self.poll, "hydra.launcher.poll", "5s")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
             raise ValueError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
@@ -130,10 +128,9 @@ class Submission:
 
     def __init__(self, settings: SlurmQueue) -> None:
         if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
-            raise EngineStopped(
-                f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: start the sweep on a "
-                "login node of the cluster, or try it on this machine with hydra.launcher.cluster=local"
-            )
+            start = "start the sweep on a login node of the cluster"
+            advice = f"{start}, or try it on this machine with hydra.launcher.cluster=local"
+            raise EngineStopped(f"hydra/launcher=slurm needs Slurm's {', '.join(missing)}, not found on PATH: {advice}")
         memory, cpus = settings.limits.memory, settings.cpus_per_task
         environment = ONE_THREAD | {"PYTHON_CPU_COUNT": str(cpus)}  # the fits of a free run use all that were asked for
         name = f"sysid-{hashlib.sha256(os.fsencode(settings.folder)).hexdigest()[:8]}"

@@ -272,10 +272,9 @@ class Manifest:
             return cls(folder, command)
         theirs, ours = cls.read(folder), cls(folder, command)
         if (theirs.version, theirs.code) != (ours.version, ours.code):
-            raise ValueError(
-                f"{folder} holds a sweep of other code (sysid {theirs.version}, {theirs.code[:8]}; this is "
-                f"{ours.version}, {ours.code[:8]}), whose results would not be comparable: {another}, or move it away"
-            )
+            codes = f"sysid {theirs.version}, {theirs.code[:8]}; this is {ours.version}, {ours.code[:8]}"
+            why = "whose results would not be comparable"
+            raise ValueError(f"{folder} holds a sweep of other code ({codes}), {why}: {another}, or move it away")
         if theirs.command != command:
             raise ValueError(f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}")
         return theirs

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -232,7 +232,7 @@ def _is_seen(job: Job) -> bool:
 # --- what a person sees
 
 
-class Report:
+class Report(AbstractContextManager["Report"]):
     """Progress and end of one sweep.
 
     Parameters
@@ -272,9 +272,6 @@ class Report:
             self._planned -= n_asked - len(jobs)
             self._bar.total = self._planned
         self._bar.update(n_reused)
-
-    def __enter__(self) -> "Report":
-        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._bar is not None:

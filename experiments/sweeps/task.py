@@ -34,10 +34,11 @@ from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from experiments import THREAD_VARIABLES
 from experiments.options import seconds
 from experiments.sweeps import store
 from experiments.sweeps.identity import code_digest, file_digests, text_digest
@@ -49,17 +50,7 @@ DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash o
 POLL = 0.1  # s between two looks at the limits
 GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
 #: of a worker process, set before it imports NumPy and numba; one core (as Python 3.13 takes the last)
-ONE_THREAD = dict.fromkeys(
-    (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "BLIS_NUM_THREADS",
-        "NUMBA_NUM_THREADS",
-        "PYTHON_CPU_COUNT",
-    ),
-    "1",
-)
+ONE_THREAD = dict.fromkeys((*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_THREADS", "PYTHON_CPU_COUNT"), "1")
 PR_SET_PDEATHSIG = 1  # prctl(2)
 #: Hydra keeps its state in one place per process, so a worker with several threads runs one job at a time
 ONE_AT_A_TIME = threading.Lock()
@@ -76,10 +67,12 @@ def execute(job: Job) -> Outcome:
         if job.code and job.text != text_digest() and job.code != code_digest():
             other = f"the worker on {socket.gethostname()} runs other code or packages than the process that conducts"
             here = f"sysid of {Path(__file__).parents[2]}, {package_versions()}"
-            return keep(_failure(job, f"{other} the sweep ({here}): install the same there, and start it anew"), job)
+            advice = "install the same there, and start it anew"
+            return keep(Outcome(job.number, False, error=f"{other} the sweep ({here}): {advice}"), job)
 
         def fail(reason: str, **facts: Any) -> Outcome:
-            return keep(_failure(job, reason)._replace(**({"seconds": time.perf_counter() - start} | facts)), job)
+            known: dict[str, Any] = {"error": reason, "seconds": time.perf_counter() - start}
+            return keep(Outcome(job.number, False, **known | facts), job)
 
         try:
             if (outcome := store.outcome_in(folder)) is not None:
@@ -106,11 +99,9 @@ def keep(outcome: Outcome, job: Job) -> Outcome:
     return outcome._replace(stored=True)
 
 
-def _failure(job: Job, reason: str | BaseException) -> Outcome:
-    if isinstance(reason, str):
-        return Outcome(job.number, False, error=reason)
-    trace = "".join(traceback.format_exception(reason))
-    return Outcome(job.number, False, error=_headline(reason), traceback=trace)
+def _failure(job: Job, error: BaseException) -> Outcome:
+    trace = "".join(traceback.format_exception(error))
+    return Outcome(job.number, False, error=_headline(error), traceback=trace)
 
 
 def _headline(error: BaseException) -> str:
@@ -122,17 +113,16 @@ def _run(job: Job) -> Outcome:
     try:
         if job.files is not None and (found := {*file_digests(json.loads(job.configuration)).items()}) != {*job.files}:
             changed = min(name for name, _ in found ^ {*job.files})
-            raise ValueError(
-                f"{changed} is not what it was when the sweep was started, or {socket.gethostname()} sees another one "
-                f"in {os.getcwd()}: the same command again takes it as it is now"
-            )
+            other = f"{socket.gethostname()} sees another one in {os.getcwd()}"
+            was = f"{changed} is not what it was when the sweep was started, or {other}"
+            raise ValueError(f"{was}: the same command again takes it as it is now")
         value = _call(job)
     except Exception as error:
         if _came_of_an_interrupt(error):
             raise KeyboardInterrupt from error
         return _failure(job, error)
     except SystemExit as error:
-        return _failure(job, f"the command ended with exit code {error.code}")
+        return Outcome(job.number, False, error=f"the command ended with exit code {error.code}")
     is_number = isinstance(value, int | float) and math.isfinite(value)
     return Outcome(job.number, True, value=float(value) if is_number else None)
 
@@ -177,8 +167,7 @@ def _call(job: Job) -> Any:
 
 def hydra_config(job: Job) -> DictConfig:
     """Configuration of a job as Hydra's own functions want it: JSON has lost the types of its node."""
-    config = OmegaConf.create(json.loads(job.configuration))
-    assert isinstance(config, DictConfig)
+    config = DictConfig(json.loads(job.configuration))
     config.hydra._metadata.object_type = HydraConf
     if config.hydra.mode is not None:
         config.hydra.mode = RunMode[config.hydra.mode]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -252,14 +253,13 @@ def assess(
         Records that do not fit the model, or are not longer than a window or horizon.
     """
     check_records(joint, material.records)
-    for record in material.records:
-        for case in cases:
-            n, longest = record.sizes["time"], max(case.window, case.horizon or 0)
-            if n <= longest:
-                limit = "window" if longest == case.window else "horizon"
-                short = f"record {record.attrs['name']!r} of {material.source.name} has {n} samples"
-                advice = f"take smaller {limit}s=[...], or longer records"
-                raise ValueError(f"{short}, expected more than the {limit} of {longest}: {advice}")
+    for record, case in product(material.records, cases):
+        n, longest = record.sizes["time"], max(case.window, case.horizon or 0)
+        if n <= longest:
+            limit = "window" if longest == case.window else "horizon"
+            short = f"record {record.attrs['name']!r} of {material.source.name} has {n} samples"
+            advice = f"take smaller {limit}s=[...], or longer records"
+            raise ValueError(f"{short}, expected more than the {limit} of {longest}: {advice}")
     forecasts: dict[Case, Forecast] = {}
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
     in_order, silent = sorted(cases, key=lambda case: case.window), True if is_multirun() else None

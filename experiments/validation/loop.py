@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from experiments.physics import columns_of
 from simulators import Controller
 from sysid import JointModel, Pathwise, Propagation, validate
 from sysid.arrays import Array
@@ -111,9 +112,7 @@ def compare_loops(
     """
     check_controller(joint, controller)
     dynamics, time = Dynamics(joint), record["time"].values
-    y, u = (
-        np.stack([record[name].values for name in names], axis=1) for names in (joint.output_names, joint.input_names)
-    )
+    y, u = columns_of(record, joint.output_names), columns_of(record, joint.input_names)
     first = max(window, joint.models[0].narx.max_lag, 1)
     loop = partial(close_loop, dynamics, controller=controller, time=time, outputs=y, inputs=u, window=first)
     path, drawn, n_paths = loop(lambda x: dynamics.targets(x).mean), None, 0
@@ -136,11 +135,6 @@ def compare_loops(
             words = f"{'' if kind else 'latent '}variance over the functions of the model"
             found[variance] = dims, variance_of_draws(mean, drawn[kind][:, first:][:, :, columns]), {"long_name": words}
     return found
-
-
-def count_lost(loop: xr.Dataset) -> int:
-    """Samples without a prediction, because the loop around the model diverged."""
-    return int(loop["mean"].isnull().any("output").sum())
 
 
 def score_loop(loop: xr.Dataset, noise_variance: Array) -> dict[str, Any]:
@@ -185,7 +179,6 @@ def check_controller(joint: JointModel, controller: Controller) -> None:
     for verb, names, known in (reads, ("drives the input", controller.inputs_driven, joint.input_names)):
         if missing := [name for name in names if name not in known]:
             raise ValueError(f"{title} {verb} {missing[0]!r}, the model has {list(known)}: {advice}")
-    lags = joint.models[0].narx.lags
-    if instant := [name for name in controller.inputs_driven if 0 in lags[name]]:
+    if instant := [name for name in controller.inputs_driven if 0 in joint.models[0].narx.lags[name]]:
         reason = f"which {title} sets after it has read the output of the same sample"
         raise ValueError(f"the model has lag 0 of {instant[0]!r}, {reason}: {advice}")

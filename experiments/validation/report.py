@@ -18,7 +18,7 @@ from experiments.job_file import plain
 from experiments.plots.frames import fixed, to_text, with_unit
 from experiments.sources import Source
 from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess, plan_cases, select_records
-from experiments.validation.loop import SIGNALS, count_lost, score_loop
+from experiments.validation.loop import SIGNALS, score_loop
 from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
 from sysid.simulation.residuals import most_lags
@@ -265,10 +265,8 @@ def warn(assessment: Assessment) -> Iterator[str]:
         near, far = (assessment.scores[case][name] for case in assessment.main.values())
         if isfinite(far.rmse) and far.rmse > FAR_WORSE * near.rmse and not far.fit_percent > POOR_FIT:
             worse, than = (with_unit(score.rmse, assessment.error_unit(name)) for score in (far, near))
-            yield (
-                f"the free run of {name} is far worse than one step ahead: RMSE {worse} against {than}, fit "
-                f"{far.fit_percent:.1f} % against {near.fit_percent:.1f} %; for simulation judge by the free run"
-            )
+            fits = f"fit {far.fit_percent:.1f} % against {near.fit_percent:.1f} %; for simulation judge by the free run"
+            yield f"the free run of {name} is far worse than one step ahead: RMSE {worse} against {than}, {fits}"
     yield from _check_coverage(assessment)
     yield from _check_region(assessment)
     for case, found in assessment.forecasts.items():
@@ -304,11 +302,10 @@ def _warn_of_divergences(assessment: Assessment) -> Iterator[str]:
                 yield f"{which}: {why}; from there on its band has no bounds"
         if found.n_held:
             n, after = sum(len(one.sample) for one in found.records), f"after a window of {case.window}"
-            yield (
-                f"{kind} {after} runs into a limit that the data of the model never reached, at {found.n_held} of {n} "
-                "samples: it would run away there, and is no prediction"
-            )
-    if loop is not None and (n_lost := count_lost(loop)):
+            limit = "a limit that the data of the model never reached"
+            held = f"at {found.n_held} of {n} samples: it would run away there, and is no prediction"
+            yield f"{kind} {after} runs into {limit}, {held}"
+    if loop is not None and (n_lost := int(loop["mean"].isnull().any("output").sum())):  # samples without a prediction
         yield f"the loop around the model diverges at {loop['time'].values[-n_lost]:g} {clock}"
 
 

@@ -113,10 +113,9 @@ def check_launcher(launcher: Launcher, config: DictConfig) -> None:
     if name in NAMES and module != SweepLauncher.__module__:
         theirs = f"{module}.{type(launcher).__qualname__}"
         ours = f"{SweepLauncher.__module__}.{name.title().replace('_', '')}Launcher"
-        end_with_error(
-            f"hydra/launcher={name} is {theirs} of another package, which neither resumes a sweep nor keeps its jobs "
-            f"apart: uninstall that package, or give hydra.launcher._target_={ours}"
-        )
+        lacks = f"{theirs} of another package, which neither resumes a sweep nor keeps its jobs apart"
+        advice = f"uninstall that package, or give hydra.launcher._target_={ours}"
+        end_with_error(f"hydra/launcher={name} is {lacks}: {advice}")
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
@@ -202,9 +201,8 @@ class OptunaSweeper(Sweeper):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
+        make = Plugins.instance().instantiate_launcher
+        self.launcher = make(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> Any:
         """Search with these overrides; exit code 1 if a trial has failed."""
@@ -213,10 +211,9 @@ class OptunaSweeper(Sweeper):
             from experiments.sweeps.search import Settings, search, space_of
 
             if not isinstance(self.launcher, SweepLauncher):
-                raise ValueError(
-                    "hydra/sweeper=optuna needs hydra/launcher=in_process, joblib, dask or slurm of this package, "
-                    f"which know finished jobs; got {type(self.launcher).__module__}.{type(self.launcher).__name__}"
-                )
+                needed = "hydra/launcher=in_process, joblib, dask or slurm of this package, which know finished jobs"
+                got = f"{type(self.launcher).__module__}.{type(self.launcher).__name__}"
+                raise ValueError(f"hydra/sweeper=optuna needs {needed}; got {got}")
             settings = Settings(**self._settings)
             lines = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
             space = space_of(lines, settings.average_over, self.hydra_context.config_loader)
