@@ -213,9 +213,9 @@ def calibrate(
 def estimate_noise(candidate: Candidate, segments: Sequence[Segment]) -> float:
     """Noise variance of the output by differences of successive residuals of the free run, output unit squared.
 
-    ``min_d mean((D^d e)^2) / binom(2d, d)``, of differences of order d = 0 to `DIFFERENCES`: of white noise its variance.
-    An error that is slow adds little to the first ones (von Neumann), one that oscillates little to the third. At least
-    `LEAST_SHARE` of the variance of the output.
+    ``min_d mean((D^d e)^2) / binom(2d, d)``, of differences of order d = 0 to `DIFFERENCES`, each the variance if e is
+    white noise. An error that is slow adds little to the first ones (von Neumann), one that oscillates little to the
+    third. At least `LEAST_SHARE` of the variance of the output.
     """
     residuals = [segment.values - candidate.simulate(segment) for segment in segments]
     values, found = np.concatenate([segment.values for segment in segments]), []
