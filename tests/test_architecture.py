@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (29, 2679),
     "experiments": (83, 10424),
     "hydra_plugins": (2, 138),
-    "tests/experiments": (38, 6887),
+    "tests/experiments": (38, 6892),
     "tests/cluster": (2, 175),
     "tests/sysid": (26, 7838),
     "tests/simulators": (15, 2011),
