@@ -5,7 +5,7 @@ The state is the exact covariance ``Ky = K + noise_variance I``, its Cholesky fa
 ``b = F y``, ``a = Ky^-1 y``, ``q = diag(Ky^-1)``. A sample is predicted by one substitution, ``U'z = k``:
 mean ``z'b``, latent variance ``k(x, x) - z'z``. To enter, it appends the column ``(z, sqrt(s))`` to U and
 the row ``(-v, 1)/sqrt(s)`` to F, where ``Uv = z`` and ``s = k(x, x) + noise_variance - z'z``. A point leaves
-by one sweep of Givens rotations over the younger points, the same ones in U and in F.
+by one sweep of Givens rotations over the younger points, in U and in F.
 
 U carries all predictions because substitution with it is backward stable, which a product with the inverse
 is not; F is there for q alone. Each step costs O(N^2). Rounding errors of the rotations grow like the root of
@@ -440,25 +440,28 @@ def _delete_from_root(root, n, r, cosines, sines):  # type: ignore[no-untyped-de
 def delete(state, n, r):  # type: ignore[no-untyped-def]
     """Remove the r-th oldest of n points from U, F, b and M; from the rest by `renew` and the caller.
 
-    Without its column r, U has one entry too many below the diagonal in each younger column; row r is
-    carried through the younger rows and each Givens rotation removes one of them. As ``F = U'^-1``, the same
-    rotations move the entries of column r of F into the carried row, which is dropped at the end.
+    Row r of both is carried through the younger rows. Without its column r, U has one entry too many below the diagonal
+    in each younger column, which a Givens rotation of the rows removes; one of the rows of F moves the entry of column
+    r into the carried row, which is dropped at the end. As ``F = U'^-1``, the two are the same but for rounding: of
+    near-duplicates each factor needs its own.
     """
     triangles, b, carried = state.triangles, state.whitened, state.work[6]
     cosines, sines = state.work[4], state.work[5]
     for i in range(r):
         _shift_left(triangles[i, r + 1 :], n - 1 - r)
     _copy(triangles[r], carried, n + 1)
-    b_carried = b[r]
+    b_carried, pivot = b[r], carried[r]
     for i in range(r + 1, n):
         row, above = triangles[i], triangles[i - 1]
         length = math.sqrt(carried[i + 1] * carried[i + 1] + row[i + 1] * row[i + 1])
         cosines[i], sines[i] = c, s = row[i + 1] / length, -carried[i + 1] / length
-        carried[i] = 0.0
-        _rotate(row, carried, above, c, s, r)
-        _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c, s, n - r)
         state.pivots[i - 1] = 1.0 / length
         b[i - 1], b_carried = c * b[i] - s * b_carried, s * b[i] + c * b_carried
+        length = math.sqrt(pivot * pivot + row[r] * row[r])
+        c_inverse, s_inverse, pivot, carried[i] = pivot / length, row[r] / length, length, 0.0
+        _rotate(row, carried, above, c_inverse, s_inverse, r)
+        _rotate(row[r + 1 :], carried[r + 1 :], above[r:], c_inverse, s_inverse, i - r)
+        _rotate(row[i + 1 :], carried[i + 1 :], above[i:], c, s, n - i)
     if state.root.size:
         _delete_from_root(state.root, n, r, cosines, sines)
 

@@ -117,7 +117,7 @@ def test_ctrl_c_at_any_moment_of_the_start_ends_in_a_line(launcher, tmp_path):
     moments = [random_.uniform(0.2, 7.0) for _ in range(4)] if LAUNCHERS[launcher] else [0.8, None]
     for number, moment in enumerate(moments):  # None: while 3000 jobs are composed
         own, folder = marked(), tmp_path / f"{number}"
-        jobs = (*QUICK, "cache=null", f"seed=range(0,{N if moment else 3000})")
+        jobs = (*QUICK, "cache=null", f"seed=range(0,{300 if moment else 3000})")
         process = started(folder, *jobs, *LAUNCHERS[launcher], env=own)
         assert moment or wait_until(lambda folder=folder: (folder / ".lock").exists())
         said = sweep_command.interrupted(process, own, moment or 0.3)
