@@ -25,7 +25,9 @@ SIGNED = {  # fields beside the initial values that may be negative
     "Building": {"supply_temperature"},
     "BoucWen": {"gamma", "delta"},
     "CascadedTanks": {"pump_threshold"},
-    "Silverbox": {"gain", "cubic", "quadratic", "quintic", "cubic_damping", "input_offset"},
+    "Silverbox": {"gain", "cubic", "quadratic", "input_offset", "absolute_stiffness", "velocity_stiffness"}
+    | {f"{name}_damping" for name in ("cubic", "quadratic", "velocity")}
+    | {f"{name}_gain" for name in ("displacement", "mixed", "velocity")},
 }
 IMPOSSIBLE = {  # other values that a field may not have
     "Building": {"dt": [0.0], "substeps": [0, 2.5], "zone_capacity": [0.0], "wall_resistance": [0.0]},
@@ -35,6 +37,7 @@ IMPOSSIBLE = {  # other values that a field may not have
 }
 SMOOTH = {  # start, samples and inputs where the drift has the derivatives that the order of convergence needs
     "BoucWen": ([1e-4, 0.1, 5.0], 5, ((40.0, 60.0),)),  # v and z stay positive
+    "Silverbox": ([-0.1, 10.0], 4, ((0.0, 0.02),)),  # v stays positive
 }
 JACOBIAN_POINTS = {  # states and inputs beside the visited ones: the upper tank overflows, or the pump rests
     "CascadedTanks": [((9.9, 5.0), (8.0,)), ((9.81, 9.9), (3.0,)), ((9.9, 0.5), (0.3,)), ((0.1, 0.1), (-3.0,))],
