@@ -185,9 +185,10 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
     if report is not None and not lean:
         write_every(writers(report, folder, attributes, figures=config.figures))
     write_page(config, folder)
-    for target, measured in measures.items():
-        log.info("Output %s", target)
-        tell_free_run(measured)
+    if report is not None:
+        for target in joint.output_names:
+            log.info("Output %s", target)
+            tell_free_run(report.content, target)
     for note in notes:
         log.warning("Note: %s", note)
     log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))

@@ -204,8 +204,8 @@ def tell(result: Result, folder: Path) -> None:
     summary, unit = result.summary, result.summary["target_unit"]
     for line in _describe_stream(summary, result):
         log.info("%s", line)
-    if summary["free_run"] is not None:
-        tell_free_run(summary["free_run"])
+    if result.report is not None:
+        tell_free_run(result.report.content, result.identification.narx.target)
     for name, one in (summary["linear"] or {}).items():
         simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
         free = "" if simulated is None else f", in free run {with_unit(simulated, unit)}"

@@ -219,22 +219,31 @@ class Assessment:
         """Unit of an error of a signal, 1 if there is none; an error of a temperature in degC is in K."""
         return Target.change.unit_of(self.unit(signal)) or "1"
 
-    def series(self, case: Case, output: str) -> tuple[Array, Array, Array, float]:
-        """Measured values, means, latent variances (n,) and noise variance of one output, all records together."""
+    def series(self, case: Case, output: str, record: int | None = None) -> tuple[Array, Array, Array, float]:
+        """Measured values, means, latent variances (n,) and noise variance of one output, of a record or of all."""
         found, i = self.forecasts[case], self.outputs.index(output)
-        y, mean, v = (np.concatenate([getattr(one, n)[:, i] for one in found.records]) for n in SERIES)
+        chosen = [one for one in found.records if record in (None, one.record)]
+        y, mean, v = (np.concatenate([getattr(one, n)[:, i] for one in chosen]) for n in SERIES)
         return y, mean, v, float(found.noise_variance[i])
+
+    def score(self, case: Case, output: str, record: int | None = None) -> Validation:
+        """All measures of one output, of a record or of all together."""
+        origin = self.joint.models[self.outputs.index(output)].origin
+        known: Any = origin.output_mean, origin.output_variance
+        trivial = None if None in known else known
+        return validate(*self.series(case, output, record), trivial=trivial, window=case.window)
 
     @cached_property
     def scores(self) -> dict[Case, dict[str, Validation]]:
-        """All measures by case and output."""
-        scores: dict[Case, dict[str, Validation]] = {case: {} for case in self.forecasts}
-        for name, model in zip(self.outputs, self.joint.models, strict=True):
-            known: Any = model.origin.output_mean, model.origin.output_variance
-            trivial = None if None in known else known
-            for case, found in scores.items():
-                found[name] = validate(*self.series(case, name), trivial=trivial, window=case.window)
-        return scores
+        """All measures by case and output, of all records together."""
+        return {case: {name: self.score(case, name) for name in self.outputs} for case in self.forecasts}
+
+    @cached_property
+    def of_each_record(self) -> list[tuple[xr.Dataset, Case, str, Validation]]:
+        """Measures of each of several records, by output: one step ahead and in free run."""
+        records = self.material.records
+        each = product(enumerate(records), self.outputs, self.main.values()) if len(records) > 1 else ()
+        return [(record, case, name, self.score(case, name, i)) for (i, record), name, case in each]
 
     def count(self, case: Case) -> dict[str, int]:
         """Samples of the records that the measures of a case do not count, and predictions that are special."""

@@ -50,8 +50,9 @@ def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
     """Test the residuals and put everything into numbers and words; `notes` join the warnings.
 
     ``one_step`` and ``free_run`` hold the measures after the main window; of several outputs, by output. ``horizons``
-    lists the measures of every horizon, window and output, those two included. None stands for a measure that does not
-    exist: not defined, not finite after a divergence, or in need of what the model does not know.
+    lists the measures of every horizon, window and output, those two included; ``records`` those two of each record,
+    where there are several. None stands for a measure that does not exist: not defined, not finite after a divergence,
+    or in need of what the model does not know.
     """
     material, loop, outputs = assessment.material, assessment.loop, assessment.outputs
     residuals = {kind: run_residual_tests(assessment, case) for kind, case in assessment.main.items()}
@@ -73,6 +74,10 @@ def make_report(assessment: Assessment, notes: Sequence[str] = ()) -> Report:
             part.update({kind: part[kind][outputs[0]] for kind in assessment.main})
     content |= {
         "horizons": [{"output": name, **entry} for found in measures.values() for name, entry in found.items()],
+        "records": [
+            {"record": record.attrs["name"], "output": name, "horizon": case.label, **score.to_dict()}
+            for record, case, name, score in assessment.of_each_record
+        ],
         "residuals": {k: {"skipped": [one]} if isinstance(one, str) else one.to_dict() for k, one in residuals.items()},
         "closed_loop": None if loop is None else score_loop(loop, assessment.joint.noise_variance),
         "divergences": [
@@ -174,12 +179,18 @@ def writers(
 
 
 def tabulate_scores(assessment: Assessment, output: str) -> str:
-    """Table of one output: a row for each horizon and window, the bands in percent of covered samples."""
+    """Table of one output: a row for each horizon and window, the bands in percent of covered samples.
+
+    Of several records, first of all together, then of each.
+    """
+    together = [("all", assessment.material.n_samples, c, scores[output]) for c, scores in assessment.scores.items()]
+    found = [one for one in assessment.of_each_record if one[2] == output]
+    each = [(record.attrs["name"], record.sizes["time"], case, score) for record, case, _, score in found]
     rows = []
-    for case, scores in assessment.scores.items():
-        s = scores[output]
+    for record, n_samples, case, s in (*together, *each):
         rmse, r2, smse = ("-" if np.isnan(value) else f"{value:.4g}" for value in (s.rmse, s.r2, s.smse))
-        row = {"horizon": case.words, "window": case.window, "n": s.n, "left out": assessment.count(case)["left_out"]}
+        row = {"record": record} if each else {}
+        row |= {"horizon": case.words, "window": case.window, "n": s.n, "left out": n_samples - s.n}
         row |= {f"RMSE [{assessment.error_unit(output)}]": rmse, "fit %": fixed(s.fit_percent, 2), "R2": r2}
         row |= {"SMSE": smse, "MSLL": fixed(s.msll, 2), "NLPD": fixed(s.nlpd, 2)}
         rows.append(row | {f"{level} %": fixed(share, 1) for level, share in cover(s).items()})
@@ -221,14 +232,18 @@ def tell(report: Report, folder: Path) -> None:
     log.info("Results: %s; next: look at its figures, sysid-export model=... writes the model as one file", folder)
 
 
-def tell_free_run(found: Mapping[str, Any]) -> None:
-    """Log the measures of a free run in a line; None stands for what does not exist."""
-    told = "diverges"
-    if found["rmse"] is not None:
-        fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
-        covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
-        told = f"RMSE {with_unit(found['rmse'], found['unit'])}, fit {fit}, 95 % band covers {covered}"
-    log.info("Free run on the test after %s samples: %s", found["window"], told)
+def tell_free_run(content: Mapping[str, Any], output: str) -> None:
+    """Log the measures of a free run in a line, of several records each; None stands for what does not exist."""
+    (main,) = (one for one in content["horizons"] if (one["output"], one["horizon"]) == (output, FREE_RUN))
+    each = [one for one in content["records"] if (one["output"], one["horizon"]) == (output, FREE_RUN)]
+    for found in (main, *each):
+        told = "diverges"
+        if found["rmse"] is not None:
+            fit = "-" if found["fit_percent"] is None else f"{found['fit_percent']:.1f} %"
+            covered = "-" if found["coverage_95"] is None else f"{100 * found['coverage_95']:.1f} %"
+            told = f"RMSE {with_unit(found['rmse'], main['unit'])}, fit {fit}, 95 % band covers {covered}"
+        where = f"of {found['record']}" if "record" in found else f"on the test after {found['window']} samples"
+        log.info("Free run %s: %s", where, told)
 
 
 def validate_on_test(

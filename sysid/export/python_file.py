@@ -107,7 +107,7 @@ def export_python(
     window = None  # first outputs that a free run needs; None: the file cannot simulate
     if len(models) == len(models[0].narx.output_names):
         dynamics = Dynamics(model)
-        window = int(dynamics.is_change or dynamics.feedback.size > 0)
+        window = int(dynamics.feeds_back)
     lines = [
         _head(models, Path(path).stem, window, usage),
         inspect.getsource(standalone).split('"""', 2)[2],

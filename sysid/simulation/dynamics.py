@@ -181,6 +181,8 @@ class Dynamics:
         Features that are lagged outputs, and where their values stand among the last outputs.
     state_index : (q,)
         Where they stand among the flattened last outputs (L m,).
+    feeds_back : bool
+        Whether a prediction needs outputs. Without, every sample is one step.
     """
 
     def __init__(self, model: Model | JointModel) -> None:
@@ -197,6 +199,7 @@ class Dynamics:
         self.row = np.array([self.n_lags - lag for _, _, lag in lagged], dtype=np.int64)
         self.column = np.array([narx.output_names.index(name) for _, name, _ in lagged], dtype=np.int64)
         self.state_index = self.row * self.n_outputs + self.column
+        self.feeds_back = self.is_change or bool(self.feedback.size)
 
     def regressors(self, last: Array, exogenous: Array) -> Array:
         """Regressors (n, p) of last outputs (n, L, m) and exogenous features (n, p)."""

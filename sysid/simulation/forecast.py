@@ -66,7 +66,7 @@ def free_run(
     check_window(dynamics, len(y))
     if len(u) <= len(y):
         raise ValueError(f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}")
-    rule = (MeanOnly() if propagation is None else propagation).sparing(len(u) - len(y), FEWEST)
+    rule = _choose_rule(propagation, dynamics).sparing(len(u) - len(y), FEWEST)
     exogenous = exogenous_rows(dynamics.narx, u, np.arange(len(y), len(u)))
     past, generator = past_outputs(y, len(y) - 1, dynamics), np.random.default_rng([seed])
     (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None], generator)
@@ -77,11 +77,15 @@ def free_run(
     return SimulatedOutput(mean, variance, left, value, dynamics.count_held(mean))
 
 
+def _choose_rule(propagation: Propagation | None, dynamics: Dynamics) -> Propagation:
+    rule = MeanOnly() if propagation is None else propagation
+    return rule if dynamics.feeds_back else rule.without_feedback()
+
+
 def check_window(dynamics: Dynamics, window: int) -> None:
     """Refuse a window that does not hold the outputs that the model needs."""
-    needs_outputs = dynamics.is_change or bool(dynamics.feedback.size)
-    reason = " (the model needs past outputs)" if needs_outputs else ""
-    check_whole(window, int(needs_outputs), f"window, the samples before the first prediction{reason},")
+    reason = " (the model needs past outputs)" if dynamics.feeds_back else ""
+    check_whole(window, int(dynamics.feeds_back), f"window, the samples before the first prediction{reason},")
 
 
 def past_outputs(y: Array, newest: int | Indices, dynamics: Dynamics) -> Array:
@@ -198,7 +202,7 @@ def forecast(
                 f"forecast: record {record.number} has {record.n_samples} samples, expected more than the {first} of "
                 "its window and horizon; use longer records or a shorter window"
             )
-    rule = MeanOnly() if propagation is None else propagation
+    rule = _choose_rule(propagation, dynamics)
     found = tuple(_forecast_record(dynamics, record, rule, horizon, window, seed) for record in read)
     return Forecast(horizon, window, dynamics.joint.output_names, dynamics.noise_variance, found)
 
@@ -250,8 +254,9 @@ def _forecast_record(
         regressors = dynamics.regressors(last, exogenous[window:])
     else:
         sample = np.arange(max(window, horizon), len(y))
-        seeds, rule = [seed, record.number], rule.sparing(len(sample) * horizon, FEWEST // 2)
-        mean, variance, regressors = _predict_ahead(dynamics, rule, y, exogenous, sample, horizon, seeds)
+        n_steps = horizon if dynamics.feeds_back else 1
+        seeds, rule = [seed, record.number], rule.sparing(len(sample) * n_steps, FEWEST // 2)
+        mean, variance, regressors = _predict_ahead(dynamics, rule, y, exogenous, sample, n_steps, seeds)
     lost = np.isnan(variance).any(axis=1)
     diverged = None
     if lost.any():

@@ -270,6 +270,20 @@ def test_the_model_corrects_the_physics_in_free_run(run):
     assert set(summary["physics"]["parameters"]) >= {"pump_gain", "initial_upper[0]"}
 
 
+@pytest.mark.slow
+def test_the_equation_of_the_silverbox_leaves_its_noise(shared_data, tmp_path):
+    """The arrow begins where the circuit is linear: the model is no more wrong on the multisine."""
+    data = ("data=silverbox", f"data.path={shared_data}", "physics=silverbox", "figures=false")
+    execute(tmp_path, *data)
+    content = json.loads((tmp_path / "validation.json").read_text(encoding="utf-8"))
+    found = [one for one in content["records"] if one["horizon"] == "free_run"]
+    assert np.all([one["rmse"] for one in found] <= np.array([2e-4, 5e-4, 5e-4]))
+    assert all(0.35 < one["coverage_50"] < 0.65 and 0.88 < one["coverage_95"] < 0.99 for one in found)
+    rows = data_of(tmp_path, "validation", "free_run_window_50")
+    arrow = rows["residual"].values[rows["record"].values == 1]
+    assert found[0]["rmse"] < 1.1 * np.std(arrow[: len(arrow) // 2])
+
+
 def test_a_stored_model_knows_its_physics(run, tmp_path):
     folder, data = run
     settings = ("windows=[40,5]", "horizons=[1]", "propagation=mean_only")

@@ -111,6 +111,11 @@ def test_several_records_count_together_and_never_run_into_each_other(tmp_path):
     squares = sum(entry["n"] * entry["rmse"] ** 2 for entry in single)
     assert (both["free_run"]["n"], both["free_run"]["left_out"]) == (60, 10)
     assert both["free_run"]["rmse"] == pytest.approx(np.sqrt(squares / 60), rel=1e-12)
+    each = [one for one in both["records"] if one["horizon"] == "free_run"]
+    assert [one["record"] for one in each] == [file.name for file in files]
+    for one, alone in zip(each, single, strict=True):
+        measures = one.keys() - {"record", "output"}
+        assert {key: one[key] for key in measures} == pytest.approx({key: alone[key] for key in measures})
     assert [record["n"] for record in both["data"]["records"]] == [30, 40]
     np.testing.assert_array_equal(stored(tmp_path / "both")["free_run_window_5"]["record"], np.repeat([0, 1], (25, 35)))
 

@@ -29,7 +29,9 @@ from sysid import (
     Sum,
     Taylor,
     ZeroMean,
+    forecast,
     free_run,
+    make_record,
 )
 from sysid.gp.kernels import Stationary
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
@@ -402,6 +404,26 @@ def test_bands_about_the_path_are_as_wide_as_held_out_errors(rule):
             factor = 1.0
         expected = max(factor**2 * (variance + noise) - noise, 0.0)
         np.testing.assert_allclose(wide.variance[step - 1, 0], expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("rule", [MeanOnly(), Pathwise(8, 20), Taylor()], ids=repr)
+def test_without_feedback_every_horizon_says_what_one_step_says(rule):
+    """Mean, calibrated bands and regressors; nothing is drawn."""
+    narx, kernel = Narx({"a": []}, {"u": [0, 1]}, predict="value"), SquaredExponential(0.3, [2.0, 1.5])
+    static = replace(one_model(narx, 8, kernel), bands=((1, 1.7),))
+    record = make_record({name: DATA[name] for name in ("a", "u")}, name="r", sampling_time=1.0)
+    for propagation in (rule, AboutPath(rule)):
+        found = [
+            forecast(static, record, horizon=h, window=5, propagation=propagation).records[0] for h in (1, 5, None)
+        ]
+        for other in found[1:]:
+            assert other.n_draws is None
+            for name in ("sample", "mean", "variance", "regressors"):
+                np.testing.assert_allclose(getattr(other, name), getattr(found[0], name), rtol=1e-9)
+    mean, variance = naive_posterior(static, found[0].regressors)
+    s = static.gp.noise_variance
+    np.testing.assert_allclose(found[0].mean[:, 0], mean, rtol=1e-7)
+    np.testing.assert_allclose(found[0].variance[:, 0], np.maximum(1.7**2 * (variance + s) - s, 0.0), rtol=1e-6)
 
 
 def test_factors_of_bands_are_those_of_simulated_errors():

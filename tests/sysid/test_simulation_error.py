@@ -477,8 +477,8 @@ def test_the_band_covers_95_percent_of_the_held_out_samples(scale, less):
             inside.append(covered(candidate, noise, share * before, fold))
         return np.mean(np.concatenate(inside))
 
-    noise, latent = calibrate(whole, segments, fitted, folds, np.random.default_rng(0))
-    share = latent / 1.1
+    found = [calibrate(whole, segments, fitted, folds, np.random.default_rng(seed)) for seed in range(5)]
+    noise, share = found[0][0], np.median([latent for _, latent in found]) / 1.1  # a processor has its own draws
     assert noise == calibration.estimate_noise(whole.candidate, segments)
     assert part_covered(share) >= 0.88
     assert part_covered(share / less) < 0.75

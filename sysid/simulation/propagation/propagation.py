@@ -46,6 +46,10 @@ class Propagation(ABC):
             Of the draws, if there are any.
         """
 
+    def without_feedback(self) -> Propagation:
+        """The same rule where no output is fed back: every sample is one step, known without a draw."""
+        return MeanOnly()
+
     @property
     def n_draws(self) -> int | None:
         """Trajectories per start; None if nothing is drawn."""
@@ -226,7 +230,11 @@ class AboutPath(Propagation):
         if n_steps > 1 and not isinstance(self.spread, MeanOnly):
             found = self.spread.propagate(dynamics, past, exogenous, generator)
             variance = np.where(np.isnan(path.variance), np.nan, variance_about(path.mean, *found))
-        return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if self.spread.is_calibrated else 1))
+        as_measured = self.spread.is_calibrated or not dynamics.feeds_back
+        return Moments(path.mean, dynamics.calibrated(variance, n_steps=n_steps if as_measured else 1))
+
+    def without_feedback(self) -> Propagation:
+        return AboutPath(MeanOnly())
 
     @property
     def n_draws(self) -> int | None:
