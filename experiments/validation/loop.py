@@ -12,6 +12,7 @@ from simulators import Controller
 from sysid import JointModel, Pathwise, Propagation, validate
 from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics
+from sysid.simulation.forecast import FEWEST
 from sysid.simulation.validation import Z_95
 
 
@@ -117,8 +118,9 @@ def compare_loops(
     loop = partial(close_loop, dynamics, controller=controller, time=time, outputs=y, inputs=u, window=first)
     path, drawn, n_paths = loop(lambda x: dynamics.targets(x).mean), None, 0
     if isinstance(propagation, Pathwise):
-        n_paths = propagation.n_samples
-        drawn = loop(propagation.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
+        rule = propagation.sparing(len(time) - first, FEWEST)
+        n_paths = rule.n_samples
+        drawn = loop(rule.functions(dynamics, np.random.default_rng([seed])), n_paths=n_paths)
     found = xr.Dataset(
         coords={"time": ("time", time[first:], {"units": "s", "long_name": "time"})},
         attrs={"window": first, "n_paths": n_paths},

@@ -33,6 +33,7 @@ POOR_FIT = 90.0  # percent: a free run that fits better is no reason to worry
 OUTSIDE = 0.01  # part of the regressors that may be outside
 MARGIN = 0.05  # of the range of a coordinate among the stored points: so far beyond it is still inside
 UNKNOWN = 0.5  # part of the prior variance that the stored points must explain
+FEW = 200  # draws: bands of fewer are rough
 SHORT_OF = 10.0  # percent: by so much a band may cover less than it says
 
 log = logging.getLogger(__name__)
@@ -291,11 +292,11 @@ def warn(assessment: Assessment) -> Iterator[str]:
     asked, drawn = assessment.propagation.n_draws, dict[str, int]()
     for case, found in assessment.forecasts.items():
         fewest = min((one.n_draws for one in found.records if one.n_draws is not None), default=asked)
-        if asked is not None and fewest is not None and fewest < asked:
+        if asked is not None and fewest is not None and fewest < min(asked, FEW):
             drawn[case.words] = min(fewest, drawn.get(case.words, asked))
     if drawn:
         fewer = ", ".join(f"{words} {n}" for words, n in drawn.items())
-        yield f"bands of fewer draws than the {asked} asked for, where these take over a million steps: {fewer}"
+        yield f"bands of few draws, where the {asked} asked for take over a million steps: {fewer}"
     if assessment.joint.origin.sampling_time is None:
         yield "the model does not state its sampling time: that of the data was not compared"
 

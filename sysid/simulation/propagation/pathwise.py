@@ -151,6 +151,7 @@ class Pathwise(Trajectories):
     back, are exact. For squared exponential, Matern and linear kernels, their sums and products.
     """
 
+    n_samples: int = 1000  # functions, and trajectories per start
     n_features: int = 100  # cosines that a function is made of
 
     def __post_init__(self) -> None:

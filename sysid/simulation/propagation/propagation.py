@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtri
@@ -163,7 +164,7 @@ class Trajectories(Propagation):
     def n_draws(self) -> int:
         return self.n_samples
 
-    def sparing(self, n_steps: int, fewest: int) -> Propagation:
+    def sparing(self, n_steps: int, fewest: int) -> Self:
         return replace(self, n_samples=min(self.n_samples, max(fewest, MOST_STEPS // n_steps)))
 
     def __post_init__(self) -> None:
