@@ -250,8 +250,8 @@ def test_a_long_record_is_followed_by_fewer_functions(monkeypatch):
 def test_another_seed_says_the_same():
     """Standard deviations to some percent: 1000 functions are enough, 200 were not."""
     model = one_model(Narx(**ONE), 8, SE)
-    runs = [run_of(model, 30, AboutPath(Pathwise()), seed=seed).variance[5:] for seed in range(6)]
-    assert np.std(0.5 * np.log(runs), axis=0).mean() < 0.045
+    runs = [run_of(model, 30, AboutPath(Pathwise()), seed=seed).variance[5:] for seed in range(12)]
+    assert np.std(0.5 * np.log(runs), axis=0).mean() < 0.06
 
 
 # a case that is known: y[k] = y[k-1] + f(u[k]) at a constant input
