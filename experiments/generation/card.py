@@ -101,8 +101,12 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
 
     labels, scores = label_baselines(benchmark.baselines), []
     for name, unit, _ in system.outputs:
-        rows = [(label, *(_show(benchmark.scores[t][key].get(name)) for t in TASKS)) for key, label in labels.items()]
-        scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run"), rows))
+        rows, best = [], (benchmark.scores["free_run"]["noise_floor"].get(name) or {}).get("rmse")
+        for key, label in labels.items():
+            found = [benchmark.scores[task][key].get(name) for task in TASKS]
+            reached = (found[-1] or {}).get("rmse")
+            rows.append((label, *map(_show, found), f"{reached / best:.3g}" if reached is not None and best else "-"))
+        scores.append(table((f"RMSE of `{name}` [{unit}]", "one step ahead", "free run", "over the floor"), rows))
     lags = [
         f"Lags of the models of `{narx.target}`{'' if number else ' and of `narx.nc`'}: "
         f"{', '.join(f'`{name}`' for name in narx.feature_names)}."

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
-from tqdm import tqdm
 
 from experiments.build import build
-from experiments.job_file import is_multirun
 from experiments.physics import FittedPhysics, widen
 from experiments.plant import Plant, plant_of
+from experiments.progress import doing
 from experiments.sources import SIMULATION, refuse_simulation
 from simulators import Controller
 from sysid import AboutPath, Divergence, Forecast, JointModel, Propagation, Recordings, Target, Validation
@@ -271,12 +270,12 @@ def assess(
             raise ValueError(f"{short}, expected more than the {limit} of {longest}: {advice}")
     forecasts: dict[Case, Forecast] = {}
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
-    in_order, silent = sorted(cases, key=lambda case: case.window), True if is_multirun() else None
-    for case in tqdm(in_order, unit=" horizons", disable=silent, desc="predicting", leave=False):
+    for number, case in enumerate(sorted(cases, key=lambda case: case.window), 1):
         shorter = next((before for before in forecasts if before.horizon == case.horizon), None)
         is_own = case.horizon is None or material.physics is not None  # depends on the window
         if is_own or shorter is None or unbounded[shorter] or forecasts[shorter].n_lost:
-            forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
+            with doing(f"predicting, {case.words} after {case.window} samples, {number} of {len(cases)}"):
+                forecasts[case], unbounded[case] = _predict(joint, material, case, propagation, seed)
         else:  # of a few steps ahead predictions do not depend on the window
             records, unbounded[case] = [], ()
             for one in forecasts[shorter].records:

@@ -45,8 +45,7 @@ def run(config: DictConfig, folder: Path) -> float:
     check_signals(joint, material, config.left_out)
     cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
     material = replace(material, records=material.records_after(cases[0].window))
-    with doing("predicting"):
-        assessment = assess(joint, material, cases, propagation, seed=config.seed)
+    assessment = assess(joint, material, cases, propagation, seed=config.seed)
     if (controller := material.controller) is not None and material.physics is None:
         settings = {"window": cases[0].window, "seed": config.seed}
         with doing("closing the loop around the model"):
