@@ -406,6 +406,9 @@ def test_physics_runs_beside_a_closed_loop(tmp_path):
     seen = data_of(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
     np.testing.assert_allclose(seen, states[2:-1, 1], rtol=1e-12)
     assert summary_of(folder)["physics"] == {}
+    file = tmp_path / "building.py"  # its states have no limits
+    export.run(configured(f"model={folder / 'model.nc'}", f"output={file}", command="export"), tmp_path)
+    assert "as exported" in subprocess.run([sys.executable, "-I", file], capture_output=True, text=True).stdout
 
 
 def test_physics_follows_the_blocks_of_a_sweep_as_it_follows_samples():
