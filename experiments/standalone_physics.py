@@ -238,6 +238,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     u = np.clip(np.random.default_rng(0).normal(size=(N_CHECKED, len(system.inputs))), *system.input_limits())
     states = integrate(system, system.initial_state(), u, np.zeros((N_CHECKED, len(system.noises))), Interpolation.held)
     lines = [
+        "from math import inf  # limits that there are not",
         *(f"import {module} as {name}" for name, module in modules.items() if name not in ("math", "np")),
         *(f"{name} = {value!r}" for name, value in constants.items()),
         inspect.getsource(ExportedPhysics),

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from experiments.linear import note_linear
 from experiments.plots.frames import with_unit
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
+from simulators import Signal
 from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,10 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
         found += _quality_warnings(summary | past)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
     found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
+    for name in (summary["physics"] or {}).get("at_bounds", ()):
+        ended = f"{name} ended on its bound {summary['physics']['parameters'][name]['value']:.4g}"
+        key = f"physics.{'initial' if '[' in name else 'free'}.{name.split('[')[0]}"
+        found.append(f"physics: {ended}: widen {key}, or the equations do not fit")
     if summary["constant_features"]:
         found.append(f"constant in the initial samples, not scaled: {', '.join(summary['constant_features'])}")
     if missing := repairs["missing_samples"]:
@@ -206,6 +211,8 @@ def tell(result: Result, folder: Path) -> None:
         log.info("%s", line)
     if result.report is not None:
         tell_free_run(result.report.content, result.identification.narx.target)
+    if (fitted := result.source.physics) is not None and summary["physics"]:
+        log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))
     for name, one in (summary["linear"] or {}).items():
         simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
         free = "" if simulated is None else f", in free run {with_unit(simulated, unit)}"
@@ -248,6 +255,18 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     elif stream is not None:
         lines.append(f"SMSE in the stream {stream:.3g}; no samples after it to judge the final model by")
     return lines
+
+
+def _describe_physics(physics: dict[str, Any], outputs: Sequence[Signal]) -> str:
+    """How wrong the equations are without the model, and what was estimated of them; initial states are left out."""
+    wrong = ", ".join(f"{y.name} {with_unit(physics['rmse'][y.name], y.unit)}" for y in outputs)
+    found = []
+    for name, one in physics["parameters"].items():
+        why = "on its bound" if name in physics["at_bounds"] else "not determined"
+        sure = f"({why})" if one["std"] is None else f"+- {one['std']:.2g}"
+        found += [] if "[" in name else [f"{name} {one['value']:.4g} {sure}"]
+    shown = ", ".join(found[:6]) + ", ..." * (len(found) > 6)
+    return f"Physics alone, on the estimation records: RMSE of {wrong}; {shown}".rstrip("; ")
 
 
 def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:

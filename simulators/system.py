@@ -74,7 +74,7 @@ class System(ABC):
     A system is a frozen dataclass: its fields are the physical parameters, the noise standard
     deviations, the initial state, `dt`, `substeps` and `changes`, for a plant whose parameters vary. It
     declares its signals as class attributes (`states`, `inputs`, `outputs`, and `noises` if it has any), every
-    name once, and implements `drift` and `parameters`; the other methods have defaults.
+    name once, and implements `drift`, `parameters` and `output`; the other methods have defaults.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class System(ABC):
     ------
     ValueError
         If `dt` or `substeps` is not positive, or a change is impossible; on definition of a class whose signal names
-        repeat, or whose outputs have other units than the first states without an `output` of its own.
+        repeat, or that states outputs and defines no `output`.
     TypeError
         On definition of a class whose drift is no static method; on use of one that declares fields and is
         no dataclass.
@@ -118,10 +118,9 @@ class System(ABC):
             if count > 1 or name == "time" or not name.isidentifier():
                 wanted = f"an identifier other than 'time', used once among {', '.join(roles)}, not {count} times"
                 raise ValueError(f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal")
-        outputs, states = getattr(cls, "outputs", ()), getattr(cls, "states", ())
-        if cls.output is System.output and [y.unit for y in outputs] != [x.unit for x in states[: len(outputs)]]:
-            found = f"the outputs are in {[y.unit for y in outputs]}, the states in {[x.unit for x in states]}"
-            raise ValueError(f"{cls.__name__}: {found}: define output(), which is the first states unless you do")
+        if cls.output is System.output and (outputs := names_of(getattr(cls, "outputs", ()))):
+            advice = f"define output(self, state), return state[..., :{len(outputs)}] if these are the first states"
+            raise ValueError(f"{cls.__name__}: expected how the outputs {outputs} follow from the states; {advice}")
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
         """Refuse a class whose settings are not declared as fields, before its constructor refuses their names."""
@@ -255,12 +254,9 @@ class System(ABC):
             raise NotImplementedError(f"{type(self).__name__} has the noises {names}: define noise_std for them")
         return np.empty(0)
 
+    @abstractmethod
     def output(self, state: Array) -> Array:
-        """Return y = h(x) of states (..., n_x) as (..., n_y), without measurement noise.
-
-        By default the outputs are the first n_y states.
-        """
-        return state[..., : len(self.outputs)]
+        """Return y = h(x) of states (..., n_x) as (..., n_y), without measurement noise."""
 
     def derivative(self, time: float, state: Array, input: Array, noise: Array) -> Array:
         """Evaluate the drift once, in plain Python.

@@ -56,6 +56,9 @@ class Pendulum(System):
 
     def parameters(self):
         return np.array([self.friction, self.frequency])
+
+    def output(self, state):
+        return state[..., :1]
 '''
 for name, text in (
     ("pendulum.py", PENDULUM),

@@ -45,6 +45,9 @@ class Spring(System):
     def parameters(self):
         return np.zeros(0)
 
+    def output(self, state):
+        return state[..., :1]
+
 
 plant = Spring()
 rng = np.random.default_rng(0)

@@ -101,3 +101,7 @@ class BoucWen(System):
     def noise_std(self) -> Array:
         """Return the standard deviation of the force noise [N]."""
         return np.array([self.force_noise_std])
+
+    def output(self, state: Array) -> Array:
+        """Return the position of the mass [m]."""
+        return state[..., :1]

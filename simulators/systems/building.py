@@ -115,3 +115,7 @@ class Building(System):
     def noise_std(self) -> Array:
         """Return the standard deviations of the three noise channels [K/s]."""
         return np.array([self.zone_noise_std, self.wall_noise_std, self.radiator_noise_std])
+
+    def output(self, state: Array) -> Array:
+        """Return the temperature of the zone [degC]."""
+        return state[..., :1]

@@ -83,3 +83,7 @@ class Servo(System):
     def noise_std(self) -> Array:
         """Return the standard deviation of the force noise [N]."""
         return np.array([self.force_noise_std])
+
+    def output(self, state: Array) -> Array:
+        """Return the position of the slide [m]."""
+        return state[..., :1]

@@ -117,3 +117,7 @@ class Silverbox(System):
     def noise_std(self) -> Array:
         """Return the standard deviation of the noise on the input [V]."""
         return np.array([self.input_noise_std])
+
+    def output(self, state: Array) -> Array:
+        """Return the displacement [V]."""
+        return state[..., :1]

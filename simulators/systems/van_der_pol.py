@@ -77,3 +77,7 @@ class VanDerPol(System):
     def noise_std(self) -> Array:
         """Return the standard deviation of the acceleration noise [m/s^2]."""
         return np.array([self.acceleration_noise_std])
+
+    def output(self, state: Array) -> Array:
+        """Return the position [m]."""
+        return state[..., :1]

@@ -1,6 +1,7 @@
 """Sources of samples, simulated and recorded: what is learned from, what judges, what is stored."""
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from running import SMALL, configured, data_of, execute, phases, summary_of
+from running import SMALL, call, configured, data_of, execute, phases, summary_of
 from validating import csv_file, from_csv, signals, validate
 
 from experiments import export, sources, standalone_physics
@@ -270,6 +271,15 @@ def test_the_model_corrects_the_physics_in_free_run(run):
     assert set(summary["physics"]["parameters"]) >= {"pump_gain", "initial_upper[0]"}
 
 
+def test_the_run_tells_what_was_estimated_and_what_ended_on_its_bound(run, tmp_path):
+    settings = ("physics=cascaded_tanks", "physics.starts=1", "physics.free.pump_gain.upper=0.045", *SMALL)
+    told = call("identify", *run[1], *settings, "propagation=mean_only", f"hydra.run.dir={tmp_path}").out
+    sure = r"0\.\d+ \+- [\d.e-]+"
+    estimates = rf"upper_outflow {sure}, .*pump_gain 0\.045 \(on its bound\), .*overflow_fraction {sure}"
+    assert re.search(rf"Physics alone, on the estimation records: RMSE of level 0\.\d+ V; {estimates}\n", told), told
+    assert "physics: pump_gain ended on its bound 0.045: widen physics.free.pump_gain, or the equations" in told
+
+
 @pytest.mark.slow
 def test_the_equation_of_the_silverbox_leaves_its_noise(shared_data, tmp_path):
     """The arrow begins where the circuit is linear: the model is no more wrong on the multisine."""
@@ -406,6 +416,9 @@ def test_physics_runs_beside_a_closed_loop(tmp_path):
     seen = data_of(folder, "narx")["regressor"].sel(feature="physics.wall[k-1]")
     np.testing.assert_allclose(seen, states[2:-1, 1], rtol=1e-12)
     assert summary_of(folder)["physics"] == {}
+    file = tmp_path / "building.py"  # its states have no limits
+    export.run(configured(f"model={folder / 'model.nc'}", f"output={file}", command="export"), tmp_path)
+    assert "as exported" in subprocess.run([sys.executable, "-I", file], capture_output=True, text=True).stdout
 
 
 def test_physics_follows_the_blocks_of_a_sweep_as_it_follows_samples():
