@@ -7,6 +7,7 @@ record after those of another (no lag reaches across), `finish` the rest, `resta
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import TypeAlias
 
@@ -281,17 +282,21 @@ class RecordedSource:
         x, t = rows["regressor"].values, rows["target"].values
         return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
 
+    @cached_property
+    def _held_out(self) -> tuple[xr.Dataset, ...]:
+        """Estimation records with physics that has not seen the fifth of them that a sample is in."""
+        records = self._recordings.estimation
+        return tuple(records) if self.physics is None else self.physics.held_out(records, PARTS)
+
     def calibrate(self, identification: Identification) -> None:
         """Measure the bands of the model by the estimation records."""
-        records = self._recordings.estimation
-        judged = records if self.physics is None else self.physics.held_out(records, PARTS)
-        narx = identification.narx
+        narx, records = identification.narx, self._recordings.estimation
         rows = narx.dataset(records)
-        identification.calibrate(rows, narx.dataset(judged), variance_at(rows, records, narx.target))
+        identification.calibrate(rows, narx.dataset(self._held_out), variance_at(rows, records, narx.target))
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
         """Lags of the smallest held-out error on the estimation records; none for static data."""
-        narx, report = automatic.of_records(self._recordings, settings)
+        narx, report = automatic.of_records(replace(self._recordings, estimation=self._held_out), settings)
         self.lag_choice = report if isinstance(report, LagChoice) else None
         return narx, report
 

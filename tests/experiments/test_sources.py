@@ -6,9 +6,11 @@ import runpy
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from unittest import mock
 
 import numpy as np
 import pytest
+import xarray as xr
 from running import SMALL, call, configured, data_of, execute, phases, summary_of
 from validating import csv_file, from_csv, signals, validate
 
@@ -19,8 +21,9 @@ from experiments.launch import Stopped
 from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
 from experiments.sources import RecordedSource, trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate
-from sysid import Model, Narx, Recordings, make_record, store
+from sysid import Model, Narx, Recordings, Settings, make_record, store
 from sysid.data.source import part
+from sysid.stream import PARTS
 
 LIVE = ("duration=80samples", "system=bouc_wen", "excitation.rms=20")
 LENGTHS = {"first": 40, "second": 31, "choose": 22, "judge": 25}
@@ -390,6 +393,10 @@ def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
         assert min(changes[:200].max(), changes[second].max()) > 0.0
     constant = FittedPhysics(TANKS)
     assert constant.held_out([record], 2)[0] is record
+    seen: list[Recordings] = []
+    choosing = mock.Mock(of_records=lambda given, settings: (seen.append(given), ""))
+    RecordedSource(joined, fitted).lags(choosing, Settings())  # so are the parts that choose the lags
+    xr.testing.assert_equal(seen[0].estimation[0], fitted.held_out([record], PARTS)[0])
 
 
 @pytest.mark.parametrize("interpolation", Interpolation)
