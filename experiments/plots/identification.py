@@ -188,7 +188,7 @@ def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
         style: Any = {"markerfacecolor": "none" if is_open else color, "markersize": 12 if label == "chosen" else 6}
         ax.plot(*zip(*points, strict=True), "o", color=color, label=label, **style)
     ax.set(title="Lags tried, held-out parts", xlabel="na + nb", ylabel=f"RMSE [{unit}]", yscale="log")
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def _binned_rms(x: np.ndarray, squares: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
