@@ -61,7 +61,7 @@ def run(config: DictConfig, folder: Path) -> None:
     is_named = "_target_" in config.data or "_target_" in config.system
     material = judged.read_material(config) if is_named else read_own_record(paths, config.part)
     given = {name: fit_material(material, joints[name], path, trusted_names(config)) for name, path in paths.items()}
-    needed = [one.default_window(joints[name]) for name, one in given.items()]
+    needed = [one.default_window(joints[name].models[0].narx) for name, one in given.items()]
     window = config.window or max([*needed, *([] if is_named else map(read_window, paths.values()))])
     cases, propagation = judged.plan_cases([1], window, window), build(config, "propagation")
     found: dict[str, Assessment] = {}

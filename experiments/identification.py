@@ -19,7 +19,7 @@ from experiments.build import build, build_one
 from experiments.compilation import compile_together
 from experiments.job_file import attributes_of, has_page, is_lean, is_multirun, write_every, write_page
 from experiments.launch import Stopped, deferred_interrupt, is_mistake
-from experiments.linear import compare_linear
+from experiments.linear import compare_linear, note_linear
 from experiments.options import flag, whole
 from experiments.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.progress import doing
@@ -91,16 +91,19 @@ def run(config: DictConfig, folder: Path) -> float:
         _check_targets(config, source, targets)
         if len(targets) > 1:
             return _run_joint(config, folder, source, cache, targets)
-        config = _for_output(config, targets[0], validate=True)
+        config = _for_output(config, targets[0])
     result = identify(config, source, cache, seconds)
     _keep(config, folder, result)
     return _score(result)
 
 
-def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: dict[str, float]) -> Result:
+def identify(
+    config: DictConfig, source: Source, cache: Cache | None, seconds: dict[str, float], *, is_alone: bool = True
+) -> Result:
     """Identify one output from a source at its start, and judge the model; adds wall times to `seconds`.
 
-    What ends it early, once there is something to keep, stands in the result.
+    A model that is not alone runs freely with the others later. What ends it early, once there is something to keep,
+    stands in the result.
     """
     with timed(seconds, "setup"):
         identification = prepare(config, source, cache, seconds)
@@ -114,11 +117,12 @@ def identify(config: DictConfig, source: Source, cache: Cache | None, seconds: d
                 source.calibrate(identification)
         with deferred_interrupt(), timed(seconds, "validation"):
             result = judge(source, identification, window, records, stopped)
-        if stopped is None:
+        if stopped is None and is_alone:
             with timed(seconds, "free_run"):
                 result.report, result.notes = validate_on_test(config, source, identification.model)
+        if stopped is None:
             with timed(seconds, "linear"):
-                result.linear = compare_linear(result)
+                result.linear = compare_linear(result, simulates=config.validate)
     except KeyboardInterrupt as reason:
         result.interrupted = reason
     result.summary = summarise(config, result, seconds | counts_of(cache))
@@ -155,8 +159,8 @@ def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | 
         for target in targets:
             log.info("Output %s", target)
             source.restart()
-            single = _for_output(config, target, validate=False)
-            found[target] = result = identify(single, source, cache, {})
+            single = _for_output(config, target)
+            found[target] = result = identify(single, source, cache, {}, is_alone=False)
             own = folder if lean else folder / target
             own.mkdir(exist_ok=True)
             _keep(single, own, result, in_job=False)
@@ -177,11 +181,16 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
         joint.save(folder / "model.nc", attributes=attributes)
     report, notes = validate_on_test(config, source, joint)
     measures = {} if report is None else report.content["free_run"]
+    linear = dict[str, list[str]]()
     for target, result in found.items():
         result.summary["free_run"] = measures.get(target)
-        result.summary["warnings"] += notes
+        known = result.summary["warnings"]
+        linear[target] = [note for note in note_linear(result.summary, result) if note not in known]
+        known += [*notes, *linear[target]]
     with deferred_interrupt():
         _write_job(config, folder, found, attributes)
+        for target, result in found.items() if not lean else ():
+            results.write_again(folder / target, result, figures=config.figures)
     if report is not None and not lean:
         write_every(writers(report, folder, attributes, figures=config.figures))
     write_page(config, folder)
@@ -189,6 +198,8 @@ def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str,
         for target in joint.output_names:
             log.info("Output %s", target)
             tell_free_run(report.content, target)
+            for note in linear[target]:
+                log.warning("Note: %s", note)
     for note in notes:
         log.warning("Note: %s", note)
     log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))
@@ -201,17 +212,16 @@ def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], attri
         job_file.write(contents, folder / job_file.FILE, attributes)
 
 
-def _for_output(config: DictConfig, target: str, *, validate: bool) -> DictConfig:
+def _for_output(config: DictConfig, target: str) -> DictConfig:
     """The configuration for one output."""
-    own = {"narx": {"target": target}, "validate": validate and config.validate}
-    return cast(DictConfig, OmegaConf.merge(config, own))
+    return cast(DictConfig, OmegaConf.merge(config, {"narx": {"target": target}}))
 
 
 def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> None:
     """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
     if not targets or len(set(targets)) < len(targets):
         raise ValueError(f"narx.target: expected each output once, or all, got {targets}")
-    lags = [narx_of(_for_output(config, target, validate=False), source) for target in targets]
+    lags = [narx_of(_for_output(config, target), source) for target in targets]
     for narx in lags:
         if narx.lags != lags[0].lags or sorted(narx.output_names) != sorted(targets):
             needed = "to be simulated together the models need the same lags and a model for every output among them"

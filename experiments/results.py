@@ -50,6 +50,12 @@ class Result:
         return ~np.isnan(self.record["mean"])
 
     @property
+    def has_no_feedback(self) -> bool:
+        """Whether a simulation beside the model takes the place of the past of its output: one step is a free run."""
+        narx = self.identification.narx
+        return self.source.physics is not None and not narx.lags[narx.target]
+
+    @property
     def identified(self) -> xr.Dataset | None:
         """Lag data set of the identified part."""
         return None if self.rows is None else self.rows.isel(sample=slice(0, len(self.record)))
@@ -121,3 +127,13 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
 
     half = Beside(lambda: write_every(draw(EVEN)))
     write_every(chain(jobs, draw(ODD), [partial(half.result, PATIENCE)]))
+
+
+def write_again(folder: Path, result: Result, *, figures: bool) -> None:
+    """Write summary.json and comparison.png once more, after the free run of several outputs together."""
+    store.write_bytes(text_of(result.summary).encode(), folder / "summary.json")
+    if figures and result.linear is not None:
+        from experiments.plots.identification import comparison  # imports matplotlib
+        from experiments.plots.style import png
+
+        store.write_bytes(png(comparison(result.summary)), folder / "comparison.png")

@@ -87,9 +87,8 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    is_for_simulation = "kernel" in identification.settings.training.replaces or _has_no_feedback(result)
-    notes = note_linear(summary, is_for_simulation=is_for_simulation)
-    return plain({**summary, "warnings": [*_warnings(summary, result), *result.notes, *notes]})
+    notes = [*_warnings(summary, result), *result.notes, *note_linear(summary, result)]
+    return plain({**summary, "warnings": notes})
 
 
 def _validation_scores(result: Result) -> dict[str, Any]:
@@ -111,12 +110,6 @@ def _validation_scores(result: Result) -> dict[str, Any]:
         "nlpd": final.nlpd,
         "n_validation": final.n,
     }
-
-
-def _has_no_feedback(result: Result) -> bool:
-    """Whether a simulation beside the model takes the place of the past of its output: one step is a free run."""
-    narx = result.identification.narx
-    return result.source.physics is not None and not narx.lags[narx.target]
 
 
 def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
@@ -145,7 +138,7 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     if identification.settings.forgetting is None and (told := _tell_drift(result)):
         found.append(told)
     if summary["n_validation"]:
-        past = {"smse_no_change": math.nan} if _has_no_feedback(result) else {}
+        past = {"smse_no_change": math.nan} if result.has_no_feedback else {}
         found += _quality_warnings(summary | past)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
     found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
@@ -215,7 +208,8 @@ def tell(result: Result, folder: Path) -> None:
         log.info("%s", _describe_physics(summary["physics"], fitted.physics.system.outputs))
     for name, one in (summary["linear"] or {}).items():
         simulated, fit = one["free_run_rmse"], one["free_run_fit_percent"]
-        free = "" if simulated is None else f", in free run {with_unit(simulated, unit)}"
+        free = ", diverges in free run" if one["free_run_diverges"] else ""
+        free += "" if simulated is None else f", in free run {with_unit(simulated, unit)}"
         free += "" if fit is None or not math.isfinite(fit) else f", fit {fit:.1f} %"
         orders = f"{name.replace('_', ' ')}, na={one['na']} nb={one['nb']} nk={one['nk']}"
         log.info("Linear ARX (%s): RMSE %s%s", orders, with_unit(one["rmse"], unit), free)

@@ -34,7 +34,7 @@ from sysid.gp.rules import (
     VarianceThreshold,
 )
 from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
-from sysid.lag_choice import LagChoice, choose_lags, rank_lags
+from sysid.lag_choice import LagChoice, best_arx, choose_lags
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx
 from sysid.narx.record import read_records
@@ -370,10 +370,10 @@ class IdentifiedModel:
                 rows[name, title, horizon] = {"rmse": row["rmse"], "fit_percent": row["fit_percent"]}
         records = self._records(data)
         for name, model in self.models.items():
-            best = rank_lags(self.recordings.estimation, name, self.recordings.inputs)[0]
-            lags = {signal: range(best["nk"], best["nk"] + best["nb"]) for signal in self.recordings.inputs}
-            for title, narx in (("ARX, same lags", model.narx), ("ARX, best", Narx({name: best["na"]}, lags))):
-                arx, first = LinearArx.fit(narx, self.recordings.estimation), max(narx.max_lag, 1)
+            learned = self.recordings.estimation
+            same, best = LinearArx.fit(model.narx, learned), best_arx(learned, name, self.recordings.inputs)
+            for title, arx in (("ARX, same lags", same), ("ARX, best", best)):
+                narx, first = arx.narx, max(arx.narx.max_lag, 1)
                 ahead = [_values(narx, rows, arx) for rows in map(narx.dataset, records)]
                 free = [(one[name].values[first:], arx.free_run(dict(one), n_initial=first)[first:]) for one in records]
                 for horizon, pairs in (("1 step", ahead), ("free run", free)):

@@ -15,6 +15,7 @@ import xarray as xr
 
 from sysid.gp.training import InitialSamples, MaximumLikelihood
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
+from sysid.simulation.baselines import LinearArx
 from sysid.simulation_error.refinement import LinearModel
 from sysid.simulation_error.training import FreeRun
 from sysid.stream import Identification, Settings
@@ -39,7 +40,8 @@ class LagChoice(NamedTuple):
     narx: Narx
     criterion: str  # one_step or free_run
     #: as of `rank_lags`, with the held-out RMSE of the `model` of some; in free run of all, the number of `parts` that
-    #: were simulated, fewer where lags could win no more, and whether by a `quick` version of the training
+    #: were simulated, fewer where lags could win no more, and whether by a `quick` version of the training; one is
+    #: `chosen`
     tried: list[dict[str, Any]]
     notes: list[str]
 
@@ -48,9 +50,17 @@ class LagChoice(NamedTuple):
         lines = [f"{_shorten(self.narx)}; RMSE {what} on held-out parts, unit of {self.narx.target}:"]
         judged = [row for row in self.tried if "model" in row] or self.tried
         for row in judged[:MOST_TOLD]:
-            errors = [f"{name} {row[name]:.4g}" for name in ("linear", "model") if row.get(name) is not None]
-            lines.append(f"  na={row['na']} nb={row['nb']} nk={row['nk']}: {', '.join(errors)}")
+            errors = [
+                f"{name} {row[name]:.4g}{_how(row, name)}" for name in ("linear", "model") if row.get(name) is not None
+            ]
+            chosen = ", chosen" if "chosen" in row else ""
+            lines.append(f"  na={row['na']} nb={row['nb']} nk={row['nk']}: {', '.join(errors)}{chosen}")
         return "\n".join([*lines, *self.notes])
+
+
+def _how(row: dict[str, Any], name: str) -> str:
+    """How an error in free run was found; empty one step ahead."""
+    return f" ({row[f'{name}_parts']} parts{', quick' * row[f'{name}_quick']})" if f"{name}_parts" in row else ""
 
 
 def rank_lags(
@@ -98,6 +108,20 @@ def rank_lags(
     return sorted(tried, key=lambda row: row["linear"])
 
 
+def best_arx(
+    records: xr.Dataset | Sequence[xr.Dataset],
+    target: str,
+    inputs: Sequence[str],
+    *,
+    predict: Target = Target.change,
+    on_missing: OnMissing = OnMissing.error,
+) -> LinearArx:
+    """Linear model with the lags of the smallest held-out error, the first of `rank_lags`, fitted to all rows."""
+    best = rank_lags(records, target, inputs, on_missing=on_missing)[0]
+    lags = {name: range(best["nk"], best["nk"] + best["nb"]) for name in inputs}
+    return LinearArx.fit(Narx({target: best["na"]}, lags, target, predict=predict, on_missing=on_missing), records)
+
+
 def choose_lags(
     records: xr.Dataset | Sequence[xr.Dataset],
     target: str,
@@ -139,9 +163,10 @@ def choose_lags(
         lags = {name: range(nk, nk + nb) for name in moving}
         return Narx({target: na}, lags, target, predict=predict, on_missing=on_missing)
 
-    def fewest(rows: Sequence[dict[str, Any]]) -> tuple[int, int, int]:
+    def take_fewest(rows: Sequence[dict[str, Any]]) -> Narx:
         chosen = min(rows, key=lambda row: row["na"] + len(moving) * row["nb"])
-        return chosen["na"], chosen["nb"], chosen["nk"]
+        chosen["chosen"] = True
+        return narx_of(chosen["na"], chosen["nb"], chosen["nk"])
 
     if isinstance(settings.training, FreeRun):
         candidates = [(na, na, nk) for na in ORDERS for nk in (0, 1)]
@@ -152,8 +177,8 @@ def choose_lags(
         best, name = tried[0], min(("model", "linear"), key=lambda name: tried[0].get(name) or inf)
         how = [f"{name}_parts", f"{name}_quick"]
         alike = [row for row in tried if [row.get(key) for key in how] == [best[key] for key in how]]
-        chosen = fewest([row for row in alike if (row[name] or inf) <= AS_GOOD * (best[name] or inf)])
-        return LagChoice(narx_of(*chosen), "free_run", tried, notes)
+        narx = take_fewest([row for row in alike if (row[name] or inf) <= AS_GOOD * (best[name] or inf)])
+        return LagChoice(narx, "free_run", tried, notes)
     tried = rank_lags(several, target, moving, max_order=max_order, on_missing=on_missing)
     judged, error = tried, "linear"
     if isinstance(settings.training, MaximumLikelihood):
@@ -163,7 +188,7 @@ def choose_lags(
             row["model"] = _held_out_error(narx_of(row["na"], row["nb"], row["nk"]), several, settings)
     least = EXACT * float(np.nanstd(np.concatenate([record[target].values for record in several])))
     good = [row for row in judged if row[error] <= max(AS_GOOD * min(row[error] for row in judged), least)]
-    return LagChoice(narx_of(*fewest(good)), "one_step", tried, notes)
+    return LagChoice(take_fewest(good), "one_step", tried, notes)
 
 
 def _shorten(narx: Narx) -> str:

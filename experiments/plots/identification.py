@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -149,30 +150,45 @@ def error(result: xr.Dataset, noise_variance: float) -> Figure:
 
 
 def comparison(summary: dict[str, Any]) -> Figure:
-    """Errors of the model beside those of linear models, one step and free run; held-out errors of the lags tried."""
-    figure, axes = screen(1, 4.0, ncols=3)
-    linear, unit = summary["linear"], summary["target_unit"] or "-"
-    arx = {"same_lags": "same lags", "best": "best"}
-    names = ["model", *(f"ARX\n{arx[name]}\nna={one['na']}\nnb={one['nb']}" for name, one in linear.items())]
-    free_run = [(summary["free_run"] or {}).get("rmse"), *(one["free_run_rmse"] for one in linear.values())]
-    errors = {"One step ahead": [summary["rmse"], *(one["rmse"] for one in linear.values())], "Free run": free_run}
-    for ax, (title, values) in zip(axes, errors.items(), strict=False):
-        ax.bar(names, [np.nan if v is None else v for v in values], color=[BLUE, *[ORANGE] * len(linear)])
+    """Errors of the model and of linear ones, one step and in free run, and of the lags tried, as far as there are."""
+    lags, unit, free = summary["lags"], summary["target_unit"] or "-", summary["free_run"] or {"rmse": None}
+    own = {"rmse": summary["rmse"], "free_run_rmse": free["rmse"]}
+    models = {"model": own | {"free_run_diverges": summary["free_run"] is not None and free["rmse"] is None}}
+    for name, one in summary["linear"].items():
+        orders = f"na={one['na']}\nnb={one['nb']}\nnk={one['nk']}"
+        models[f"ARX\n{name.replace('_', ' ')}\n{orders}"] = one
+    panels = {"rmse": "One step ahead" if any(one["na"] for one in summary["linear"].values()) else "New rows"}
+    if any(one["free_run_diverges"] or one["free_run_rmse"] is not None for one in models.values()):
+        panels["free_run_rmse"] = "Free run"
+    figure, axes = screen(1, 4.0, ncols=len(panels) + (lags is not None))
+    for ax, (key, title) in zip(axes, panels.items(), strict=False):
+        heights = [one[key] or 0.0 for one in models.values()]
+        ax.bar([*models], heights, color=[BLUE, *[ORANGE] * (len(models) - 1)], width=0.6)
         ax.set(title=title, ylabel=f"RMSE on the test [{unit}]")
-        for i, value in enumerate(values):
-            ax.text(i, value or 0.0, "none" if value is None else f"{value:.4g}", ha="center", va="bottom")
-    axes[2].set_title("Lags tried, held-out parts")
-    for key, color in (("linear", ORANGE), ("model", BLUE)):
-        rows = [row for row in (summary["lags"] or {"tried": []})["tried"] if row.get(key) is not None]
-        axes[2].plot([row["na"] + row["nb"] for row in rows], [row[key] for row in rows], "o", color=color, label=key)
-    axes[2].set(xlabel="na + nb", ylabel=f"RMSE [{unit}]")
-    if summary["lags"] is None:
-        axes[2].set_axis_off()
-        axes[2].set_title("Lags were given")
-    else:
-        axes[2].set_yscale("log")
-        axes[2].legend(frameon=False)
+        for i, one in enumerate(models.values()):
+            told = "diverges" if one["free_run_diverges"] else "none"
+            ax.text(i, one[key] or 0.0, told if one[key] is None else f"{one[key]:.4g}", ha="center", va="bottom")
+    if lags is not None:
+        _draw_lags(axes[-1], lags["tried"], unit)
     return figure
+
+
+def _draw_lags(ax: Axes, tried: list[dict[str, Any]], unit: str) -> None:
+    """Held-out errors over the number of lags; open where they are of fewer parts, or of a quick version."""
+    colors = {"linear": ORANGE, "model": BLUE}
+    most, known = max(row.get(f"{key}_parts", 0) for row in tried for key in colors), dict[str, list[Any]]()
+    for row, (key, color) in product(tried, colors.items()):
+        if row.get(key) is not None:
+            x, y, is_part = row["na"] + row["nb"], row[key], row.get(f"{key}_parts", most) < most
+            is_part |= row.get(f"{key}_quick", False)
+            known.setdefault(f"{key}, quick or fewer parts" if is_part else key, [color, is_part]).append((x, y))
+            if row.get("chosen"):
+                known.setdefault("chosen", ["black", True]).append((x, y))
+    for label, (color, is_open, *points) in known.items():
+        style: Any = {"markerfacecolor": "none" if is_open else color, "markersize": 12 if label == "chosen" else 6}
+        ax.plot(*zip(*points, strict=True), "o", color=color, label=label, **style)
+    ax.set(title="Lags tried, held-out parts", xlabel="na + nb", ylabel=f"RMSE [{unit}]", yscale="log")
+    ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def _binned_rms(x: np.ndarray, squares: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from experiments.plant import Plant, plant_of
 from experiments.progress import doing
 from experiments.sources import SIMULATION, refuse_simulation
 from simulators import Controller
-from sysid import AboutPath, Divergence, Forecast, JointModel, Propagation, Recordings, Target, Validation
+from sysid import AboutPath, Divergence, Forecast, JointModel, Narx, Propagation, Recordings, Target, Validation
 from sysid.arrays import Array
 from sysid.data.source import ROLES
 from sysid.simulation.forecast import check_records, forecast
@@ -50,12 +50,12 @@ class Material:
         """Samples of all records."""
         return sum(record.sizes["time"] for record in self.records)
 
-    def default_window(self, joint: JointModel) -> int:
+    def default_window(self, narx: Narx) -> int:
         """What the records state; where they state nothing, what physics needs to start from, or the largest lag."""
         if self.physics is not None and self.physics.physics.initial_parameters:
             return max(map(self.physics.n_first, self.records))
         stated = max(int(record.attrs["initialisation_window"]) for record in self.records)
-        return stated or max(joint.models[0].narx.max_lag, 1)
+        return stated or max(narx.max_lag, 1)
 
     @property
     def controller(self) -> Controller | None:

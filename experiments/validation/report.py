@@ -264,7 +264,7 @@ def validate_on_test(
             others = [name for name in model.narx.output_names if name != model.narx.target]
             raise ValueError(f"{others} are outputs among the regressors without a model; take narx.target=all")
         joint, material = JointModel.of(model), select_records(recordings)
-        cases = plan_cases([1], None, material.default_window(joint))
+        cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
         report = make_report(assess(joint, material, cases, build(config, "propagation"), seed=config.seed))
     except ValueError as error:
         return None, [f"not validated in free run: {error}"]

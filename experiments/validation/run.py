@@ -43,7 +43,7 @@ def run(config: DictConfig, folder: Path) -> float:
         counted = f"{material.n_samples} samples of {material.source.name}"
         log.info("Validate %s on %s, up to the free run; takes seconds to a minute", path, counted)
     check_signals(joint, material, config.left_out)
-    cases = plan_cases(config.horizons, config.windows, material.default_window(joint))
+    cases = plan_cases(config.horizons, config.windows, material.default_window(joint.models[0].narx))
     material = replace(material, records=material.records_after(cases[0].window))
     assessment = assess(joint, material, cases, propagation, seed=config.seed)
     if (controller := material.controller) is not None and material.physics is None:

@@ -1,5 +1,6 @@
 """Figures: their clock, what they show in detail, and that every kind of source can be drawn."""
 
+import warnings
 from itertools import product
 from pathlib import Path
 
@@ -87,6 +88,41 @@ def test_runs_that_ended_early_are_drawn_and_new_data_are_preferred(stop):
         series = drawn["prediction"]().axes[0]
         assert title in series.get_title(loc="left")
         assert series.lines[0].get_xdata()[0] == first
+
+
+@pytest.mark.parametrize("free_run", [None, {"rmse": 0.4}, {"rmse": None}])
+@pytest.mark.parametrize("errors", [(None, 0.5), (None, None)])
+@pytest.mark.parametrize("lags", [False, True])
+def test_a_comparison_shows_what_there_is(free_run, errors, lags):
+    linear = {
+        name: {"na": 2, "nb": 3, "nk": 0, "rmse": 0.2, "free_run_rmse": error, "free_run_diverges": False}
+        for name, error in zip(("same_lags", "best"), errors, strict=True)
+    }
+    of_lags = {"na": 1, "nk": 1, "linear": 0.3, "linear_parts": 1, "model_parts": 2, "model_quick": False}
+    tried = [of_lags | {"nb": nb, "model": 0.1 / nb} for nb in (1, 2, 3)]
+    tried[0] |= {"chosen": True, "linear_parts": 2}
+    tried[1]["model_parts"], tried[2]["model_quick"] = 1, True
+    summary = {"rmse": 0.1, "free_run": free_run, "linear": linear, "target_unit": "", "lags": {"tried": tried}}
+    figure = figures.comparison(summary if lags else summary | {"lags": None})
+    with warnings.catch_warnings(action="error"):
+        figure.draw_without_rendering()
+    titles = ["One step ahead", *["Free run"] * (free_run is not None or errors[1] is not None)]
+    assert [ax.get_title() for ax in figure.axes] == titles + ["Lags tried, held-out parts"] * lags
+    told = [text.get_text() for ax in figure.axes[1:2] for text in ax.texts]
+    assert ("diverges" in told) == (free_run == {"rmse": None})
+    if lags:
+        drawn = {line.get_label(): line for line in figure.axes[-1].lines}
+        is_open = {label: line.get_markerfacecolor() == "none" for label, line in drawn.items()}
+        part = "quick or fewer parts"
+        assert is_open == {
+            "linear": False,
+            "model": False,
+            "chosen": True,
+            f"linear, {part}": True,
+            f"model, {part}": True,
+        }
+        assert [*drawn[f"model, {part}"].get_xdata()] == [3, 4]
+        assert [*drawn["chosen"].get_ydata()] == [0.3, 0.1]
 
 
 # --- figures of collected sweeps, against naive medians, fronts and counts

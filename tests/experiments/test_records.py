@@ -3,7 +3,9 @@
 import json
 import os
 from dataclasses import replace
-from itertools import pairwise
+from fnmatch import fnmatch
+from itertools import pairwise, product
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from running import configured, execute, summary_of
 from validating import from_csv
 
 from experiments.identification import prepare, source_of
+from experiments.linear import note_linear
 from experiments.sources import recorded_source
 from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, make_record, rank_lags
 from sysid.narx.lags import consecutive
@@ -72,12 +75,15 @@ def test_every_run_on_a_record_has_linear_models_beside_it(run, motor):
     summary = summary_of(run)
     same, best = summary["linear"]["same_lags"], summary["linear"]["best"]
     assert [same[name] for name in ("na", "nb", "nk")] == [3, 2, 1]
-    held_out = [held_out_naive(*motor["estimation"], n, n, 1, 10) for n in range(1, 11)]
-    assert best["na"] == best["nb"] == 1 + np.argmin(held_out)
+    every = product(range(1, 11), range(1, 11), (0, 1))
+    found = min(every, key=lambda orders: held_out_naive(*motor["estimation"], *orders, 10))
+    assert (best["na"], best["nb"], best["nk"]) == found
     window = summary["free_run"]["window"]
     for one in (same, best):
         orders = one["na"], one["nb"], one["nk"]
-        naive = naive_arx(motor["estimation"], motor["test"], *orders, max(window, one["na"]))
+        naive = naive_arx(
+            motor["estimation"], motor["test"], *orders, max(window, one["na"], one["nb"] + one["nk"] - 1)
+        )
         np.testing.assert_allclose([one["rmse"], one["free_run_rmse"]], naive, rtol=1e-6)
     assert summary["lags"] is None
     assert summary["rmse"] < 1.02 * same["rmse"]
@@ -166,6 +172,57 @@ def test_a_model_that_loses_against_a_line_is_named(files, tmp_path, caplog):
     bad = ("training=fixed", "training.noise_variance=1e-3", "training.length_scales=1e-2", "training.n_initial=20")
     summary = summary_of(execute(tmp_path, *overrides_of(2, **files), *GIVEN, "budget=20", *bad, "figures=false"))
     assert any("linear model predicts better one step ahead" in warning for warning in summary["warnings"])
+
+
+def test_a_line_that_runs_away_diverges(tmp_path, caplog):
+    """Without the input of the present a line explains the output by what is left over by others."""
+    caplog.set_level("INFO")
+    files = {}
+    for seed, role in enumerate(("estimation", "test")):
+        u, y = np.random.default_rng(seed).normal(size=(1, 300)), np.zeros(300)
+        for k in range(1, 300):
+            y[k] = 0.7 * y[k - 1] + u[0, k] + 0.3 * np.tanh(u[0, k - 1])
+        files[role] = write_csv(tmp_path / f"{role}.csv", u.T, y)
+    given = ("narx=orders", "narx.na=6", "narx.nb=6", "figures=false", "propagation=mean_only")
+    linear = summary_of(execute(tmp_path, *overrides_of(1, **files), *given, *SMALL))["linear"]
+    assert linear["same_lags"] == linear["same_lags"] | {"free_run_rmse": None, "free_run_diverges": True}
+    assert (linear["best"]["nk"], linear["best"]["free_run_diverges"]) == (0, False)
+    assert linear["best"]["rmse"] < 0.1
+    assert ", diverges in free run" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("diverges", "is_static", "has_no_feedback", "replaces", "notes"),
+    [
+        (
+            False,
+            False,
+            False,
+            (),
+            ["better one step ahead: *narx=auto, or more lags", "better in free run: *training=free_run"],
+        ),
+        (
+            True,
+            False,
+            False,
+            (),
+            ["better one step ahead: *more lags", "the model diverges in free run*training=free_run"],
+        ),
+        (True, False, False, ("kernel",), ["the model diverges in free run, a linear model does not: *more lags"]),
+        (False, True, False, (), ["a linear model predicts better: RMSE 1 against 2 *nk=1)", "better in free run*"]),
+        (False, False, True, (), ["a linear model predicts better in free run: RMSE 1 against 2 *nk=1)"]),
+    ],
+)
+def test_a_note_on_a_line_says_only_what_helps(diverges, is_static, has_no_feedback, replaces, notes):
+    one = {"na": 2, "nb": 3, "nk": 1, "rmse": 1.0, "free_run_rmse": 1.0}
+    linear = {"same_lags": one | {"free_run_rmse": None}, "best": one}
+    summary = {"rmse": 2.0, "free_run": {"rmse": None if diverges else 2.0}, "linear": linear}
+    result = mock.MagicMock(has_no_feedback=has_no_feedback)
+    result.source.recordings.return_value.is_static = is_static
+    result.identification.settings.training.replaces = replaces
+    found = note_linear(summary, result)
+    assert len(found) == len(notes)
+    assert all(fnmatch(note, f"*{words}") for note, words in zip(found, notes, strict=True)), found
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from experiments.sources import RecordedSource, trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate
 from sysid import Model, Narx, Recordings, Settings, make_record, store
 from sysid.data.source import part
+from sysid.lag_choice import best_arx
 from sysid.stream import PARTS
 
 LIVE = ("duration=80samples", "system=bouc_wen", "excitation.rms=20")
@@ -271,6 +272,11 @@ def test_the_model_corrects_the_physics_in_free_run(run):
     assert 0.1 < min(alone, summary["physics"]["rmse"]["level"]) <= alone < 0.4
     assert summary["free_run"]["rmse"] == pytest.approx(summary["rmse"], rel=1e-6)  # no output is fed back
     assert summary["rmse"] < 0.6 * alone
+    learned = test.isel(time=~judged)  # the line beside it knows what was measured
+    line = best_arx(learned, "level", ["pump_voltage"], predict="value")
+    rows = line.narx.dataset(test.isel(time=judged))
+    error = (rows["target"].values - line.one_step(rows))[WINDOW - line.narx.max_lag :]
+    assert summary["linear"]["best"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
     assert set(summary["physics"]["parameters"]) >= {"pump_gain", "initial_upper[0]"}
 
 

@@ -1056,6 +1056,10 @@ def test_fewer_lags_that_only_a_quick_search_finds_as_good_are_not_chosen(no_lin
     assert (choice.narx.n_features, choice.tried[0]["model_quick"]) == (4, False)
     as_good = [row for row in choice.tried if row["model"] <= 1.01 * choice.tried[0]["model"]]
     assert [(row["na"], row["model_parts"]) for row in as_good if row["model_quick"]] == [(2, 2), (1, 2), (1, 2)]
+    assert [i for i, row in enumerate(choice.tried) if "chosen" in row] == [0]
+    assert ["chosen" in line for line in str(choice).splitlines()[1:]] == [
+        "quick" not in line for line in str(choice).splitlines()[1:]
+    ]
 
 
 def test_lags_of_long_records_are_compared_on_pieces_of_them(monkeypatch):
