@@ -51,7 +51,8 @@ def run(config: DictConfig, folder: Path) -> None:
         if not metrics:
             raise ValueError("metrics: expected at least one name, or null for all")
         if unknown := [name for name in metrics if name not in found.metrics]:
-            raise ValueError(f"metrics: no job has {unknown[0]!r}{meant(unknown[0], found.metrics)}")
+            advice = meant(unknown[0], found.metrics) or "; collect without metrics: the header of sweep.csv names all"
+            raise ValueError(f"metrics: no job has {unknown[0]!r}{advice}")
         found = found._replace(metrics={name: found.metrics[name] for name in metrics}, asked=tuple(metrics))
     dataset = build_dataset(found)
     try:
