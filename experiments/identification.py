@@ -231,11 +231,11 @@ def prepare(
 ) -> Identification:
     """Instantiate what learns, from all that a record says; a cache may know what the training finds."""
     parts = {name: build(config, name) for name in PARTS}
-    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
-    if refused := without_effect(settings.training.replaces & {"kernel", "mean"}):
+    if refused := without_effect(parts["training"].replaces & {"kernel", "mean"}):
         why = "this training chooses kernel and mean itself, its mean is linear"
         advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
         raise ValueError(f"{' and '.join(refused)}: {why}; {advice}")
+    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
     if not is_multirun():
         rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
         if "kernel" in settings.training.replaces:

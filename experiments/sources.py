@@ -194,7 +194,11 @@ def physics_of(config: DictConfig) -> Physics | None:
     """The configured physics, if there is one."""
     physics = build(config, "physics") if "_target_" in config.physics else None
     is_estimated = "_target_" in config.data and physics is not None and physics.free
-    if physics is not None and physics.covariance and not (is_estimated and config.narx.get("predict") == RESIDUAL):
+    is_residual = config.narx.get("predict") == RESIDUAL
+    if is_residual and "mean" in build(config, "training").replaces:
+        why = "the residual is a mean, this training brings its own"
+        raise ValueError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
+    if physics is not None and physics.covariance and not (is_estimated and is_residual):
         needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
         raise ValueError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
     return physics
