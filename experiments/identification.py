@@ -322,9 +322,11 @@ def judge(
     validation = None if rows is None else rows.isel(sample=after)
     predicted = initial = Prediction(np.zeros(0), np.zeros(0))
     if validation is not None and len(after) and model is not None and first is not None:
+        limits = [narx.predict.of(limit, validation["previous"].values) for limit in model.limits]  # of the target
         mean, variance = model.predict(validation["regressor"].values)
         added = variance_at(validation, source.records(), narx.target)
-        predicted = Prediction(mean, model.calibrated(variance + added))
+        predicted = Prediction(np.clip(mean, *limits), model.calibrated(variance + added))
         initial = first.predict(validation["regressor"].values)
+        initial = initial._replace(mean=np.clip(initial.mean, *limits))
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)
