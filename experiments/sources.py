@@ -90,8 +90,10 @@ class LiveSource:
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
         self.outputs, self.inputs, self.unused = self.plant.outputs, self.plant.inputs, self.plant.unused
+        self.unused |= {"propagation"}  # nothing is simulated
         if self.physics is not None:
             self.inputs = [*self.inputs, *self.physics.physics.signals]
+            self.unused |= {f"physics.{name}" for name in ("free", "initial", "starts")}  # nothing is estimated
 
     @property
     def n_seen(self) -> int:
@@ -218,15 +220,23 @@ class RecordedSource:
     activity = "reading"
 
     def __init__(
-        self, recordings: Recordings, physics: FittedPhysics | None = None, *, split: float | None = None
+        self,
+        recordings: Recordings,
+        physics: FittedPhysics | None = None,
+        *,
+        split: float | None = None,
+        simulates: bool = True,
     ) -> None:
-        self.unused = SIMULATION if split is None else SIMULATION - {"identified"}
+        judges = recordings.test or recordings.validation
+        self.unused = SIMULATION if judges and split is None else SIMULATION - {"identified"}
+        if not simulates or not judges or recordings.is_static:
+            self.unused |= {"propagation"}
         self.split = split  # fraction of every record that is identified; the rest judges; None: the records say
         self.lag_choice: LagChoice | None = None  # if the lags were chosen
         self.physics = physics
         self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
-        self._judges = recordings.test or recordings.validation
+        self._judges = judges
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
         self.n_seen = 0
@@ -347,10 +357,10 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     split = None if recordings.test or recordings.validation or fraction == 1 else fraction
     if split is not None:
         recordings = recordings.hold_out(1 - split)
-    if (physics := physics_of(config)) is None:
-        return RecordedSource(recordings, split=split)
-    fitted, joined = physics.join(recordings, seed=config.seed)
-    return RecordedSource(joined, fitted, split=split)
+    fitted, physics = None, physics_of(config)
+    if physics is not None:
+        fitted, recordings = physics.join(recordings, seed=config.seed)
+    return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
 
 
 def refuse_simulation(config: DictConfig) -> None:
