@@ -241,11 +241,11 @@ def prepare(
 ) -> Identification:
     """Instantiate what learns, from all that a record says; a cache may know what the training finds."""
     parts = {name: build(config, name) for name in PARTS}
-    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
-    if refused := without_effect(settings.training.replaces & {"kernel", "mean"}):
+    if refused := without_effect(parts["training"].replaces & {"kernel", "mean"}):
         why = "this training chooses kernel and mean itself, its mean is linear"
         advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
         raise ValueError(f"{' and '.join(refused)}: {why}; {advice}")
+    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
     if not is_multirun():
         rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
         if "kernel" in settings.training.replaces:
@@ -332,9 +332,11 @@ def judge(
     validation = None if rows is None else rows.isel(sample=after)
     predicted = initial = Prediction(np.zeros(0), np.zeros(0))
     if validation is not None and len(after) and model is not None and first is not None:
+        limits = [narx.predict.of(limit, validation["previous"].values) for limit in model.limits]  # of the target
         mean, variance = model.predict(validation["regressor"].values)
         added = variance_at(validation, source.records(), narx.target)
-        predicted = Prediction(mean, model.calibrated(variance + added))
+        predicted = Prediction(np.clip(mean, *limits), model.calibrated(variance + added))
         initial = first.predict(validation["regressor"].values)
+        initial = initial._replace(mean=np.clip(initial.mean, *limits))
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)

@@ -91,8 +91,10 @@ class LiveSource:
     def __post_init__(self) -> None:
         self.title, self.activity = type(self.plant.system).__name__, "simulation"
         self.outputs, self.inputs, self.unused = self.plant.outputs, self.plant.inputs, self.plant.unused
+        self.unused |= {"propagation"}  # nothing is simulated
         if self.physics is not None:
             self.inputs = [*self.inputs, *self.physics.physics.signals]
+            self.unused |= {f"physics.{name}" for name in ("free", "initial", "starts")}  # nothing is estimated
 
     @property
     def n_seen(self) -> int:
@@ -195,7 +197,11 @@ def physics_of(config: DictConfig) -> Physics | None:
     """The configured physics, if there is one."""
     physics = build(config, "physics") if "_target_" in config.physics else None
     is_estimated = "_target_" in config.data and physics is not None and physics.free
-    if physics is not None and physics.covariance and not (is_estimated and config.narx.get("predict") == RESIDUAL):
+    is_residual = config.narx.get("predict") == RESIDUAL
+    if is_residual and "mean" in build(config, "training").replaces:
+        why = "the residual is a mean, this training brings its own"
+        raise ValueError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
+    if physics is not None and physics.covariance and not (is_estimated and is_residual):
         needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
         raise ValueError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
     return physics
@@ -215,15 +221,23 @@ class RecordedSource:
     activity = "reading"
 
     def __init__(
-        self, recordings: Recordings, physics: FittedPhysics | None = None, *, split: float | None = None
+        self,
+        recordings: Recordings,
+        physics: FittedPhysics | None = None,
+        *,
+        split: float | None = None,
+        simulates: bool = True,
     ) -> None:
-        self.unused = SIMULATION if split is None else SIMULATION - {"identified"}
+        judges = recordings.test or recordings.validation
+        self.unused = SIMULATION if judges and split is None else SIMULATION - {"identified"}
+        if not simulates or not judges or recordings.is_static:
+            self.unused |= {"propagation"}
         self.split = split  # fraction of every record that is identified; the rest judges; None: the records say
         self.lag_choice: LagChoice | None = None  # if the lags were chosen
         self.physics = physics
         self.title, self.outputs, self.inputs = recordings.name, list(recordings.outputs), list(recordings.inputs)
         self._recordings = recordings
-        self._judges = recordings.test or recordings.validation
+        self._judges = judges
         self.n_identified = sum(record.sizes["time"] for record in recordings.estimation)
         self.n_samples = self.n_identified + sum(record.sizes["time"] for record in self._judges)
         self.n_seen = 0
@@ -348,10 +362,10 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     split = None if recordings.test or recordings.validation or fraction == 1 else fraction
     if split is not None:
         recordings = recordings.hold_out(1 - split)
-    if (physics := physics_of(config)) is None:
-        return RecordedSource(recordings, split=split)
-    fitted, joined = physics.join(recordings, seed=config.seed)
-    return RecordedSource(joined, fitted, split=split)
+    fitted, physics = None, physics_of(config)
+    if physics is not None:
+        fitted, recordings = physics.join(recordings, seed=config.seed)
+    return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
 
 
 def refuse_simulation(config: DictConfig) -> None:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 
 from experiments.job_file import is_multirun, plain
 from experiments.linear import note_linear
+from experiments.physics import PREFIX, RESIDUAL
 from experiments.plots.frames import with_unit
 from experiments.results import Result
 from experiments.validation.report import tell_free_run
@@ -20,17 +21,19 @@ from sysid import Always, standardised_mean_squared_error, validate
 
 log = logging.getLogger(__name__)
 #: settings of a training that act on streams alone, and on records alone
-OF_STREAMS = {
+PRIOR_OF_STREAMS, PRIOR_OF_RECORDS = (
+    {f"training.{kind}_prior_{value}" for value in ("median", "std")} for kind in ("length_scale", "record_length")
+)
+OF_STREAMS = PRIOR_OF_STREAMS | {
     f"training.{name}"
     for name in (
-        *("restarts", "length_scale_prior_median", "length_scale_prior_std", "interval", "significance", "window"),
+        *("restarts", "interval", "significance", "window"),
         *("sample_size", "after_revised", "max_updates", "tolerance"),
     )
 }
-OF_RECORDS = {
-    f"training.{name}"
-    for name in ("record_samples", "record_length_prior_median", "record_length_prior_std", "on_records")
-}
+OF_RECORDS = PRIOR_OF_RECORDS | {"training.record_samples", "training.on_records"}
+#: settings of what is learned online; a training for the free run may leave nothing to be
+OF_ONLINE = {"insertion", "acceptance", "reduction", "gate", "scale", "forgetting"}
 LEAST_STREAM = 1000  # samples in which a drift can be told from chance
 DRIFT, WORST_LATE = 3.0, 0.02  # SMSE at the end of a stream: over that at its start, and at least
 #: by the kind of repair: what to say of so many
@@ -87,7 +90,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    notes = [*_warnings(summary, result), *result.notes, *note_linear(summary, result)]
+    notes = [*_warnings(config, summary, result), *result.notes, *note_linear(summary, result)]
     return plain({**summary, "warnings": notes})
 
 
@@ -112,7 +115,7 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     }
 
 
-def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
+def _warnings(config: DictConfig, summary: dict[str, Any], result: Result) -> list[str]:
     identification, repairs = result.identification, summary["repairs"]
     settings, training = identification.settings, identification.settings.training
     inserted, away, found = summary["n_inserted"], summary["n_turned_away"], []
@@ -131,15 +134,23 @@ def _warnings(summary: dict[str, Any], result: Result) -> list[str]:
     no_gate = {"gate"} if identification.gate != settings.gate else set()  # for want of lags
     is_stream = result.source.recordings() is None or identification.adaptation is not None  # first samples count
     unused = result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
+    unused |= OF_ONLINE if summary["training"] is not None and not summary["n_seen"] else set()
+    unused |= {"scale"} if needs_a_place else set()
+    if config.narx.get("predict") == RESIDUAL:  # the simulated output is the mean; the prior is that of a stream
+        unused = unused.union({"mean"}, PRIOR_OF_RECORDS) - PRIOR_OF_STREAMS
     if idle := without_effect(unused if result.source.recordings() is not None else unused | OF_RECORDS):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
+    narx, physics = identification.narx, result.source.physics
+    if physics is not None and not any(name in physics.physics.signals for name, _ in narx.features):
+        advice = f"take narx=residual, or add {PREFIX}{narx.target}: [0] to narx.inputs"
+        found.append(f"the model does not use the physics, none of whose signals is among its regressors: {advice}")
     if needs_a_place and summary["n_seen"] and not inserted:
         found.append("no sample asked for a place, the model did not learn from the stream; lower the threshold")
     if identification.settings.forgetting is None and (told := _tell_drift(result)):
         found.append(told)
     if summary["n_validation"]:
         past = {"smse_no_change": math.nan} if result.has_no_feedback else {}
-        found += _quality_warnings(summary | past)
+        found += _quality_warnings(summary | past, is_stream=is_stream)
     trained = result.estimates[-1] if result.estimates else identification.hyperparameters
     found += [] if trained is None else [f"training: {note}" for note in trained.warnings]
     for name in (summary["physics"] or {}).get("at_bounds", ()):
@@ -177,20 +188,20 @@ def without_effect(unused: Collection[str]) -> list[str]:
     """Overrides of the command line that name unused keys: a group with all that is in it, or a single value."""
     if not HydraConfig.initialized():
         return []
-    given = {override: override.lstrip("+~").split("=")[0] for override in HydraConfig.get().overrides.task}
-    return [o for o, key in given.items() if {key, key.split("@")[0].split(".")[0]} & {*unused}]
+    given = {one: f"{one.lstrip('+~').split('=')[0].split('@')[0]}." for one in HydraConfig.get().overrides.task}
+    return [one for one, key in given.items() if any(key.startswith(f"{name}.") for name in unused)]
 
 
-def _quality_warnings(summary: dict[str, Any]) -> list[str]:
+def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> list[str]:
     found = []
     smse, unchanged, coverage = summary["smse"], summary["smse_no_change"], summary["coverage_95"]
     if not math.isfinite(smse):
         return ["the target is constant in the validation part: its SMSE is not defined"]
     reference, value = ("no change", unchanged) if math.isfinite(unchanged) else ("the mean", 1.0)  # static: no past
     if not smse < 0.95 * value:
-        advice = "the initial samples may not represent the rest: raise training.n_initial or the duration"
+        advice = "; the initial samples may not represent the rest: raise training.n_initial or the duration"
         worse = f"no better than {reference} (SMSE {smse:.3g} against {value:.3g})"
-        found.append(f"the final model predicts {worse}; {advice}")
+        found.append(f"the final model predicts {worse}{advice if is_stream else ''}")
     if not 0.85 <= coverage <= 0.99:
         covered = f"the 95 % band covers {100 * coverage:.1f} %"
         found.append(f"{covered}: the hyper-parameters do not fit, do not rely on the uncertainty")
@@ -274,10 +285,11 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
         noise = f"noise std {before:.3g} before and {with_unit(after, unit, 3)} after"
         lines.append(f"Hyper-parameters estimated anew {count}; {noise}")
     for tried in (summary["training"] or {}).get("tried", []):
-        error = tried["held_out_rmse"]
+        error, route, n_parts = tried["held_out_rmse"], tried["route"], len(tried.get("folds", ()))
         shown = "diverges" if error is None else with_unit(error, unit)
-        parts = f"{len(tried.get('folds', ()))} held-out parts"  # fewer where it could not win any more
-        lines.append(f"Tried {tried['route']}: RMSE {shown} in free run on {parts}; {tried['refusal']}".rstrip("; "))
+        found = f"RMSE {shown} in free run on {n_parts} held-out parts"  # fewer where it could not win any more
+        reason = tried["refusal"].removeprefix(f"{route}: ")
+        lines.append(f"Tried {route}: {found if n_parts else 'not taken'}; {reason}".rstrip("; "))
     n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan
     loop = f"{result.source.activity} and identification of {n} samples {times['loop']:.2f} s ({rate:.0f} samples/s)"
     return [*lines, f"Training {times['training'] + times.get('record', 0.0):.2f} s; {loop}"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,7 +41,7 @@ from sysid.narx.lags import Narx
 from sysid.narx.record import read_records
 from sysid.narx.window import LagWindow
 from sysid.simulation.baselines import LinearArx
-from sysid.simulation.forecast import forecast
+from sysid.simulation.forecast import forecast, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.validation import validate
@@ -189,7 +190,13 @@ def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str,
                 raise ValueError(
                     f"identify: {name} must be one of {', '.join(WORDS[name])}, or an object, got {value!r}"
                 )
-            changes[name] = WORDS[name][value]()
+            kind = WORDS[name][value]
+            if needed := [one.name for one in signature(kind).parameters.values() if one.default is one.empty]:
+                numbers = ", ".join(f"{one}=..." for one in needed)
+                raise ValueError(
+                    f"identify: {name}={value!r} needs a number that is yours; write {name}={kind.__name__}({numbers})"
+                )
+            changes[name] = kind()
     chosen = replace(chosen, **changes)
     if "reduction" in changes and "acceptance" not in changes and isinstance(chosen.acceptance, ExceedsMinimum):
         chosen = replace(chosen, acceptance=replace(chosen.acceptance, criterion=chosen.reduction))  # they match
@@ -323,6 +330,7 @@ class IdentifiedModel:
             found = forecast(
                 model, [one for one, _ in records], horizon=horizon, window=first, propagation=AboutPath(propagation)
             )
+            warn_of_held(found.n_held)
             half = [BAND * np.sqrt(one.variance[:, 0] + found.noise_variance[0]) for one in found.records]
             frames = []
             for one, width, (_, measured) in zip(found.records, half, records, strict=True):
@@ -456,7 +464,10 @@ class IdentifiedModel:
         parts = [
             f"{name}: {', '.join(m.narx.feature_names)}; {m.gp.n_points} points" for name, m in self.models.items()
         ]
-        return f"IdentifiedModel for {self.purpose}\n" + "\n".join(parts)
+        n, judging = (
+            sum(one.sizes["time"] for one in rows) for rows in (self.recordings.estimation, self.recordings.test)
+        )
+        return f"IdentifiedModel for {self.purpose}, {n} samples learned, {judging} judge\n" + "\n".join(parts)
 
     def _repr_html_(self) -> str:
         table = f"<pre>{escape(repr(self))}</pre>"

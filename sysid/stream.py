@@ -87,6 +87,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")
+        if "mean" in self.training.replaces and self.mean != AutomaticMean():
+            raise ValueError(
+                f"Settings: expected no mean, as this training brings its own, got {self.mean}; leave it out, or take "
+                "another training"
+            )
         object.__setattr__(self, "learning", member(Learning, self.learning, "Settings: learning"))
         for name, least in (("forgetting", 2.0), ("gate", 1.0)):
             object.__setattr__(self, name, at_least(least, getattr(self, name), f"Settings: {name}"))

@@ -247,7 +247,8 @@ class Assessment:
     def count(self, case: Case) -> dict[str, int]:
         """Samples of the records that the measures of a case do not count, and predictions that are special."""
         found, n_scored = self.forecasts[case], self.scores[case][self.outputs[0]].n
-        return {"left_out": self.material.n_samples - n_scored, "n_filled": found.n_filled, "n_diverged": found.n_lost}
+        special = {"n_filled": found.n_filled, "n_diverged": found.n_lost, "n_held": found.n_held}
+        return {"left_out": self.material.n_samples - n_scored, **special}
 
 
 def assess(

@@ -22,7 +22,7 @@ from sysid.estimators.online_gp import LEAST_SAMPLES, GPRegressor, distinct
 from sysid.model.model import JointModel, Model, Origin
 from sysid.narx.lags import Lags, Narx, Order, Orders
 from sysid.narx.record import TIME_TOLERANCE
-from sysid.simulation.forecast import forecast, free_run
+from sysid.simulation.forecast import forecast, free_run, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, Propagation
 from sysid.simulation.validation import validate
@@ -405,6 +405,7 @@ class NarxGPRegressor(GPRegressor):
         run = free_run(self.model_, inputs, first, propagation=rule)
         if run.left is not None:
             _warn_of_divergence(len(first) + run.left, run.value)
+        warn_of_held(run.n_held)
         std = np.sqrt(run.variance + self.model_.noise_variance)
         return np.concatenate([first, run.mean]), np.concatenate([np.zeros(first.shape), std])
 
@@ -417,6 +418,7 @@ class NarxGPRegressor(GPRegressor):
         records = self._records(signals, outputs, agree(given.sampling_time, self._sampling_time))
         rule, window = self._propagation(with_std), self.model_.models[0].narx.max_lag  # samples that lack a lag
         found = forecast(self.model_, records, horizon=horizon, window=window, propagation=rule)
+        warn_of_held(found.n_held)
         runs = []
         for record, one in zip(records, found.records, strict=True):
             mean, std = np.full((2, record.sizes["time"], len(outputs)), np.nan)

@@ -6,6 +6,7 @@ the first `window` outputs of a record and the inputs, and feeds its own predict
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -205,6 +206,16 @@ def forecast(
     rule = _choose_rule(propagation, dynamics)
     found = tuple(_forecast_record(dynamics, record, rule, horizon, window, seed) for record in read)
     return Forecast(horizon, window, dynamics.joint.output_names, dynamics.noise_variance, found)
+
+
+def warn_of_held(n_held: int) -> None:
+    """Warn of samples at a limit that the data of the model never reached, if there are any."""
+    if n_held:
+        warnings.warn(
+            f"{n_held} samples are held at a limit that the data of the model never reached, where a simulation would "
+            "run away: they are no predictions",
+            stacklevel=4,
+        )
 
 
 def check_records(model: Model | JointModel, records: xr.Dataset | Sequence[xr.Dataset]) -> list[Record]:

@@ -14,6 +14,7 @@ from sysid.model.affine_map import AffineMap
 from sysid.narx.lags import Narx, Target
 
 COPY = 0.95  # correlation of changes from which on a stretch of a record is a copy of another one [-]
+CHANCE = 1e-3  # probability at most that a stretch of another record is as much alike
 
 Limits: TypeAlias = tuple[float, float]  # between which an output saturates, its unit; infinite for none
 
@@ -135,25 +136,30 @@ def stack_regressors(segments: Sequence[Segment]) -> Array:
 def find_copies(folds: Sequence[Fold]) -> list[int]:
     """Folds, counted from 0, whose output is found again in the samples around them.
 
-    Compared are the changes d of the output over the first half of the longest part, n samples, with every stretch e
-    of the rest: the largest ``d'e / (|d| |e|)`` is at least `COPY`. A record that repeats itself says nothing about
-    samples that do not.
+    Compared are the first n changes d of the output in the longest part, over at most half of the longest segment of
+    the rest, with every stretch e of the rest: the largest ``c = d'e / (|d| |e|)`` is at least `COPY`, and not so by
+    chance. Of N stretches of noise one is as much alike with a probability of at most ``N (1 - c^2)^((m - 1) / 2)``,
+    ``m = n / sum rho^2`` the independent ones of n samples, rho the autocorrelation of d at all lags (Bartlett). A
+    record that repeats itself says nothing about samples that do not.
     """
     from scipy.signal import correlate  # takes most of a second to import
 
     found = []
     for number, fold in enumerate(folds):
         own = np.diff(max((part.values for part in fold.parts), key=len))
-        own = own[: max(1, len(own) // 2)]
-        energy, alike = float(own @ own), 0.0
+        own = own[: max((len(segment.values) for segment in fold.rest), default=0) // 2]
+        energy, alike, n_places = float(own @ own), 0.0, 0
         for segment in fold.rest:
             other = np.diff(segment.values)
             if len(other) >= len(own) and energy > 0:
                 sums = np.concatenate([[0.0], np.cumsum(other**2)])
                 there = np.maximum(sums[len(own) :] - sums[: -len(own)], COPY**2 * energy)  # nothing moves there
                 alike = max(alike, float(np.max(correlate(other, own, "valid") / np.sqrt(energy * there))))
+                n_places += len(there)
         if alike >= COPY:
-            found.append(number)
+            m = len(own) / float(np.sum((correlate(own, own) / energy) ** 2))
+            if n_places * max(1.0 - alike**2, 0.0) ** ((m - 1.0) / 2.0) <= CHANCE:
+                found.append(number)
     return found
 
 

@@ -16,7 +16,7 @@ from sysid.arrays import check_counts
 from sysid.beside import Beside, n_processes, together, wait_for_any
 from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
-from sysid.model.mean import ConstantMean, LinearMean, MeanFunction
+from sysid.model.mean import MeanFunction
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
 from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands, typical
@@ -170,7 +170,7 @@ class FreeRun(Training):
     these then runs away (`sysid.simulation_error.candidate.find_runaway`): the next best is taken. Where the output
     saturates, saturated samples count as bounds of the target and the simulation stays within the limits; elsewhere it
     stays within the range of the samples and half as much again on both sides. The kernel and the linear mean are those
-    of the estimator: another mean is refused.
+    of the estimator: `sysid.Settings` refuse another mean.
 
     The bands are calibrated for the simulation by the held-out error (`sysid.simulation_error.calibration`): the kernel
     variance is not that of a one-step likelihood. The whole algorithm: `sysid.simulation_error`.
@@ -253,6 +253,8 @@ class FreeRun(Training):
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
         """Choose an estimator and fit it; see `sysid.Training.prepare`. All but the limits must be unknown.
 
+        The mean is that of the estimator: `sysid.Settings` refuses another.
+
         Raises
         ------
         ValueError
@@ -262,7 +264,6 @@ class FreeRun(Training):
         given = [
             name for name, value in known._asdict().items() if value is not None and name not in ("limits", "stays")
         ]
-        given += [] if isinstance(mean, ConstantMean | LinearMean) else [f"its mean (not {mean})"]
         if given:
             raise ValueError(
                 f"FreeRun: finds {' and '.join(given)} itself; leave them unknown, or take another training"

@@ -99,12 +99,18 @@ def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
 
 
 def test_overrides_without_effect_are_told(tmp_path):
-    """Of an excitation without inputs, and of a selection that the training replaces; a mean or kernel is refused."""
+    """Of an excitation without inputs, and of what the training replaces; a mean or kernel is refused.
+
+    What learns has an effect only where samples are left to learn from.
+    """
     quick = ("training.folds=2", "training.routes.0.evaluations=3", "training.routes.1.stages=1")
     short = ("training.n_initial=60", "duration=160samples", "training.routes.1.search_points=10", "budget=10")
     given = ("system=van_der_pol", "excitation=prbs", "training=free_run", "selection=forward", "figures=false")
     given = (f"hydra.run.dir={tmp_path}/run", *given, *quick, *short)
     assert "Note: without effect on VanDerPol: excitation=prbs selection=forward" in call("identify", *given).out
+    rules = ("gate=2", "scale=false", "reduction=prior_entropy")
+    for more, told in ((), rules[1:2]), (("training.n_initial=null",), rules):
+        assert f"prbs selection=forward {' '.join(told)}\n" in call("identify", *given, *rules, *more).out
     said = call("identify", *given, "mean=zero", "kernel=matern_32")
     assert "mean=zero and kernel=matern_32: this training chooses kernel and mean itself" in said.out
     assert said.code != 0
@@ -117,6 +123,21 @@ def test_settings_that_follow_a_stream_have_no_effect_on_a_record_and_the_other_
     assert "without effect on a.csv: training.interval=10" in said
     said = call("identify", *few, "duration=160samples", "training.on_records=true").out
     assert "without effect on Building: training.on_records=true" in said
+
+
+def test_physics_and_propagation_without_effect_are_told(tmp_path):
+    """Beside a simulation nothing of the physics is estimated; without its signals the model does not know it."""
+    few = (f"hydra.run.dir={tmp_path}/run", "budget=10", "figures=false", "training.n_initial=12")
+    live = ("system=cascaded_tanks", "physics=cascaded_tanks", "duration=99samples", "excitation.rms=1")
+    idle = ("physics.starts=1", "physics.free.pump_gain.lower=0.01", "mean=zero", "propagation=mean_only")
+    said = call("identify", *few, *live, *idle).out
+    assert f"without effect on CascadedTanks: {' '.join(idle)}\n" in said
+    assert "does not use the physics" not in said
+    said = call("identify", *few, *live, "narx=cascaded_tanks").out
+    assert "the model does not use the physics" in said
+    data = from_csv(estimation=csv_file(tmp_path / "a.csv", n=60))
+    more = ("identified=1", "propagation=mean_only")
+    assert "without effect on a.csv: propagation" in call("identify", *data, "narx=orders", *few, *more).out
 
 
 def test_help_lists_options_and_loads_nothing_heavy(tmp_path):

@@ -124,9 +124,11 @@ def test_one_file_without_a_test_is_split_and_the_run_says_so(files, caplog):
         assert "identified" not in source.unused
     whole = recorded_source(configured(*alone, "identified=1"))
     assert (whole.n_identified, whole.n_samples, whole.warnings()) == (500, 500, [])
+    assert "identified" not in whole.unused
     tested = recorded_source(configured(*overrides_of(2, **files), "identified=0.6"))
     assert (tested.n_identified, tested.n_samples, tested.warnings()) == (500, 1000, [])
-    assert "identified" in tested.unused
+    assert {"identified", "propagation"} & tested.unused == {"identified"}
+    assert "propagation" in recorded_source(configured(*overrides_of(2, **files), "validate=false")).unused
 
 
 def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, motor):

@@ -22,7 +22,7 @@ from experiments import export, identification
 from experiments.job_file import FILE, NUMBERS, VARIABLES, read_summary
 from experiments.launch import Stopped
 from experiments.plots import style
-from experiments.summary import _quality_warnings
+from experiments.summary import _describe_training, _quality_warnings
 from experiments.validation import run as validation
 from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
 from sysid import standardised_mean_squared_error as smse
@@ -298,6 +298,18 @@ def test_a_bad_model_is_called_bad():
     for score, coverage, expected in cases:
         summary = {"smse": score, "smse_no_change": 1.0, "coverage_95": coverage}
         assert all(words in line for words, line in zip(expected, _quality_warnings(summary), strict=True))
+    assert ["n_initial" in _quality_warnings(summary, is_stream=one)[0] for one in (True, False)] == [True, False]
+
+
+def test_what_a_training_did_not_simulate_is_not_called_divergent():
+    tried = [{"route": "A", "held_out_rmse": None, "refusal": "A: the pole"}]
+    tried += [{"route": "B", "held_out_rmse": value, "folds": [1.0], "refusal": ""} for value in (None, 0.5)]
+    summary = {"training": {"tried": tried}, "times": {"loop": 1.0, "training": 0.0}, "target_unit": "V"}
+    source = SimpleNamespace(n_seen=1, activity="reading")
+    result = SimpleNamespace(identification=SimpleNamespace(initial=None, model=None), source=source)
+    error = "in free run on 1 held-out parts"
+    expected = ["Tried A: not taken; the pole", f"Tried B: RMSE diverges {error}", f"Tried B: RMSE 0.5 V {error}"]
+    assert _describe_training(summary, result)[:3] == expected
 
 
 # --- quality over five seeds

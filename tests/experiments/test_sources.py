@@ -16,7 +16,7 @@ from validating import csv_file, from_csv, signals, validate
 
 from experiments import export, sources, standalone_physics
 from experiments.function_data import FunctionData
-from experiments.identification import prepare, source_of
+from experiments.identification import identify, prepare, source_of
 from experiments.launch import Stopped
 from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
 from experiments.sources import RecordedSource, trajectory_of
@@ -181,6 +181,21 @@ def test_an_interrupted_recorded_run_keeps_what_it_has(n, learned, files, monkey
     assert (initial.sum(), online.sum(), summary["n_seen"]) == (min(12, n - 3), learned, learned)
     assert after.sum() == (22 if learned else 0), "the test judges what was learned; without a model nothing"
     assert (tmp_path / "model.nc").exists() == bool(learned)
+
+
+def test_one_step_ahead_the_run_and_its_validation_keep_to_the_limits(files, monkeypatch):
+    _, overrides, records = files
+    config = configured(*overrides, *TWO, f"data.test={records}/judge.csv", "propagation=mean_only")
+    source = source_of(config)
+
+    def saturate(found):
+        found.model = replace(found.model, limits=(-0.3, 0.3))
+
+    monkeypatch.setattr(source, "calibrate", saturate)
+    result = identify(config, source, None, {})
+    values = result.validation["previous"].values + result.predicted.mean
+    assert (values.min(), values.max()) == pytest.approx((-0.3, 0.3))
+    assert result.summary["rmse"] == pytest.approx(result.report.content["one_step"]["rmse"], rel=1e-9)
 
 
 def test_a_static_function_gives_rows_to_learn_from_and_a_grid_to_judge_by(tmp_path):

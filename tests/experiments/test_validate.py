@@ -384,6 +384,7 @@ def test_divergence_is_told_with_its_time_and_value(case, tmp_path):
     content = validate(tmp_path / "held", *fitting)
     mean = stored(tmp_path / "held")["free_run_window_2"]["mean"].values
     assert (content["free_run"]["n_diverged"], mean.max()) == (0, 9.0)
+    assert (content["free_run"]["n_held"], content["one_step"]["n_held"]) == (len(mean), len(mean))
     words = (
         f"the free run after a window of 2 runs into a limit that the data of the model never reached, at {len(mean)}"
     )

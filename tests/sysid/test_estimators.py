@@ -358,6 +358,11 @@ def test_a_divergence_is_told_and_is_no_number():
     assert np.isfinite(path[:20]).all()
     with pytest.warns(UserWarning, match="diverged"):
         assert found.score(long, np.sin(np.arange(300.0))) == -inf
+    found.model_ = sysid.JointModel((replace(found.model_.models[0], limits=(-99.0, 99.0)),))
+    with pytest.warns(UserWarning, match="samples are held at a limit"):
+        assert found.simulate(long, y[:1]).max() == 99.0
+    with pytest.warns(UserWarning, match="samples are held at a limit"):
+        found.score(long, np.sin(np.arange(300.0)))
 
 
 class Recorded:

@@ -1,6 +1,7 @@
 """From signals to a model in one call."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
@@ -108,6 +109,13 @@ def test_a_simulation_needs_the_first_outputs_only(found):
         found.predict(blind)
 
 
+def test_samples_held_at_a_limit_are_told(found):
+    held = replace(found.model, limits=(-0.5, 0.5), origin=replace(found.model.origin, output_range=(-0.1, 0.1)))
+    with pytest.warns(UserWarning, match="samples are held at a limit") as caught:
+        frame = replace(found, identifications={"y": SimpleNamespace(model=held)}).simulate()
+    assert str(caught[0].message).startswith(f"{(frame['y_mean'].abs() == 0.5).sum()} samples")
+
+
 def test_several_outputs_have_models_of_their_own_and_words_choose():
     z = 0.3 * np.roll(U, 1) + 0.2 * np.roll(U, 2) + 0.01 * np.random.default_rng(1).normal(size=N)
     words = {"training": "maximum_likelihood", "kernel": "matern_52", "insertion": "novelty"}
@@ -138,7 +146,7 @@ def test_a_model_for_simulation_is_trained_for_it(found, tmp_path):
     (path,) = found.save(tmp_path / "model.nc")
     x = NARX.dataset(RECORD)["regressor"].values
     np.testing.assert_array_equal(Model.load(path).predict(x), found.model.predict(x))
-    assert "y[k-1], y[k-2], u[k-1]; 20 points" in repr(found)
+    assert "490 samples learned, 210 judge\ny: y[k-1], y[k-2], u[k-1]; 20 points" in repr(found)
     assert "coverage_95" in found._repr_html_()
 
 
@@ -174,6 +182,7 @@ def test_a_loop_of_ones_own_calls_step():
         ((U, Y), {"dt": 0.1, "identified": 0}, "identified must be above 0"),
         ((U, Y), {"dt": 0.1, "narx": "many"}, 'narx must be "auto" or a Narx'),
         ((U, Y), {"dt": 0.1, "reduction": "oldest"}, "reduction must be one of prior_entropy.*got 'oldest'"),
+        ((U, Y), {"dt": 0.1, "insertion": "error"}, r"write insertion=ErrorThreshold\(error_threshold=\.\.\.\)"),
         ((U, Y), {"dt": 0.1, "kernel": "cosine"}, "kernel must be one of squared_exponential.*got 'cosine'"),
         ((U, Y), {"dt": 0.1, "training": "free_run", "kernel": "matern_52"}, "FreeRun chooses its kernel"),
         ((U, Y), {"dt": 0.1, "training": "adaptive", "purpose": "simulation"}, "leave out one of both"),
