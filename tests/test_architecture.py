@@ -21,14 +21,14 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10766),
-    "simulators": (29, 2698),
-    "experiments": (83, 10489),
+    "sysid": (61, 10815),
+    "simulators": (29, 2707),
+    "experiments": (83, 10586),
     "hydra_plugins": (2, 138),
-    "tests/experiments": (38, 6910),
+    "tests/experiments": (38, 7070),
     "tests/cluster": (2, 175),
-    "tests/sysid": (26, 7857),
-    "tests/simulators": (15, 2014),
+    "tests/sysid": (26, 7891),
+    "tests/simulators": (15, 2013),
 }
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
 EXTRAS = {
