@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.physics import START, FittedPhysics
 from simulators import Interpolation
+from simulators.interpolation import interpolate, upsample
 from simulators.runge_kutta import integrate
 from simulators.system import limits_of, names_of
 from sysid.export.standalone import ExportedModel, columns
@@ -32,6 +33,7 @@ class ExportedPhysics(NamedTuple):
     noise: np.ndarray  # (n_w,) zeros
     dt: float  # s
     substeps: int  # Runge-Kutta steps per sample
+    interpolation: str  # of the inputs between samples: held, linear or band_limited
     inputs: Sequence[str]
     outputs: Sequence[str]
     signals: Sequence[str]  # outputs first
@@ -43,20 +45,30 @@ class ExportedPhysics(NamedTuple):
     n_first: int  # first outputs that say the initial state one step ahead
 
     def simulate(self, u: Any, state: Any = None) -> np.ndarray:
-        """Signals (n, n_s) from inputs (n, n_u), held between samples, and an initial state (n_x,)."""
+        """Signals (n, n_s) from inputs (n, n_u) and an initial state (n_x,)."""
         inputs, x = columns(u, self.inputs, "u"), np.array(self.state(self.shares) if state is None else state)
         states = np.empty((len(inputs), len(x)))
-        for k in range(len(inputs)):
+        for k, rows in enumerate(self.between(inputs)):
             states[k] = x
-            x = self.step(k * self.dt, x, inputs[k])
+            x = self.step(k * self.dt, x, rows)
         return states @ self.matrix.T + self.offset
+
+    def between(self, inputs: np.ndarray) -> np.ndarray:
+        """Inputs (n, 2 s + 1, n_u) at every half of the s steps from a sample to the next; the last one is held."""
+        per_sample = 2 * self.substeps
+        if self.interpolation == "held":
+            return np.repeat(inputs[:, None], per_sample + 1, axis=1)
+        dense = (upsample if self.interpolation == "band_limited" else interpolate)(inputs, per_sample)
+        dense = np.concatenate([dense, np.repeat(dense[-1:], 2 * per_sample, axis=0)])
+        rows = np.lib.stride_tricks.sliding_window_view(dense, per_sample + 1, axis=0)
+        return rows[: len(inputs) * per_sample : per_sample].transpose(0, 2, 1)
 
     def state(self, shares: np.ndarray) -> np.ndarray:
         """Initial state (n_x,) of parameters at these shares (n_p,) of their ranges."""
         return np.asarray(self.lowest + self.directions @ shares)
 
-    def step(self, time: float, state: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """State (n_x,) one sample later, by the classical Runge-Kutta method of order four."""
+    def step(self, time: float, state: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """State (n_x,) one sample later, by the classical Runge-Kutta method of order four; rows as of `between`."""
         h, x = self.dt / self.substeps, np.array(state, dtype=float)
         for j in range(self.substeps):
             t = time + j * h
@@ -64,7 +76,7 @@ class ExportedPhysics(NamedTuple):
             for share in (0.0, 0.5, 0.5, 1.0):
                 rate = np.full(len(x), np.nan)
                 there = x + share * h * slopes[-1] if slopes else x
-                self.drift(t + share * h, there, u, self.noise, self.parameters, rate)
+                self.drift(t + share * h, there, rows[round(2 * (j + share))], self.noise, self.parameters, rate)
                 slopes.append(rate)
             k1, k2, k3, k4 = slopes
             x = np.clip(x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4), self.limits[0], self.limits[1])
@@ -151,6 +163,9 @@ class LoopWithPhysics:
 
     def __init__(self, both: ModelWithPhysics, u: Any, y: Any) -> None:
         """Begin behind these first samples."""
+        if both.physics.interpolation != "held":
+            known = "a loop knows no input before its time; use simulate"
+            raise ValueError(f"start: expected inputs that are held, these are {both.physics.interpolation}: {known}")
         self.both, self.k = both, 0
         inputs, own, self.state = both.split(u, y)
         self.loop = both.model.start(both.combine(inputs, both.physics.simulate(own, self.state)), y)
@@ -159,7 +174,8 @@ class LoopWithPhysics:
 
     def advance(self, own: np.ndarray) -> None:
         """Bring the physics to the next sample."""
-        self.state = self.both.physics.step(self.k * self.both.physics.dt, self.state, own)
+        physics = self.both.physics
+        self.state = physics.step(self.k * physics.dt, self.state, physics.between(own[None])[0])
         self.k += 1
 
     def step(self, u: Any, y: Any = None) -> tuple[Any, Any]:
@@ -192,8 +208,6 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     foreign = needed.keys() - constants.keys() - modules.keys() or {*modules.values()} - {"math", "numpy"}
     if foreign:
         raise ValueError(f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone")
-    if physics.interpolation != "held":
-        raise ValueError(f"{title}: a file holds inputs between samples; estimate it with physics.interpolation=held")
     if fitted.covariance is not None:
         raise ValueError(f"{title}: a file has no covariance of parameters; identify with physics.covariance=false")
     if system.changes:
@@ -225,6 +239,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         "noise": np.zeros(len(system.noises)),
         "dt": float(system.dt),
         "substeps": system.substeps,
+        "interpolation": physics.interpolation,
         "inputs": names_of(system.inputs),
         "outputs": names_of(system.outputs),
         "signals": tuple(physics.signals),
@@ -236,11 +251,15 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         "n_first": START,
     }
     u = np.clip(np.random.default_rng(0).normal(size=(N_CHECKED, len(system.inputs))), *system.input_limits())
-    states = integrate(system, system.initial_state(), u, np.zeros((N_CHECKED, len(system.noises))), Interpolation.held)
+    between, silent = Interpolation(physics.interpolation), np.zeros((N_CHECKED, len(system.noises)))
+    states = integrate(system, system.initial_state(), u, silent, between)
     lines = [
         "from math import inf  # limits that there are not",
         *(f"import {module} as {name}" for name, module in modules.items() if name not in ("math", "np")),
         *(f"{name} = {value!r}" for name, value in constants.items()),
+        "Array = np.ndarray",
+        inspect.getsource(interpolate),
+        inspect.getsource(upsample),
         inspect.getsource(ExportedPhysics),
         inspect.getsource(ModelWithPhysics),
         inspect.getsource(LoopWithPhysics),

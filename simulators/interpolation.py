@@ -62,22 +62,22 @@ class Interpolation(Enum):
         if self is Interpolation.held:
             yield Piece(0, n - 1, input, 1)
         elif self is Interpolation.band_limited:
-            yield Piece(0, n - 1, _upsample(input, per_sample)[: (n - 1) * per_sample + 1], per_sample)
+            yield Piece(0, n - 1, upsample(input, per_sample)[: (n - 1) * per_sample + 1], per_sample)
         else:
             length = max(PIECE_ROWS // per_sample, 1)
             for first in range(0, max(n - 1, 1), length):
                 last = min(first + length, n - 1)
-                yield Piece(first, last, _interpolate(input[first : last + 1], per_sample), per_sample)
+                yield Piece(first, last, interpolate(input[first : last + 1], per_sample), per_sample)
 
 
-def _interpolate(input: Array, factor: int) -> Array:
+def interpolate(input: Array, factor: int) -> Array:
     """Insert factor - 1 equidistant values between rows: (n, n_u) becomes ((n - 1) factor + 1, n_u)."""
     share = np.arange(factor)[:, np.newaxis] / factor
     rows = input[:-1, np.newaxis, :] + share * np.diff(input, axis=0)[:, np.newaxis, :]
     return np.concatenate([rows.reshape(len(rows) * factor, input.shape[1]), input[-1:]])
 
 
-def _upsample(input: Array, factor: int) -> Array:
+def upsample(input: Array, factor: int) -> Array:
     """Resample one period (n, n_u) at factor times the rate by its Fourier series: (n factor, n_u)."""
     n = len(input)
     spectrum = np.fft.rfft(input, axis=0)

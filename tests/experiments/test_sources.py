@@ -21,7 +21,7 @@ from experiments.launch import Stopped
 from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
 from experiments.sources import RecordedSource, trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate
-from sysid import Model, Narx, Recordings, Settings, make_record, store
+from sysid import Model, Narx, Recordings, Settings, export_python, make_record, store
 from sysid.data.source import part
 from sysid.lag_choice import best_arx
 from sysid.stream import PARTS
@@ -421,16 +421,19 @@ def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
 
 
 @pytest.mark.parametrize("interpolation", Interpolation)
-def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolation):
+def test_inputs_of_the_physics_are_held_or_not_between_their_samples(interpolation, run, tmp_path):
     record, _ = tank_record(0)
     found = FittedPhysics(replace(TANKS, initial={}, interpolation=interpolation.value))
     u = record["pump_voltage"].values[:, None]
     level = simulate(TANKS.system, u, interpolation=interpolation, noise=False).output[:, 0]
     np.testing.assert_allclose(found.add(record)["physics.level"], level, rtol=1e-12)
     assert read_physics(found.describe(), []).physics.interpolation == interpolation.value
+    model = Model.load(run[0] / "model.nc")
+    file = runpy.run_path(str(export_python(model, tmp_path / "m.py", **standalone_physics.physics_text(found))))
+    np.testing.assert_allclose(file["PHYSICS"].simulate(u)[:, 0], level, rtol=1e-9)
     if interpolation is not Interpolation.held:
-        with pytest.raises(ValueError, match="a file holds inputs between samples"):
-            standalone_physics.physics_text(found)
+        with pytest.raises(ValueError, match=r"inputs that are held.*use simulate"):
+            file["start"](u[:5], level[:5])
 
 
 def test_physics_runs_beside_a_closed_loop(tmp_path):
