@@ -296,7 +296,7 @@ def warn(assessment: Assessment) -> Iterator[str]:
             drawn[case.words] = min(fewest, drawn.get(case.words, asked))
     if drawn:
         fewer = ", ".join(f"{words} {n}" for words, n in drawn.items())
-        yield f"bands of few draws, where the {asked} asked for take over a million steps: {fewer}"
+        yield f"bands of few draws, where the {asked} asked for take millions of steps: {fewer}"
     if assessment.joint.origin.sampling_time is None:
         yield "the model does not state its sampling time: that of the data was not compared"
 

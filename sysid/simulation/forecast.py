@@ -22,7 +22,8 @@ from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.propagation import MeanOnly, Propagation
 
 BLOCK = 2**22  # numbers kept while starts are predicted side by side
-FEWEST = 40  # trajectories of a free run, of a long record whose samples are many anyway
+FEWEST = 40  # trajectories of a free run, of a very long record
+MANY = 4  # times the steps of a horizon may a free run take: its few trajectories err together
 BLOCKS = 20  # of starts with draws of their own, at least; then half as many draws serve
 
 
@@ -67,7 +68,7 @@ def free_run(
     check_window(dynamics, len(y))
     if len(u) <= len(y):
         raise ValueError(f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}")
-    rule = _choose_rule(propagation, dynamics).sparing(len(u) - len(y), FEWEST)
+    rule = _choose_rule(propagation, dynamics).sparing(len(u) - len(y), FEWEST, MANY)
     exogenous = exogenous_rows(dynamics.narx, u, np.arange(len(y), len(u)))
     past, generator = past_outputs(y, len(y) - 1, dynamics), np.random.default_rng([seed])
     (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None], generator)
@@ -258,7 +259,7 @@ def _forecast_record(
     if horizon is None:
         sample = np.arange(window, len(y))
         past, generator = past_outputs(y, window - 1, dynamics), np.random.default_rng([seed, record.number])
-        rule = rule.sparing(len(sample), FEWEST)
+        rule = rule.sparing(len(sample), FEWEST, MANY)
         (mean,), (variance,) = rule.propagate(dynamics, past, exogenous[None, window:], generator)
         path = np.concatenate([past[0], mean])
         last = np.lib.stride_tricks.sliding_window_view(path[:-1], dynamics.n_lags, axis=0).transpose(0, 2, 1)

@@ -239,8 +239,8 @@ def test_drawn_functions_agree_with_conditioning_step_by_step(make, n, counts, t
 
 
 def test_a_long_record_is_followed_by_fewer_functions(monkeypatch):
-    """As many as 36 steps leave of 360, not fewer than a minimum."""
-    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 360)
+    """As many as 36 steps leave of 4 times 90, not fewer than a minimum."""
+    monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 90)
     monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 3)
     for n, expected in ((40, 10), (184, 3)):
         runs = [run_of(identified("change"), n, Pathwise(count, 20), seed=1).variance for count in (50, expected)]

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from sysid.arrays import Array, check_counts
 from sysid.simulation.dynamics import Dynamics, Moments, run
 
-MOST_STEPS = 1_000_000  # of all draws; beyond, fewer are drawn
+MOST_STEPS = 1_000_000  # of all draws to a horizon; beyond, fewer are drawn
 
 
 class Propagation(ABC):
@@ -56,8 +56,8 @@ class Propagation(ABC):
         """Trajectories per start; None if nothing is drawn."""
         return None
 
-    def sparing(self, n_steps: int, fewest: int) -> Propagation:
-        """The same rule with fewer draws, at least `fewest`, if all of them take more than `MOST_STEPS` steps."""
+    def sparing(self, n_steps: int, fewest: int, times: int = 1) -> Propagation:
+        """The same rule with fewer draws, at least `fewest`, if all take more steps than so many `MOST_STEPS`."""
         return self
 
     @abstractmethod
@@ -164,8 +164,8 @@ class Trajectories(Propagation):
     def n_draws(self) -> int:
         return self.n_samples
 
-    def sparing(self, n_steps: int, fewest: int) -> Self:
-        return replace(self, n_samples=min(self.n_samples, max(fewest, MOST_STEPS // n_steps)))
+    def sparing(self, n_steps: int, fewest: int, times: int = 1) -> Self:
+        return replace(self, n_samples=min(self.n_samples, max(fewest, times * MOST_STEPS // n_steps)))
 
     def __post_init__(self) -> None:
         check_counts(self, n_samples=2)
@@ -241,8 +241,8 @@ class AboutPath(Propagation):
     def n_draws(self) -> int | None:
         return self.spread.n_draws
 
-    def sparing(self, n_steps: int, fewest: int) -> Propagation:
-        return AboutPath(self.spread.sparing(n_steps, fewest))
+    def sparing(self, n_steps: int, fewest: int, times: int = 1) -> Propagation:
+        return AboutPath(self.spread.sparing(n_steps, fewest, times))
 
     def size(self, dynamics: Dynamics, n_steps: int) -> int:
         return self.spread.size(dynamics, n_steps)
