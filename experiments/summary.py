@@ -250,8 +250,9 @@ def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
     if summary["smse"] is not None:
         unchanged = summary["smse_no_change"]
         compared = "" if unchanged is None else f", no change {unchanged:.3g}"
-        ours = f"One-step SMSE on the {n} samples after: {summary['smse']:.3g}"
-        lines.append(f"{ours} (model before the stream {summary['smse_initial']:.3g}{compared})")
+        before = f"model before the stream {summary['smse_initial']:.3g}" if summary["n_seen"] else ""
+        told = f"{before}{compared}".removeprefix(", ")
+        lines.append(f"One-step SMSE on the {n} samples after: {summary['smse']:.3g}{told and f' ({told})'}")
         covered = f"95 % band covers {100 * summary['coverage_95']:.1f} %"
         learned = "" if stream is None else f", SMSE in the stream {stream:.3g}"
         lines.append(f"RMSE {with_unit(summary['rmse'], unit)}, {covered}{learned}")
@@ -287,7 +288,8 @@ def _describe_training(summary: dict[str, Any], result: Result) -> list[str]:
     for tried in (summary["training"] or {}).get("tried", []):
         error, route, n_parts = tried["held_out_rmse"], tried["route"], len(tried.get("folds", ()))
         shown = "diverges" if error is None else with_unit(error, unit)
-        found = f"RMSE {shown} in free run on {n_parts} held-out parts"  # fewer where it could not win any more
+        parts = f"{n_parts} held-out part{'s' * (n_parts > 1)}"  # fewer where it could not win any more
+        found = f"RMSE {shown} in free run on {parts}"
         reason = tried["refusal"].removeprefix(f"{route}: ")
         lines.append(f"Tried {route}: {found if n_parts else 'not taken'}; {reason}".rstrip("; "))
     n, rate = result.source.n_seen, result.source.n_seen / times["loop"] if times["loop"] > 0 else math.nan

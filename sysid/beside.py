@@ -11,10 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Generic, NoReturn, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 PATIENCE = 60.0  # s that another process may take longer than this one for a share of the same size
 MOST = 16  # processes: more find little to do, and need memory
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def one_blas_thread(function: F) -> F:
+    """Let a function use one thread of BLAS: many small products wait for each other's, many times as long.
+
+    Commands do so from their start. With another number of threads the last digits differ.
+    """
+    return threadpool_limits.wrap(limits=1, user_api="blas")(function)
 
 
 def n_cores() -> int:

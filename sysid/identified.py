@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from sysid.beside import one_blas_thread
 from sysid.data.csv import ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
 from sysid.gp.adaptation import Adaptive
@@ -75,6 +76,7 @@ PURPOSES = ("prediction", "simulation")
 BAND = 1.959963984540054  # half the width of a band of 95 % [standard deviations]
 
 
+@one_blas_thread
 def identify(
     data: Signals | Sequence[Signals],
     narx: Narx | str = "auto",
@@ -350,6 +352,7 @@ class IdentifiedModel:
             raise ValueError("there is no test record (identified=1): give data")
         return self.recordings.test
 
+    @one_blas_thread
     def validate(self, data: Signals | Sequence[Signals] | None = None) -> pd.DataFrame:
         """Measures (`sysid.Validation`) one step ahead and in free run, a row for each output and horizon."""
         rows = {}

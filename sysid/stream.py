@@ -14,6 +14,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.beside import one_blas_thread
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import LeaveOneOut, OnlineGP
@@ -380,6 +381,7 @@ class Identification:
         )
 
     @classmethod
+    @one_blas_thread
     def of_records(
         cls, records: xr.Dataset | Sequence[xr.Dataset], narx: Narx, settings: Settings, *, start: Start | None = None
     ) -> Identification:

@@ -21,11 +21,11 @@ if config.DISABLE_JIT:
 ROOT = Path(__file__).parents[1]
 #: files and code lines (no blanks, comments, docstrings) that a folder may have at most
 BUDGET = {
-    "sysid": (61, 10815),
+    "sysid": (61, 10827),
     "simulators": (29, 2707),
-    "experiments": (83, 10586),
+    "experiments": (83, 10607),
     "hydra_plugins": (2, 138),
-    "tests/experiments": (38, 7070),
+    "tests/experiments": (38, 7073),
     "tests/cluster": (2, 175),
     "tests/sysid": (26, 7891),
     "tests/simulators": (15, 2013),

@@ -27,10 +27,11 @@ def drawings(trajectory: xr.Dataset, result: xr.Dataset, noise_variance: float) 
     own = {"static": 0, "record_names": "[]"} | trajectory.attrs
     own = {name: own[name] for name in ("static", "record_names")}
     result = style.on_clock_of(trajectory, result).assign_attrs(own)
+    learning = {"dictionary": partial(dictionary, result)} if (result["phase"] == ONLINE).any() else {}
     return {
         "signals": partial(signals, trajectory),
         "prediction": partial(prediction, result, noise_variance),
-        "dictionary": partial(dictionary, result),
+        **learning,
         "error": partial(error, result, noise_variance),
     }
 
@@ -168,6 +169,7 @@ def comparison(summary: dict[str, Any]) -> Figure:
         for i, one in enumerate(models.values()):
             told = "diverges" if one["free_run_diverges"] else "none"
             ax.text(i, one[key] or 0.0, told if one[key] is None else f"{one[key]:.4g}", ha="center", va="bottom")
+        ax.margins(y=0.1)
     if lags is not None:
         _draw_lags(axes[-1], lags["tried"], unit)
     return figure

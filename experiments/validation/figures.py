@@ -80,13 +80,13 @@ def _draw_free_run(run: Axes, error: Axes, assessment: Assessment, output: str) 
         show_from_to(ax, x)
     _keep_in_sight(run, measured, mean)
     _keep_in_sight(error, residual)
-    score, unit = assessment.scores[case][output], assessment.error_unit(output)
+    score, unit = assessment.score(case, output, one.record), assessment.error_unit(output)
     reached = "it diverges"
     if np.isfinite(score.rmse):
         reached = f"RMSE {with_unit(score.rmse, unit)}, fit {score.fit_percent:.1f} %"
-    reached += f"; the longest of {len(found.records)} records" if len(found.records) > 1 else ""
-    title = f"{output}, free run on {record.attrs['name']}: {reached}, 95 % band covers {100 * score.coverage_95:.1f} %"
-    run.set_title(title, loc="left", fontsize="medium")
+    which = f", one of {len(found.records)} records" if len(found.records) > 1 else ""
+    reached += f", 95 % band covers {100 * score.coverage_95:.1f} %"
+    run.set_title(f"{output}, free run on {record.attrs['name']}{which}: {reached}", loc="left", fontsize="medium")
     run.set_ylabel(f"{output} [{assessment.unit(output) or '1'}]")
     error.set(ylabel=f"residual [{unit}]", xlabel=record["shown"].attrs["label"])
     run.tick_params(labelbottom=False)

@@ -296,7 +296,7 @@ def warn(assessment: Assessment) -> Iterator[str]:
             drawn[case.words] = min(fewest, drawn.get(case.words, asked))
     if drawn:
         fewer = ", ".join(f"{words} {n}" for words, n in drawn.items())
-        yield f"bands of few draws, where the {asked} asked for take millions of steps: {fewer}"
+        yield f"bands are rough where fewer functions are drawn than {asked}, which take millions of steps: {fewer}"
     if assessment.joint.origin.sampling_time is None:
         yield "the model does not state its sampling time: that of the data was not compared"
 
@@ -354,7 +354,7 @@ def find_outside(model: Model, regressors: Array) -> tuple[int, int, str]:
     low, high = points.min(axis=0), points.max(axis=0)
     beyond = np.maximum(low - z, z - high) / np.where(high > low, high - low, 1.0)
     explained, known = (1.0 - model.gp.predict(at)[1] / model.gp.kernel.diagonal(at) for at in (z, points))
-    unknown = explained < UNKNOWN * np.median(known)
+    unknown = explained < (UNKNOWN * np.median(known) if np.median(known) > UNKNOWN else 0.0)  # else weak everywhere
     row, column = np.unravel_index(int(beyond.argmax()), beyond.shape)
     if beyond[row, column] > MARGIN and model.scaling.matrix is None:
         first, last = model.scaling.inverse(np.stack([low, high]))[:, column]

@@ -16,6 +16,7 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sysid.arrays import matrix
+from sysid.beside import one_blas_thread
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
 from sysid.estimators.online_gp import LEAST_SAMPLES, GPRegressor, distinct
@@ -266,6 +267,7 @@ class NarxGPRegressor(GPRegressor):
     scoring_horizon: int | None = None
     propagation: Propagation | None = None
 
+    @one_blas_thread
     def fit(self, X: Any, y: Any = None, groups: ArrayLike | None = None) -> Self:
         """Identify from inputs X (n, n_u) or None and outputs y (n,) or (n, m), or lists of them.
 

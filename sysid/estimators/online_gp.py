@@ -13,6 +13,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sysid.arrays import vector
+from sysid.beside import one_blas_thread
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.kernels import Kernel
 from sysid.gp.rules import Acceptance, Criterion, Insertion
@@ -142,6 +143,7 @@ class OnlineGPRegressor(GPRegressor):
 
     _target_names: tuple[Hashable, ...] | None  # None: the targets have no names
 
+    @one_blas_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Forget everything, then learn from rows X (n, p), y (n,) or (n, m); n >= 2."""
         x, targets = validate_data(self, X, y, ensure_min_samples=LEAST_SAMPLES, **_CHECKS)

@@ -10,10 +10,9 @@ from math import inf
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from sysid.arrays import check_counts
-from sysid.beside import Beside, n_processes, together, wait_for_any
+from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_for_any
 from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import MeanFunction
@@ -45,8 +44,6 @@ from sysid.simulation_error.segments import (
 PLENTY = 15000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers
 LONG_RUNS = 5  # simulations of each part that measure the bands, so that they reach most of it
-#: a method that uses all processors: threads of BLAS beside its own wait for each other, many times as long
-one_blas_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 PER_FEATURE = 1e-3  # part of the mean square that a feature must earn where lags are compared [-]
 FINALISTS = 4  # lags and estimators that are compared in full, not by quick versions
 LINEAR = (LinearModel(minimises_free_run=False), LinearModel())  # always among the candidates

@@ -307,7 +307,7 @@ def test_what_a_training_did_not_simulate_is_not_called_divergent():
     summary = {"training": {"tried": tried}, "times": {"loop": 1.0, "training": 0.0}, "target_unit": "V"}
     source = SimpleNamespace(n_seen=1, activity="reading")
     result = SimpleNamespace(identification=SimpleNamespace(initial=None, model=None), source=source)
-    error = "in free run on 1 held-out parts"
+    error = "in free run on 1 held-out part"
     expected = ["Tried A: not taken; the pole", f"Tried B: RMSE diverges {error}", f"Tried B: RMSE 0.5 V {error}"]
     assert _describe_training(summary, result)[:3] == expected
 

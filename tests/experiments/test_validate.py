@@ -443,11 +443,11 @@ def test_draws_that_are_spared_are_told(case, tmp_path, monkeypatch):
     monkeypatch.setattr("sysid.simulation.propagation.propagation.MOST_STEPS", 125)
     monkeypatch.setattr("sysid.simulation.forecast.FEWEST", 4)
     asked = (*case[2], "propagation=pathwise", "propagation.n_samples=40", "horizons=[3]")
-    (words,) = [words for words in validate(tmp_path / "run", *asked)["warnings"] if "few draws" in words]
-    assert words.endswith("where the 40 asked for take millions of steps: 3 steps 2, free run 10")
+    (words,) = [words for words in validate(tmp_path / "run", *asked)["warnings"] if "bands are rough" in words]
+    assert words.endswith("than 40, which take millions of steps: 3 steps 2, free run 10")
     for few in ("propagation.n_samples=10", "propagation.n_samples=40"):  # all that are asked for, enough
         said = validate(tmp_path / few, *asked[:-2], few)["warnings"]
-        assert not any("few draws" in words for words in said)
+        assert not any("bands are rough" in words for words in said)
         monkeypatch.setattr(report, "FEW", 5)
 
 
