@@ -412,6 +412,9 @@ def test_regressors_outside_the_dictionary_are_told(case, tmp_path):
     narrow = sysid.OnlineGP(sysid.SquaredExponential(0.05, (0.05,) * 3), noise_variance=2e-4, budget=14)
     narrow.fit(one.gp.inputs, one.gp.targets)
     assert find_outside(replace(one, gp=narrow), centre)[0] == 1
+    learned = type(one.scaling).of_matrix(one.scaling.offset, np.diag(1.0 / one.scaling.scale))  # a metric: no region
+    saved(case[0], replace(one, scaling=learned))
+    assert not any("dictionary" in words for words in validate(tmp_path / "metric", *case[2])["warnings"])
 
 
 def test_bands_that_do_not_cover_are_told(case, tmp_path, monkeypatch):

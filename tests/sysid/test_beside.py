@@ -4,8 +4,9 @@ import os
 import time
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from sysid.beside import Beside, n_cores, n_processes, together, wait_for_any
+from sysid.beside import Beside, n_cores, n_processes, one_blas_thread, together, wait_for_any
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes are copied on Linux only")
 
@@ -81,3 +82,11 @@ def test_what_is_dropped_ends(monkeypatch):
     slow.drop()
     assert process.exitcode == -9
     assert quick.result() == 1
+
+
+def test_blas_has_one_thread_inside_and_those_of_before_outside():
+    def count():
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        assert (count(), one_blas_thread(count)(), count()) == ({2}, {1}, {2})
