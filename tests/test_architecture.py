@@ -25,7 +25,7 @@ BUDGET = {
     "simulators": (29, 2707),
     "experiments": (83, 10609),
     "hydra_plugins": (2, 138),
-    "tests/experiments": (38, 7076),
+    "tests/experiments": (38, 7077),
     "tests/cluster": (2, 175),
     "tests/sysid": (26, 7897),
     "tests/simulators": (15, 2013),

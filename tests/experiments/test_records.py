@@ -235,7 +235,8 @@ def test_by_default_no_plant_is_predicted_worse_than_by_the_best_line(name, tmp_
     for seed, record in enumerate(records(name, 5)):
         n_inputs = record["test"][0].shape[1]
         files = {role: write_csv(tmp_path / f"{role}.csv", *signals) for role, signals in record.items()}
-        folder = execute(tmp_path / str(seed), *overrides_of(n_inputs, **files), "figures=false")
+        quick = ("figures=false", "propagation.n_samples=200")
+        folder = execute(tmp_path / str(seed), *overrides_of(n_inputs, **files), *quick)
         summary = summary_of(folder)
         to_best.append(summary["rmse"] / summary["linear"]["best"]["rmse"])
         to_same.append(summary["rmse"] / summary["linear"]["same_lags"]["rmse"])
