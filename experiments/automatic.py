@@ -10,6 +10,7 @@ from experiments.plant import Plant
 from simulators import DivergenceError
 from simulators.settings import check_whole
 from sysid import LagChoice, Narx, OnMissing, Recordings, Settings, Target, choose_lags, lags_from_dynamics
+from sysid.errors import UserError
 
 REHEARSAL = 2000  # samples that are simulated to find operating points
 N_POINTS = 40  # operating points
@@ -52,7 +53,7 @@ class AutomaticNarx:
             trajectory = plant.trajectory(min(n_samples, REHEARSAL), seed)
         except DivergenceError as error:
             advice = "or change the excitation, or name the lags"
-            raise ValueError(f"narx=auto: no operating points, {error}; {advice}") from error
+            raise UserError(f"narx=auto: no operating points, {error}; {advice}") from error
         chosen = np.unique(np.linspace(0, len(trajectory.time) - 1, N_POINTS).astype(int))
         silent, column = np.zeros(len(system.noises)), plant.outputs.index(target)
         report = lags_from_dynamics(
@@ -69,7 +70,7 @@ class AutomaticNarx:
         if not report.n_y:
             where = f"along a simulation of {len(trajectory.time)} samples"
             advice = f"excite an input of {plant.inputs} about another operating point (its offset), or name the lags"
-            raise ValueError(f"narx=auto: nothing moves {target!r} {where}; {advice}")
+            raise UserError(f"narx=auto: nothing moves {target!r} {where}; {advice}")
         settings: Any = {"predict": self.predict, "on_missing": self.on_missing}
         inputs = {name: n for name, n in report.n_u.items() if n}
         return Narx({target: report.n_y}, inputs, target, **settings), str(report)
@@ -92,10 +93,10 @@ class AutomaticNarx:
         try:
             choice = choose_lags(recordings.estimation, target, inputs, settings=settings, **options)
         except ValueError as error:
-            raise ValueError(f"narx=auto: {error}") from None
+            raise UserError(f"narx=auto: {error}") from None
         return choice.narx, choice
 
     def _target(self, outputs: list[str], title: str) -> str:
         if self.target and self.target not in outputs:
-            raise ValueError(f"narx=auto: target must be one of the outputs {outputs} of {title}, got {self.target!r}")
+            raise UserError(f"narx=auto: target must be one of the outputs {outputs} of {title}, got {self.target!r}")
         return self.target or outputs[0]

@@ -11,9 +11,11 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig
 
-from experiments.launch import is_bug_of_ours
+from experiments.launch import is_mistake
+from sysid.errors import UserError
 from sysid.model.description import public_name
 
+PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
 BASELINES = "experiments.generation.baselines"
 #: modules of this package whose classes a configuration may name
 OWN_MODULES = ("experiments.automatic", "experiments.function_data", "experiments.physics", BASELINES)
@@ -39,7 +41,7 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
         As `build`.
     """
     if not isinstance(config[group], DictConfig):
-        raise ValueError(f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}")
+        raise UserError(f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}")
     return {str(name): build_one(entry, f"{group}.{name}") for name, entry in config[group].items()}
 
 
@@ -53,7 +55,7 @@ def build_one(description: Any, option: str) -> Any:
     """
     for target in targets_of(description).values():
         if (name := _name_now(target)) not in (None, target):
-            raise ValueError(f"{option}: _target_ must be {name}, the public name of that class, got {target}")
+            raise UserError(f"{option}: _target_ must be {name}, the public name of that class, got {target}")
     _check_scalars(description, option)
     try:
         return instantiate(description, _convert_="all")
@@ -61,9 +63,19 @@ def build_one(description: Any, option: str) -> Any:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        if is_bug_of_ours(cause) and not isinstance(cause, OSError):
+        if _arose_in_ours(cause) and not is_mistake(cause):
             raise cause from None
-        raise ValueError(f"{option}: {cause}") from error
+        raise UserError(f"{option}: {cause}") from error
+
+
+def _arose_in_ours(error: BaseException) -> bool:
+    """Whether code of the toolbox raised an error, not the call of a class with settings that it does not know."""
+    module = ""
+    trace = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__"))
+        trace = trace.tb_next
+    return module.partition(".")[0] in PACKAGES
 
 
 def _check_scalars(description: Any, option: str) -> None:
@@ -77,11 +89,11 @@ def _check_scalars(description: Any, option: str) -> None:
         declared = types.get(str(key), "")
         wanted = declared.__name__ if isinstance(declared, type) else str(declared).removesuffix(" | None")
         if wanted == "str" and not isinstance(value, str) and value is not None:
-            raise ValueError(f"{option}.{key} must be a text, got {value!r}")
+            raise UserError(f"{option}.{key} must be a text, got {value!r}")
         is_missing = value is None and "None" not in str(declared)
         if wanted in ("float", "int", "bool") and (is_missing or isinstance(value, str | Mapping | list | ListConfig)):
             got = "null" if value is None else repr(value)
-            raise ValueError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}")
+            raise UserError(f"{option}.{key} must be a {'flag' if wanted == 'bool' else 'number'}, got {got}")
         _check_scalars(value, f"{option}.{key}")
 
 
@@ -94,12 +106,12 @@ def model_of(config: DictConfig) -> Path:
         No name, or the folder of a run, with the name to type.
     """
     if not isinstance(config.model, str) or not config.model:
-        raise ValueError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
+        raise UserError(f"name the file of the model, model=outputs/identify/.../model.nc, got model={config.model!r}")
     path = Path(config.model)
     if path.is_dir():
         found = sorted(path.rglob("model.nc"))
         lacking = "there is no model.nc in it; name the folder of an identification"
-        raise ValueError(f"model={path} is a folder: {f'write model={found[0]}' if found else lacking}")
+        raise UserError(f"model={path} is a folder: {f'write model={found[0]}' if found else lacking}")
     return path
 
 
@@ -113,7 +125,7 @@ def trusted_names(config: DictConfig) -> list[str]:
     """
     names = config.trusted
     if not isinstance(names, ListConfig | list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"trusted must be a list of modules and classes, such as [mine.mean], got {names!r}")
+        raise UserError(f"trusted must be a list of modules and classes, such as [mine.mean], got {names!r}")
     return list(names)
 
 
@@ -163,4 +175,4 @@ def check_trusted(settings: Any, trusted: Sequence[str]) -> None:
         module = target.rpartition(".")[0]
         if _name_now(target) is None and not {target, module} & set(trusted):
             refused = f"{key}: {target!r} is no class of the toolbox, and the configuration alone does not make it run"
-            raise ValueError(f"{refused}: trust it with +trusted=[{module}], if you know what it does")
+            raise UserError(f"{refused}: trust it with +trusted=[{module}], if you know what it does")

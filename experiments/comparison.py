@@ -24,6 +24,7 @@ from experiments.validation.assessment import FREE_RUN, Assessment, Material
 from experiments.validation.report import warn
 from experiments.validation.run import add_physics
 from sysid import JointModel, Recordings, StoreError, store
+from sysid.errors import UserError
 from sysid.store import header
 
 LEARNING = ("record", "loop", "training", "bands")  # times of a run in which its model came about
@@ -57,7 +58,7 @@ def run(config: DictConfig, folder: Path) -> None:
     for name, names in others:
         if names != outputs:
             have = f"{first} has outputs {list(outputs)}, {name} has {list(names)}"
-            raise ValueError(f"runs: {have}: compare models of the same outputs")
+            raise UserError(f"runs: {have}: compare models of the same outputs")
     is_named = "_target_" in config.data or "_target_" in config.system
     material = judged.read_material(config) if is_named else read_own_record(paths, config.part)
     given = {name: fit_material(material, joints[name], path, trusted_names(config)) for name, path in paths.items()}
@@ -96,7 +97,7 @@ def find_models(runs: Sequence[str]) -> dict[str, Path]:
         A folder without a model.
     """
     if len(runs) < 2 or len({Path(run).resolve() for run in runs}) < len(runs):
-        raise ValueError(f"runs: expected two or more different folders, sysid-compare RUN RUN ..., got {list(runs)}")
+        raise UserError(f"runs: expected two or more different folders, sysid-compare RUN RUN ..., got {list(runs)}")
     found = {}
     for run in runs:
         candidates = [Path(run)] if Path(run).is_file() else [Path(run) / name for name in ("model.nc", FILE)]
@@ -121,11 +122,11 @@ def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
     for name, path in paths.items():
         trajectory = next(iter(sorted(path.parent.glob("**/trajectory.nc"))), None)  # of several outputs all are alike
         if trajectory is None:
-            raise ValueError(f"{name} has no record of its own (trajectory.nc): {OTHER}")
+            raise UserError(f"{name} has no record of its own (trajectory.nc): {OTHER}")
         dataset = store.read(trajectory, kind="trajectory")
         after = dataset.isel(time=np.flatnonzero(dataset["part"] == 1))
         if not after.sizes["time"]:
-            raise ValueError(f"{name} held back nothing to be judged by: {OTHER}")
+            raise UserError(f"{name} held back nothing to be judged by: {OTHER}")
         outputs, inputs = (json.loads(str(dataset.attrs[role])) for role in ("outputs", "inputs"))
         simulated = "physics." if "physics" in header(path) else "\0"  # beside the model, which does that itself
         found[name] = after, outputs, [one for one in inputs if not one.startswith(simulated)]
@@ -134,7 +135,7 @@ def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
     for name, (other, *signals) in found.items():
         for signal in ("time", *signals[0], *signals[1]):
             if signal not in base or not np.array_equal(base[signal].values, other[signal].values):
-                raise ValueError(f"the test records of {best} and {name} differ in {signal}: {OTHER}")
+                raise UserError(f"the test records of {best} and {name} differ in {signal}: {OTHER}")
     records = []
     for number, rows in base.groupby("record"):
         about = {"name": f"{best}, record {number}", "initialisation_window": 0}

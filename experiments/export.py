@@ -6,6 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from experiments.launch import entry
+from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
 main = entry("export", "experiments.export")
@@ -32,7 +33,7 @@ def run(config: DictConfig, folder: Path) -> None:
     source = model_of(config)
     path = folder / f"{source.stem}.py" if config.output is None else Path(str(config.output))
     if path.exists() and not flag("overwrite", config.overwrite):
-        raise ValueError(f"output: {path} exists; name another file, or say overwrite=true")
+        raise UserError(f"output: {path} exists; name another file, or say overwrite=true")
     log.info("Export %s as one Python file that needs NumPy only", source)
     trusted = trusted_names(config)
     kind = Model if "" in read_models(source) else JointModel  # one model, or those of all outputs

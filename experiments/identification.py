@@ -31,6 +31,7 @@ from experiments.sweeps.identity import code_digest
 from experiments.validation.report import tell_free_run, validate_on_test, writers
 from simulators import DivergenceError
 from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, learn_from
+from sysid.errors import UserError
 from sysid.stream import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
@@ -220,13 +221,13 @@ def _for_output(config: DictConfig, target: str) -> DictConfig:
 def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> None:
     """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
     if not targets or len(set(targets)) < len(targets):
-        raise ValueError(f"narx.target: expected each output once, or all, got {targets}")
+        raise UserError(f"narx.target: expected each output once, or all, got {targets}")
     lags = [narx_of(_for_output(config, target), source) for target in targets]
     for narx in lags:
         if narx.lags != lags[0].lags or sorted(narx.output_names) != sorted(targets):
             needed = "to be simulated together the models need the same lags and a model for every output among them"
             got = f"got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
-            raise ValueError(f"narx.target={targets}: {needed}, {got}")
+            raise UserError(f"narx.target={targets}: {needed}, {got}")
 
 
 def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
@@ -244,7 +245,7 @@ def prepare(
     if refused := without_effect(parts["training"].replaces & {"kernel", "mean"}):
         why = "this training chooses kernel and mean itself, its mean is linear"
         advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
-        raise ValueError(f"{' and '.join(refused)}: {why}; {advice}")
+        raise UserError(f"{' and '.join(refused)}: {why}; {advice}")
     settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
     if not is_multirun():
         rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
@@ -271,7 +272,7 @@ def narx_of(config: DictConfig, source: Source, settings: Settings | None = None
     """Lags as configured, or those that fit the source and the settings of the identification, or the physics."""
     is_residual = config.narx.get("predict") == RESIDUAL
     if is_residual and source.physics is None:
-        raise ValueError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
+        raise UserError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
     narx = build_one({**config.narx, "predict": "value"} if is_residual else config.narx, "narx")
     if isinstance(narx, AutomaticNarx):
         with doing("choosing the lags"):

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.options import flag
 from sysid import store
+from sysid.errors import UserError
 from sysid.model.model_file import GROUP, JOB
 from sysid.model.result import squared_unit
 
@@ -75,7 +76,7 @@ def is_lean(config: DictConfig) -> bool:
         Neither lean, full nor null.
     """
     if config.outputs not in (None, "lean", "full"):
-        raise ValueError(f"outputs must be one of lean, full, got {config.outputs!r}")
+        raise UserError(f"outputs must be one of lean, full, got {config.outputs!r}")
     return config.outputs == "lean" or (config.outputs is None and is_multirun())
 
 
@@ -95,7 +96,7 @@ def has_page(config: DictConfig) -> bool:
     asked, is_there = config.get("report", False), find_spec("bokeh") is not None
     wanted = is_there if asked is None else flag("report", asked)
     if wanted and not is_there:
-        raise ValueError('report.html needs Bokeh: pip install -e ".[report]"')
+        raise UserError('report.html needs Bokeh: pip install -e ".[report]"')
     return wanted and not ("outputs" in config and is_lean(config))
 
 

@@ -1,7 +1,6 @@
 """From the command line to a running experiment: checks, quiet logs, readable errors, interrupts, exit codes."""
 
 import argparse
-import dis
 import hashlib
 import importlib
 import json
@@ -27,13 +26,21 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+import simulators.errors
+import sysid.errors
 from experiments import end_at_once
 from experiments.options import meant
+from sysid.errors import UserError
 
 if sys.version_info >= (3, 14):  # argparse looks into help texts when they are added; one of Hydra 1.3 is no text yet
     setattr(argparse.ArgumentParser, "_check_help", lambda self, action: None)  # noqa: B010
 CONF = Path(__file__).resolve().parents[1] / "conf"
-PACKAGES = ("sysid", "simulators", "experiments", "hydra_plugins")
+#: errors that end a command in one line; whatever else is raised keeps its traceback
+MISTAKES = (
+    *(sysid.errors.UserError, sysid.errors.UserTypeError),
+    *(simulators.errors.UserError, simulators.errors.UserTypeError, simulators.errors.SimulationError),
+    *(OSError, OmegaConfBaseException),
+)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 log = logging.getLogger(__name__)
 FULL_ERROR, COMPOSING = "HYDRA_FULL_ERROR", "SYSID_COMPOSING"  # environment: lets Hydra raise; that we have set it
@@ -261,7 +268,7 @@ def check_keys(config: DictConfig, name: str) -> None:
     known = known_keys(name)
     for key in config if known else ():
         if key not in known and key != "hydra":
-            raise ValueError(f"unknown configuration key {key!r}{meant(str(key), known)}")
+            raise UserError(f"unknown configuration key {key!r}{meant(str(key), known)}")
 
 
 @cache
@@ -286,28 +293,10 @@ def known_keys(name: str) -> list[str]:
 def is_mistake(error: BaseException) -> bool:
     """Whether an error tells of a mistake of the user, not of ours.
 
-    A mistake is what the toolbox refuses by a ``raise`` of its own, what the operating system refuses, and what
-    the configuration cannot hold. A ``ValueError`` or ``TypeError`` out of an operation is a bug.
+    A mistake is what the toolbox refuses, what the operating system refuses, and what the configuration cannot hold.
+    Any other ``ValueError`` or ``TypeError`` is a bug.
     """
-    if isinstance(error, OSError | OmegaConfBaseException):
-        return True
-    return isinstance(error, ValueError | TypeError | ArithmeticError) and _find_origin(error) == (True, True)
-
-
-def is_bug_of_ours(error: BaseException) -> bool:
-    """Whether an operation in our code failed, where no ``raise`` stands."""
-    return _find_origin(error) == (True, False)
-
-
-def _find_origin(error: BaseException) -> tuple[bool, bool]:
-    """Whether an error arose in our code, and whether by a ``raise``."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False, False
-    is_ours = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in PACKAGES
-    return is_ours, trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return isinstance(error, MISTAKES)
 
 
 @contextmanager

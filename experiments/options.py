@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar
 
+from sysid.errors import UserError
+
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
 MOST_NAMES = 50  # that an error lists
@@ -27,7 +29,7 @@ def choice(option: str, choices: type[Choice], value: Any) -> Choice:
         return choices(value)
     except ValueError:
         names = ", ".join(member.value for member in choices)
-        raise ValueError(f"{option} must be one of {names}, got {value!r}") from None
+        raise UserError(f"{option} must be one of {names}, got {value!r}") from None
 
 
 def whole(option: str, value: Any, least: int) -> int:
@@ -39,7 +41,7 @@ def whole(option: str, value: Any, least: int) -> int:
         Anything else.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{option} must be a whole number of at least {least}, got {value!r}")
+        raise UserError(f"{option} must be a whole number of at least {least}, got {value!r}")
     return value
 
 
@@ -52,7 +54,7 @@ def flag(option: str, value: Any) -> bool:
         Anything else.
     """
     if not isinstance(value, bool):
-        raise ValueError(f"{option} must be true or false, got {value!r}")
+        raise UserError(f"{option} must be true or false, got {value!r}")
     return value
 
 
@@ -70,7 +72,7 @@ def choose(key: str, value: Any, known: Sequence[str]) -> list[str]:
         return list(known)
     unknown = next((name for name in names if name not in known), None if names else "none")
     if unknown is not None:
-        raise ValueError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}")
+        raise UserError(f"{key} must be all, or some of {', '.join(known)}, got {unknown}{meant(unknown, known)}")
     return [name for name in known if name in names]
 
 
@@ -90,7 +92,7 @@ def seconds(duration: float | str, option: str = "duration", example: str = EXAM
         value = float(match[1]) * UNITS[match[2] or "s"] if match else math.nan
     if not 0 < value < math.inf:
         expected = f"a positive number of seconds, or one with a unit ({', '.join(UNITS)}) such as {example}"
-        raise ValueError(f"{option} must be {expected}, got {duration!r}")
+        raise UserError(f"{option} must be {expected}, got {duration!r}")
     return value
 
 
@@ -110,7 +112,7 @@ def samples_of(duration: float | str, dt: float) -> int:
     if not 1 <= number <= MOST_SAMPLES:
         advice = f"write another one, such as {seconds_text(35040 * dt)} (35040 samples) or 5000samples"
         many = f"{number:.3g} samples of {dt:g} s, expected 1 to {MOST_SAMPLES}"
-        raise ValueError(f"duration {duration} is {many}; {advice}")
+        raise UserError(f"duration {duration} is {many}; {advice}")
     return int(number)
 
 

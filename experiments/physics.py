@@ -17,6 +17,7 @@ from simulators.runge_kutta import integrate, stepper
 from simulators.system import names_of
 from sysid import Forecast, JointModel, LinearMean, MaximumLikelihood, Measurement, Narx, Recordings, Target, Training
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.model.description import public_name
 
 PREFIX = "physics."  # of the names of its signals
@@ -134,7 +135,7 @@ class Physics:
             if missing := [signal.name for signal in signals if signal.name not in given]:
                 has = f"{type(system).__name__} has the {kind} {missing}, {title} has {list(given)}"
                 advice = "give the signals of the record these names, or take another system"
-                raise ValueError(f"physics: {has}: {advice}")
+                raise UserError(f"physics: {has}: {advice}")
 
     def mean(self, narx: Narx) -> LinearMean:
         """The simulated output as mean function of a model with these regressors.
@@ -146,10 +147,10 @@ class Physics:
         """
         name = PREFIX + narx.target
         if self.covariance and any(narx.lags[output] for output in narx.output_names):
-            raise ValueError("physics.covariance=true expects a model without lags of outputs: take narx=residual")
+            raise UserError("physics.covariance=true expects a model without lags of outputs: take narx=residual")
         if (name, 0) not in narx.features:
             advice = f"add {name}: [0] to narx.inputs, or take narx=residual"
-            raise ValueError(f"narx.predict={RESIDUAL} needs the simulated output: {advice}")
+            raise UserError(f"narx.predict={RESIDUAL} needs the simulated output: {advice}")
         return LinearMean([float(feature == (name, 0)) for feature in narx.features])
 
 
@@ -259,7 +260,7 @@ class FittedPhysics:
             return self.physics.estimate(system, [(u[:n], y[:n])], free), y[:n]
         except ValueError as error:
             where = f"record {record.attrs['name']!r} from its first {n} samples"
-            raise ValueError(f"physics: initial state of {where}: {error}") from error
+            raise UserError(f"physics: initial state of {where}: {error}") from error
 
     def values(self, states: np.ndarray) -> np.ndarray:
         """Signals (n, n_s) of states (n, n_x)."""
@@ -318,7 +319,7 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
             description |= {"free": content["free"], "covariance": True}
             covariance = np.array(content["covariance"], dtype=float).reshape([len(content["free"])] * 2)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"physics of the model: expected the text that identification wrote ({error})") from None
+        raise UserError(f"physics of the model: expected the text that identification wrote ({error})") from None
     check_trusted(description, trusted)
     return FittedPhysics(build_one(description, "physics"), covariance=covariance)
 

@@ -12,6 +12,7 @@ import simulators
 from experiments.build import build, build_all
 from experiments.options import choice, samples_of
 from simulators import Interpolation, NoExcitation, OpenLoop, Sample, System, Trajectory
+from sysid.errors import UserError
 from sysid.narx.record import check_name
 
 WORST_STEP = 1e-3  # error of one sample by its Runge-Kutta steps, in standard deviations of the change of the output
@@ -45,10 +46,10 @@ class Plant:
             for name in names:
                 if name not in self.inputs:
                     has = f"{title} has {sorted(self.inputs) or 'no inputs'}"
-                    raise ValueError(f"{source} drives the input {name!r}, {has}; {advice}")
+                    raise UserError(f"{source} drives the input {name!r}, {has}; {advice}")
                 if name in taken:
                     both = f"{taken[name]} and by {source} (excited=[...] names inputs)"
-                    raise ValueError(f"input {name!r} of {title} is driven by {both}; {advice}")
+                    raise UserError(f"input {name!r} of {title} is driven by {both}; {advice}")
                 taken[name] = source
 
     @property
@@ -121,7 +122,7 @@ class Plant:
                 goes = f"goes from {signals[name].min():.4g} to {signals[name].max():.4g} {unit}"
                 takes = f"{type(self.system).__name__} takes {low:g} to {high:g} {unit}"
                 advice = "choose its offset and amplitude (excitation.offset, .rms, .amplitude, ...)"
-                raise ValueError(f"the excitation of {name!r} {goes}, {takes}: {advice} so that it stays inside")
+                raise UserError(f"the excitation of {name!r} {goes}, {takes}: {advice} so that it stays inside")
 
     def _check_periods(self, n_samples: int, transient: int) -> None:
         """Refuse inputs whose end does not join their start."""
@@ -129,13 +130,13 @@ class Plant:
         advice = f"take an excitation with a period that divides the {n} simulated samples, or interpolation=linear"
         if self.weather:
             given = f"{list(self.weather)} are weather"
-            raise ValueError(f"interpolation=band_limited needs periodic inputs, {given}; {advice}")
+            raise UserError(f"interpolation=band_limited needs periodic inputs, {given}; {advice}")
         for name, excitation in self.excitations.items():
             period = excitation.period_samples(n_samples, self.system.dt)
             if period is None and not isinstance(excitation, NoExcitation):
-                raise ValueError(f"interpolation=band_limited needs periodic inputs, {name!r} is not; {advice}")
+                raise UserError(f"interpolation=band_limited needs periodic inputs, {name!r} is not; {advice}")
             if period is not None and n % period:
-                raise ValueError(f"interpolation=band_limited: the period of {name!r} is {period} samples; {advice}")
+                raise UserError(f"interpolation=band_limited: the period of {name!r} is {period} samples; {advice}")
 
     def samples(self, n_samples: int, seed: int) -> Iterator[Sample]:
         """Simulate sample by sample."""
@@ -168,7 +169,7 @@ def plant_of(config: DictConfig) -> Plant:
         Whatever the parts refuse, and inputs with two sources.
     """
     if "_target_" not in config.system:
-        raise ValueError("no system to simulate (system=none): choose one, such as system=building, or a data=...")
+        raise UserError("no system to simulate (system=none): choose one, such as system=building, or a data=...")
     system: System = build(config, "system")
     closed = "_target_" in config.controller
     controller: simulators.Controller = build(config, "controller") if closed else OpenLoop(system.dt)
@@ -190,7 +191,7 @@ def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[st
     chosen = free if config.excited is None else config.excited
     if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
         names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"
-        raise ValueError(f"excited must be a list of {names}, got {chosen!r}")
+        raise UserError(f"excited must be a list of {names}, got {chosen!r}")
     return dict.fromkeys(chosen, build(config, "excitation") if chosen else None) | own
 
 

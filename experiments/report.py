@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.collect import mark_folder
 from experiments.launch import entry
+from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
 main = entry("report", "experiments.report", mark_folder)
@@ -30,7 +31,7 @@ def run(config: DictConfig, folder: Path) -> None:
     from experiments.sweeps.store import MANIFEST
 
     if not isinstance(config.folder, str) or not config.folder:
-        raise ValueError("folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/...")
+        raise UserError("folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/...")
     source = Path(config.folder)
     has_page(OmegaConf.create({"report": True}))  # refuses without Bokeh
     if (source / MANIFEST).is_file():

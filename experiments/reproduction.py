@@ -36,6 +36,7 @@ from experiments.studies.sweeps import BuildingSweep, Grid, RastriginMaps, Reduc
 from experiments.studies.tables import RULES, ComplexityStudy, Table, count_below, summarise_cells
 from experiments.studies.tasks import TASKS
 from sysid import DataError, store
+from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
 TEXT = Path(__file__).parent / "studies" / "text"
@@ -121,11 +122,11 @@ def make_plan(config: DictConfig) -> Plan:
     """
     flag("figures", config.figures)
     if not isinstance(config.output, str) or not config.output:
-        raise ValueError(f"output must be the name of a folder, got {config.output!r}")
+        raise UserError(f"output must be the name of a folder, got {config.output!r}")
     tasks = choose("tasks", config.tasks, list(TASKS))
     plan = Plan(Path(config.output), tuple(tasks), whole("seeds", config.seeds, 1), whole("budget", config.budget, 2))
     if plan.budget != Plan.budget and choose("study", config.study, list(STUDIES)) != ["online"]:
-        raise ValueError(f"budget must be {Plan.budget}, the paper's, but for study=online alone; got {plan.budget}")
+        raise UserError(f"budget must be {Plan.budget}, the paper's, but for study=online alone; got {plan.budget}")
     return plan.shorten() if flag("quick", config.quick) else plan
 
 

@@ -21,6 +21,7 @@ from experiments.physics import RESIDUAL, FittedPhysics, Measured, Physics, colu
 from experiments.plant import Plant, plant_of, warn_of_integration
 from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
+from sysid.errors import UserError
 from sysid.stream import PARTS
 
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
@@ -162,7 +163,7 @@ class LiveSource:
             given = f"duration {self.duration} (a number without a unit is in seconds) times identified"
             samples = f"{self.n_identified} samples of {self.plant.system.dt:g} s to identify from"
             needed = f"{n_needed} (lags + training.n_initial + 1): write a longer one, such as 30d or 5000samples"
-            raise ValueError(f"{given} gives {samples}, expected at least {needed}")
+            raise UserError(f"{given} gives {samples}, expected at least {needed}")
 
 
 def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation) -> LiveSource:
@@ -187,7 +188,7 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     if physics is not None:
         physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)
         if physics.interpolation != "held":
-            raise ValueError(f"physics.interpolation={physics.interpolation} is for records, a controller holds inputs")
+            raise UserError(f"physics.interpolation={physics.interpolation} is for records, a controller holds inputs")
         physics = replace(physics, system=replace(physics.system, dt=plant.system.dt))
     fitted = None if physics is None else FittedPhysics(physics)
     return LiveSource(plant, n_samples, n_identified, config.seed, str(config.duration), made, fitted)
@@ -200,10 +201,10 @@ def physics_of(config: DictConfig) -> Physics | None:
     is_residual = config.narx.get("predict") == RESIDUAL
     if is_residual and "mean" in build(config, "training").replaces:
         why = "the residual is a mean, this training brings its own"
-        raise ValueError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
+        raise UserError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
     if physics is not None and physics.covariance and not (is_estimated and is_residual):
         needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
-        raise ValueError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
+        raise UserError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
     return physics
 
 
@@ -211,7 +212,7 @@ def _identified(config: DictConfig, default: float) -> float:
     """Fraction that is identified; the rest judges the model."""
     fraction = default if config.identified is None else config.identified
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
-        raise ValueError(f"identified must be a fraction above 0 and at most 1, got {fraction}")
+        raise UserError(f"identified must be a fraction above 0 and at most 1, got {fraction}")
     return float(fraction)
 
 
@@ -322,7 +323,7 @@ class RecordedSource:
         if n < least:
             needed = f"{least} (training.n_initial + 1); take smaller lags or a smaller training.n_initial"
             has = f"{self.title} has {n} samples with all their lags to identify from"
-            raise ValueError(f"{has}, expected at least {needed}")
+            raise UserError(f"{has}, expected at least {needed}")
 
 
 Source: TypeAlias = LiveSource | RecordedSource
@@ -357,7 +358,7 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     recordings: Recordings = build(config, "data").load()
     if not recordings.estimation:
         advice = "name one (data.estimation, data.split, data.user_made_estimation), or take another set"
-        raise ValueError(f"data: {recordings.name} has no estimation record to identify from; {advice}")
+        raise UserError(f"data: {recordings.name} has no estimation record to identify from; {advice}")
     fraction = _identified(config, OF_RECORD)
     split = None if recordings.test or recordings.validation or fraction == 1 else fraction
     if split is not None:
@@ -376,4 +377,4 @@ def refuse_simulation(config: DictConfig) -> None:
     given += [f"excitations.{name}" for name in config.excitations]
     if given:
         advice = f"take data=simulated, or leave {'it' if len(given) == 1 else 'them'} out"
-        raise ValueError(f"data is a record, {', '.join(given)} would only act on a simulation: {advice}")
+        raise UserError(f"data is a record, {', '.join(given)} would only act on a simulation: {advice}")

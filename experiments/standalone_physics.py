@@ -19,6 +19,7 @@ from simulators import Interpolation
 from simulators.interpolation import interpolate, upsample
 from simulators.runge_kutta import integrate
 from simulators.system import limits_of, names_of
+from sysid.errors import UserError
 from sysid.export.standalone import ExportedModel, columns
 
 N_CHECKED = 20  # samples of the physics that an exported file simulates to check itself
@@ -207,11 +208,11 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
     modules = {name: value.__name__ for name, value in needed.items() if isinstance(value, ModuleType)}
     foreign = needed.keys() - constants.keys() - modules.keys() or {*modules.values()} - {"math", "numpy"}
     if foreign:
-        raise ValueError(f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone")
+        raise UserError(f"{title}: its drift needs {sorted(foreign)}; write it with numpy, math and numbers alone")
     if fitted.covariance is not None:
-        raise ValueError(f"{title}: a file has no covariance of parameters; identify with physics.covariance=false")
+        raise UserError(f"{title}: a file has no covariance of parameters; identify with physics.covariance=false")
     if system.changes:
-        raise ValueError(f"{title}: its parameters change over time; leave out its changes")
+        raise UserError(f"{title}: its parameters change over time; leave out its changes")
 
     def affine(function: Callable[[np.ndarray], np.ndarray], n: int, what: str) -> tuple[np.ndarray, np.ndarray]:
         """Matrix and offset of a function of n numbers."""
@@ -219,7 +220,7 @@ def physics_text(fitted: FittedPhysics) -> dict[str, str]:
         matrix = np.stack([function(row) - offset for row in np.eye(n)], axis=1) if n else np.zeros((len(offset), 0))
         probe = np.random.default_rng(0).uniform(size=n)
         if not np.allclose(function(probe), offset + matrix @ probe, rtol=1e-9, atol=1e-9):
-            raise ValueError(f"{title}: {what} is not affine")
+            raise UserError(f"{title}: {what} is not affine")
         return matrix, offset
 
     own = physics.initial_parameters

@@ -6,6 +6,9 @@ from .controllers import Controller as Controller
 from .controllers import Levels as Levels
 from .controllers import OpenLoop as OpenLoop
 from .controllers import SetPoint as SetPoint
+from .errors import SimulationError as SimulationError
+from .errors import UserError as UserError
+from .errors import UserTypeError as UserTypeError
 from .excitation import Excitation as Excitation
 from .excitation import excite as excite
 from .excitation.binary import APRBS as APRBS

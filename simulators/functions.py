@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from simulators.errors import UserError
 from simulators.settings import Array, read_real
 
 
@@ -63,7 +64,7 @@ class StaticFunction(ABC):
         """
         x = _read_places(self, x)
         if x.ndim != 2 or not len(x):
-            raise ValueError(f"{type(self).__name__}: expected places of shape (n, 2), n >= 1, got {x.shape}")
+            raise UserError(f"{type(self).__name__}: expected places of shape (n, 2), n >= 1, got {x.shape}")
         columns = dict(zip(("x1", "x2", "y"), (*np.ascontiguousarray(x.T), self(x)), strict=True))
         meanings = {"x1": "first input", "x2": "second input", "y": f"{self.name} function"}
         variables = {
@@ -193,8 +194,8 @@ def _read_places(function: StaticFunction, x: ArrayLike) -> Array:
     """Return checked places (..., 2) as floats."""
     x = read_real(x, type(function).__name__)
     if x.ndim < 1 or x.shape[-1] != 2:
-        raise ValueError(f"{type(function).__name__}: expected places of shape (..., 2), got {x.shape}")
+        raise UserError(f"{type(function).__name__}: expected places of shape (..., 2), got {x.shape}")
     if not np.isfinite(x).all():
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-        raise ValueError(f"{type(function).__name__}: expected finite inputs, got {x[first]} at {first}; remove it")
+        raise UserError(f"{type(function).__name__}: expected finite inputs, got {x[first]} at {first}; remove it")
     return x.astype(np.float64)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulators.errors import SimulationError, UserError
 from simulators.interpolation import Interpolation
 from simulators.runge_kutta import DivergenceError, integrate
 from simulators.settings import Array, check_ascending, check_count, refuse
@@ -143,7 +144,7 @@ def output_error(
     lengths = [len(y) for _, y in measured]
     n_errors = sum(n - window for n in lengths) * len(system.outputs)
     if not 0 <= window < min(lengths, default=0) or n_errors <= len(problem.columns):
-        raise ValueError(
+        raise UserError(
             f"fit_output_error(window={window}): expected more errors after the window than the {len(problem.columns)} "
             f"free parameters, one at least in each record, got records of {lengths} samples; give longer records"
         )
@@ -156,12 +157,12 @@ def _check_free(system: System, free: Sequence[FreeParameter]) -> None:
     values = {f.name: getattr(system, f.name) for f in fields(system) if f.name not in ("dt", "substeps")}
     known = [name for name, value in values.items() if isinstance(value, float | int) and not isinstance(value, bool)]
     if not names or len(set(names)) < len(names) or not set(names) <= set(known):
-        raise ValueError(f"fit_output_error: expected parameters among {known}, each once, got {names}; change free")
+        raise UserError(f"fit_output_error: expected parameters among {known}, each once, got {names}; change free")
     for p in free:
         value = values[p.name]
         if not p.lower <= value <= p.upper:
             start = f"{p.name} of {type(system).__name__} to start from {p.lower:g} to {p.upper:g}"
-            raise ValueError(f"fit_output_error: expected {start}, got {value!r}; change it or its bounds")
+            raise UserError(f"fit_output_error: expected {start}, got {value!r}; change it or its bounds")
 
 
 def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str) -> Measured:
@@ -169,7 +170,7 @@ def _read_record(system: System, input: ArrayLike, output: ArrayLike, title: str
     y = np.array(output, dtype=np.float64)
     y = y[:, np.newaxis] if y.ndim == 1 and len(system.outputs) == 1 else y
     if y.ndim != 2 or y.shape[1] != len(system.outputs) or not np.all(np.isfinite(y)):
-        raise ValueError(
+        raise UserError(
             f"fit_output_error: expected finite outputs {names_of(system.outputs)} as columns in {title}, got shape "
             f"{y.shape} with {np.count_nonzero(~np.isfinite(y))} values that are not finite; cut or repair it"
         )
@@ -304,7 +305,7 @@ def fit_output_error(
     shares = _draw_starts(problem, starts, seed)
     runs = [least_squares(problem.errors, share, **options) for share in shares if problem.simulate(share) is not None]
     if not runs:
-        raise ArithmeticError(
+        raise SimulationError(
             f"fit_output_error: none of {starts} starts of {type(system).__name__} could be simulated; narrow the "
             "bounds, use more substeps or start elsewhere"
         )
@@ -335,7 +336,7 @@ def output_sensitivities(
         low, high = np.clip(shares - step, 0.0, 1.0), np.clip(shares + step, 0.0, 1.0)
         below, above = problem.simulate(low), problem.simulate(high)
         if below is None or above is None:
-            raise ValueError(f"output_sensitivities: no simulation beside this {free[i].name}; change its bounds")
+            raise UserError(f"output_sensitivities: no simulation beside this {free[i].name}; change its bounds")
         found.append((above[0] - below[0]) / (free[i].value(high[i]) - free[i].value(low[i])))
     return np.stack(found, axis=2)
 

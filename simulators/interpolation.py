@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simulators.errors import UserError
 from simulators.settings import Array
 
 PIECE_ROWS = 2**16  # rows of a linearly interpolated input that exist at a time
@@ -42,7 +43,7 @@ class Interpolation(Enum):
     @classmethod
     def _missing_(cls, value: object) -> None:
         names = ", ".join(repr(member.value) for member in cls)
-        raise ValueError(f"interpolation={value!r}: expected one of {names}; change interpolation")
+        raise UserError(f"interpolation={value!r}: expected one of {names}; change interpolation")
 
     def pieces(self, input: Array, substeps: int) -> Iterator[Piece]:
         """Yield an input (n, n_u) in stretches that cover the samples 0 to n - 1.

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from simulators.errors import UserError, UserTypeError
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise
 from simulators.record import MeasurementNoise, Trajectory, describe_simulation, label_signals, label_time, sample_times
@@ -186,12 +187,12 @@ def _read_fields(system: System, parameters: Mapping[str, ArrayLike] | None) -> 
     """Return the values of fields of the system as arrays."""
     if parameters is not None and not isinstance(parameters, Mapping):
         wanted = "parameters as a mapping of fields of the system to arrays (N,), say {'damping': [1.0, 2.0]}"
-        raise TypeError(f"simulate_many: expected {wanted}, got {type(parameters).__name__}; change parameters")
+        raise UserTypeError(f"simulate_many: expected {wanted}, got {type(parameters).__name__}; change parameters")
     fields = {name: np.asarray(values) for name, values in (parameters or {}).items()}
     unknown = sorted(set(fields) - set(asdict(system)) | set(fields) & {"dt", "substeps"})
     if unknown:
         wanted = f"the fields of {type(system).__name__} other than dt and substeps"
-        raise ValueError(f"simulate_many: expected parameters among {wanted}, got {unknown}; rename them")
+        raise UserError(f"simulate_many: expected parameters among {wanted}, got {unknown}; rename them")
     return fields
 
 
@@ -199,7 +200,7 @@ def _read_seeds(seeds: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return seeds as integers."""
     given = np.asarray(seeds)
     if given.dtype.kind not in "iu":
-        raise ValueError(f"simulate_many: expected seeds of integers >= 0, got {given.dtype}; round them yourself")
+        raise UserError(f"simulate_many: expected seeds of integers >= 0, got {given.dtype}; round them yourself")
     return given.astype(np.int64)
 
 
@@ -214,14 +215,14 @@ def _count_trajectories(
     """Return the number of trajectories on which all arguments agree."""
     if states is not None and states.shape[1:] != (len(system.states),):
         wanted = f"initial_states of shape (N, {len(system.states)}), one row per trajectory"
-        raise ValueError(f"simulate_many: expected {wanted}, got {states.shape}; change initial_states")
+        raise UserError(f"simulate_many: expected {wanted}, got {states.shape}; change initial_states")
     lengths = {"initial_states": states, "seeds": seeds, "input": rows}
     given = {} if n_trajectories is None else {"n_trajectories": n_trajectories}
     given |= {name: len(values) for name, values in lengths.items() if values is not None}
     given |= {f"parameters[{name!r}]": len(values) if values.ndim == 1 else -1 for name, values in fields.items()}
     numbers = set(given.values())
     if len(numbers) != 1 or not is_whole(min(numbers), 1):
-        raise ValueError(
+        raise UserError(
             f"simulate_many: expected one number N >= 1 of trajectories, got {given or 'none'}; give n_trajectories, "
             "or initial_states, parameters, seeds and inputs with one row per trajectory"
         )
@@ -237,7 +238,7 @@ def _vary_system(system: System, fields: Mapping[str, NDArray[Any]], n: int) -> 
         try:
             found.append(replace(system, **{name: values[i].item() for name, values in fields.items()}))
         except ValueError as error:
-            raise ValueError(f"trajectory {i}: {error}") from error
+            raise UserError(f"trajectory {i}: {error}") from error
     return tuple(found)
 
 

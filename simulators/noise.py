@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulators.errors import UserError
 from simulators.settings import Array, check_count
 
 
@@ -71,7 +72,7 @@ def random_stream(seed: int, name: str) -> np.random.Generator:
     """
     check_count("seed", seed, lowest=0)
     if name not in Streams._fields:
-        raise ValueError(f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name")
+        raise UserError(f"expected a stream among {', '.join(Streams._fields)}, got {name!r}; change the name")
     key = (Streams._fields.index(name),)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 

@@ -11,6 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import simulators
+from simulators.errors import UserError
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise, random_stream
 from simulators.settings import Array, check_finite, check_not_negative, check_whole, is_finite, refuse
@@ -335,9 +336,9 @@ def collect(
     """
     rows = list(samples)
     if not rows:
-        raise ValueError("collect: expected at least one sample, got none; iterate the closed loop first")
+        raise UserError("collect: expected at least one sample, got none; iterate the closed loop first")
     time, y, u, x, w, y0, clipped = (np.array(column) for column in zip(*rows, strict=True))
     if not np.array_equal(time, sample_times(system, len(time))):
         found = f"{time[:3].tolist()} ...; pass all samples from the first on, and the system that was simulated"
-        raise ValueError(f"collect: expected samples at k dt = 0, {system.dt:g}, ... s, got {found}")
+        raise UserError(f"collect: expected samples at k dt = 0, {system.dt:g}, ... s, got {found}")
     return Trajectory(system, seed, time, u, x, y, y0, w, interpolation, int(clipped.sum()))

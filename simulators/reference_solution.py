@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from simulators.errors import SimulationError
 from simulators.interpolation import Interpolation
 from simulators.record import Trajectory
 from simulators.runge_kutta import DivergenceError, stepper
@@ -56,7 +57,7 @@ def solve_reference(
 
         solution = solve_ivp(drift, (k * system.dt, (k + 1) * system.dt), states[-1], **options)
         if not solution.success:
-            raise ArithmeticError(f"{type(system).__name__}, sample {k}: DOP853 failed: {solution.message}")
+            raise SimulationError(f"{type(system).__name__}, sample {k}: DOP853 failed: {solution.message}")
         states.append(solution.y[:, -1])
     return np.array(states)
 

@@ -18,6 +18,7 @@ from numba import njit, types
 from numba.core import config
 from numba.extending import intrinsic
 
+from simulators.errors import SimulationError, UserError, UserTypeError
 from simulators.interpolation import Interpolation, Piece
 from simulators.settings import Array
 from simulators.system import System, limits_of, names_of, read_vector
@@ -68,7 +69,7 @@ def compile_drift(drift: Drift) -> Any:
     try:
         formula = njit(SIGNATURE, cache=is_shipped, error_model="numpy")(drift)
     except Exception as error:  # numba raises more than its NumbaError
-        raise TypeError(
+        raise UserTypeError(
             f"{drift.__qualname__}, the drift of a system: expected scalar Python that numba compiles, got: "
             f"{_summarise_error(error)}; write the drift with indexed arrays, floats and math functions, or set "
             "NUMBA_DISABLE_JIT=1 to run it uncompiled"
@@ -226,7 +227,7 @@ def follow(address, first, dt, substeps, states, inputs, rows, noises, parameter
 Stepper = Callable[[float, Array, Array, Array], int]
 
 
-class DivergenceError(ArithmeticError):
+class DivergenceError(SimulationError):
     """A state left the finite numbers; the message names system, time, state and the last finite values."""
 
 
@@ -266,14 +267,14 @@ def check_drift(system: System, state: Array, input: Array) -> None:
     except Exception as error:  # whatever a user's drift raises
         frames = traceback.extract_tb(error.__traceback__)[1:]
         line = f" (line {frames[-1].lineno} of {frames[-1].filename}: {frames[-1].line})" if frames else ""
-        raise ValueError(
+        raise UserError(
             f"{type(system).__name__}.drift raised {type(error).__name__}: {error}{line}. It was called with "
             f"{state.size} states, {input.size} inputs, {noise.size} noises and {parameters.size} parameters at time "
             "0: correct the drift or its arguments (time, state, input, noise, parameters, derivative)"
         ) from error
     for signal, value in zip(system.states, derivative.tolist(), strict=True):
         if not math.isfinite(value):
-            raise ValueError(
+            raise UserError(
                 f"{type(system).__name__}.drift gave {value} for the rate of '{signal.name}' at time 0: expected a "
                 "finite number; write every component of derivative, or check initial state, input and parameters"
             )

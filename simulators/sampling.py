@@ -7,6 +7,7 @@ from operator import index
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulators.errors import UserError
 from simulators.noise import random_stream
 from simulators.settings import Array
 
@@ -43,7 +44,7 @@ class Sampling(ABC):
             If n is not an integer.
         """
         if index(n) < 1:
-            raise ValueError(f"{type(self).__name__}: expected n >= 1 places, got {n}")
+            raise UserError(f"{type(self).__name__}: expected n >= 1 places, got {n}")
         low, high = _check_box(lower, upper)
         unit = self.unit(index(n), low.size, random_stream(seed, "excitation"))
         return np.minimum(low + (high - low) * unit, high)  # rounding must not leave the box
@@ -121,7 +122,7 @@ class Grid(Sampling):
         m = round(n ** (1 / d))
         if m < 2 or m**d != n:
             low = max(m - (m**d > n), 2)
-            raise ValueError(f"Grid: expected m^{d} places with m >= 2, got n={n}; use {low**d} or {(low + 1) ** d}")
+            raise UserError(f"Grid: expected m^{d} places with m >= 2, got n={n}; use {low**d} or {(low + 1) ** d}")
         axes = np.meshgrid(*[np.linspace(0, 1, m)] * d, indexing="ij")
         return np.stack([axis.ravel() for axis in axes], axis=1)
 
@@ -131,5 +132,5 @@ def _check_box(lower: ArrayLike, upper: ArrayLike) -> tuple[Array, Array]:
     good = low.ndim == 1 and low.size > 0 and low.shape == high.shape and bool(np.isfinite([low, high]).all())
     if not good or not (low < high).all():
         found = f"lower={low.tolist()} and upper={high.tolist()}"
-        raise ValueError(f"a box needs finite bounds lower < upper of one shape (d,), got {found}; change them")
+        raise UserError(f"a box needs finite bounds lower < upper of one shape (d,), got {found}; change them")
     return low, high

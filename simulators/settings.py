@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulators.errors import UserError, UserTypeError
+
 Array: TypeAlias = NDArray[np.float64]
 
 
-def refuse(owner: Any, name: str, expected: str) -> ValueError:
+def refuse(owner: Any, name: str, expected: str) -> UserError:
     """Build the error for one field of a settings object.
 
     Parameters
@@ -31,7 +33,7 @@ def refuse(owner: Any, name: str, expected: str) -> ValueError:
         For example ``Building(dt=-1): expected a number > 0; change dt``.
     """
     value = getattr(owner, name)
-    return ValueError(f"{type(owner).__name__}({name}={value!r}): expected {expected}; change {name}")
+    return UserError(f"{type(owner).__name__}({name}={value!r}): expected {expected}; change {name}")
 
 
 def is_finite(value: object) -> bool:
@@ -93,7 +95,7 @@ def check_ascending(owner: Any, lower: str, upper: str) -> None:
 def check_count(name: str, value: Any, lowest: int = 1) -> None:
     """Raise ValueError unless an argument is an integer of at least `lowest`."""
     if not is_whole(value, lowest):
-        raise ValueError(f"{name}={value!r}: expected an integer >= {lowest}; change {name}")
+        raise UserError(f"{name}={value!r}: expected an integer >= {lowest}; change {name}")
 
 
 def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
@@ -116,9 +118,9 @@ def read_real(values: ArrayLike, title: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{title}: expected rows of one length, got {error}; cut or fill the rows") from error
+        raise UserError(f"{title}: expected rows of one length, got {error}; cut or fill the rows") from error
     if array.dtype.kind not in "biuf":
-        raise TypeError(
+        raise UserTypeError(
             f"{title}: expected real numbers, got {type(values).__name__} of type {array.dtype}; convert it to an "
             "array of floats first"
         )
@@ -145,7 +147,7 @@ def find_file(owner: Any) -> Path:
     """
     title = f"{type(owner).__name__}(path={owner.path!r})"
     if owner.path is None:
-        raise ValueError(f"{title}: expected a file; set path, for example weather.path=year.csv")
+        raise UserError(f"{title}: expected a file; set path, for example weather.path=year.csv")
     if not Path(owner.path).is_file():
         raise FileNotFoundError(f"{title}: no such file from {Path.cwd()}; change path")
     return Path(owner.path)
@@ -167,9 +169,9 @@ def read_lines(
             lines = [*islice(csv.reader(file), most and most + 1)]
     except (UnicodeDecodeError, csv.Error) as error:
         wanted = f"lines of CSV in {encoding.upper().removesuffix('-SIG')}"
-        raise ValueError(f"{path}: expected {wanted}, got {error}; export it as CSV") from error
+        raise UserError(f"{path}: expected {wanted}, got {error}; export it as CSV") from error
     if most and len(lines) > most:
-        raise ValueError(f"{path}: expected at most {most} lines, got more; cut the record")
+        raise UserError(f"{path}: expected at most {most} lines, got more; cut the record")
     while lines and not lines[-1]:
         lines.pop()
     return raw, lines
@@ -185,5 +187,5 @@ def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[list[
     """
     _, lines = read_lines(path, most=most)
     if len(lines) < 2:
-        raise ValueError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
+        raise UserError(f"{path}: expected a header line and rows, got {len(lines)} lines; check path")
     return [name.strip() for name in lines[0]], lines[1:]

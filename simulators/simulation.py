@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulators.controllers import Controller
+from simulators.errors import SimulationError, UserError, UserTypeError
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise
 from simulators.record import Faults, MeasurementNoise, Sample, Trajectory, sample_times
@@ -26,7 +27,7 @@ def set_sampling(system: System, dt: float | None, substeps: int | None) -> Syst
     """
     if not isinstance(system, System):
         hint = f"write {system.__name__}()" if isinstance(system, type) else "build one from its class"
-        raise TypeError(f"expected a system to simulate, got {system!r}; {hint}")
+        raise UserTypeError(f"expected a system to simulate, got {system!r}; {hint}")
     system = system if dt is None else replace(system, dt=dt)
     return system if substeps is None else replace(system, substeps=substeps)
 
@@ -48,18 +49,18 @@ def read_input(system: System, input: ArrayLike | None, n_samples: int | None) -
     if input is None:
         if names or n_samples is None:
             wanted = f"an input with columns {names}" if names else "n_samples for a system without inputs"
-            raise ValueError(f"{title}: expected {wanted}, got no input and n_samples={n_samples}; give it")
+            raise UserError(f"{title}: expected {wanted}, got no input and n_samples={n_samples}; give it")
         return np.zeros((n_samples, 0))
     u = np.array(read_real(input, f"{title}: input with columns {names}"), dtype=np.float64, order="C")
     if u.ndim == 1 and len(names) == 1:
         u = u[:, np.newaxis]
     if u.ndim != 2 or u.shape[1] != len(names) or len(u) < 1 or n_samples not in (None, len(u)):
         shape = f"({'n >= 1' if n_samples is None else f'n_samples={n_samples}'}, {len(names)})"
-        raise ValueError(f"{title}: expected an input of shape {shape} with columns {names}, got {u.shape}; change it")
+        raise UserError(f"{title}: expected an input of shape {shape} with columns {names}, got {u.shape}; change it")
     bad = np.argwhere(~np.isfinite(u))
     if len(bad):
         k, i = bad[0]
-        raise ValueError(f"{title}: input '{names[i]}' is {u[k, i]} at sample {k}: expected finite numbers; repair it")
+        raise UserError(f"{title}: input '{names[i]}' is {u[k, i]} at sample {k}: expected finite numbers; repair it")
     return u
 
 
@@ -101,10 +102,10 @@ def check_states(system: System, states: Array, *, trajectory: int | None = None
     if not fits.all():
         row = int(np.argmin(fits))
         wanted, found = f"{n_x} finite initial states {names_of(system.states)}", states[row].tolist()
-        raise ValueError(f"{name_row(row)}: expected {wanted}, got {found}; change initial_state")
+        raise UserError(f"{name_row(row)}: expected {wanted}, got {found}; change initial_state")
     row, i = np.argwhere((states < lower) | (states > upper))[0].tolist()
     wanted = f"an initial '{system.states[i].name}' from {lower[i]:g} to {upper[i]:g} {system.states[i].unit}"
-    raise ValueError(f"{name_row(row)}: expected {wanted}, got {states[row, i]:g}; change initial_state")
+    raise UserError(f"{name_row(row)}: expected {wanted}, got {states[row, i]:g}; change initial_state")
 
 
 def read_exogenous(system: System, exogenous: Mapping[str, ArrayLike], n_samples: int | None) -> Array:
@@ -125,7 +126,7 @@ def read_exogenous(system: System, exogenous: Mapping[str, ArrayLike], n_samples
     n = n_samples if n_samples is not None else min(lengths, default=0)
     if n < 1 or any(shape != (n,) for shape in shapes.values()):
         found = f"shapes {shapes} and n_samples={n_samples}"
-        raise ValueError(f"closed_loop: expected exogenous inputs of one length n_samples >= 1, got {found}; cut them")
+        raise UserError(f"closed_loop: expected exogenous inputs of one length n_samples >= 1, got {found}; cut them")
     columns = [signals.get(name, np.zeros(n)) for name in names_of(system.inputs)]
     return read_input(system, np.stack(columns, axis=1) if columns else np.zeros((n, 0)), None)
 
@@ -293,7 +294,7 @@ def closed_loop(
             command, memory = controller.control(time, [values[i] for i in read], memory)
             for i, value in zip(driven, command, strict=True):
                 if not math.isfinite(value):
-                    raise ArithmeticError(
+                    raise SimulationError(
                         f"{type(controller).__name__} set '{system.inputs[i].name}' to {value} at time {time:.6g} s: "
                         "expected a finite number; check gains, limits and set-point"
                     )
@@ -320,16 +321,16 @@ def check_wiring(system: System, controller: Controller, exogenous: Mapping[str,
     """
     if not isinstance(exogenous, Mapping):
         wanted = f"exogenous inputs as a mapping of names among {names_of(system.inputs)} to arrays (n,)"
-        raise TypeError(f"closed_loop: expected {wanted}, got {type(exogenous).__name__}; write {{name: array}}")
+        raise UserTypeError(f"closed_loop: expected {wanted}, got {type(exogenous).__name__}; write {{name: array}}")
     title = f"{type(controller).__name__} on {type(system).__name__}"
     outputs, inputs = names_of(system.outputs), names_of(system.inputs)
     given = sorted([*controller.inputs_driven, *exogenous])
     if given != sorted(inputs):
         found = f"{list(controller.inputs_driven)} driven by the controller and {list(exogenous)} exogenous"
-        raise ValueError(f"{title}: expected each input of {inputs} exactly once, got {found}; change exogenous")
+        raise UserError(f"{title}: expected each input of {inputs} exactly once, got {found}; change exogenous")
     if not set(controller.outputs_read) <= set(outputs):
         read = list(controller.outputs_read)
-        raise ValueError(f"{title}: expected outputs among {outputs}, got {read}; change the output of the controller")
+        raise UserError(f"{title}: expected outputs among {outputs}, got {read}; change the output of the controller")
     if controller.dt != system.dt:
         found = f"the dt of the system, {system.dt:g} s, got {controller.dt:g} s"
-        raise ValueError(f"{title}: expected the controller at {found}; change dt of the controller")
+        raise UserError(f"{title}: expected the controller at {found}; change dt of the controller")

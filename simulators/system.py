@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from simulators.errors import UserError, UserTypeError
 from simulators.settings import (
     Array,
     check_finite,
@@ -108,7 +109,7 @@ class System(ABC):
         """Check the drift and the names of the signals when a system is defined."""
         super().__init_subclass__(**options)
         if isinstance(vars(cls).get("drift"), FunctionType | classmethod):
-            raise TypeError(
+            raise UserTypeError(
                 f"{cls.__name__}.drift: expected a static method, it is compiled and sees no object; write "
                 "@staticmethod above it, and read the fields from the argument parameters"
             )
@@ -117,10 +118,10 @@ class System(ABC):
         for name, count in names.items():
             if count > 1 or name == "time" or not name.isidentifier():
                 wanted = f"an identifier other than 'time', used once among {', '.join(roles)}, not {count} times"
-                raise ValueError(f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal")
+                raise UserError(f"{cls.__name__}: signal name {name!r}: expected {wanted}; rename the signal")
         if cls.output is System.output and (outputs := names_of(getattr(cls, "outputs", ()))):
             advice = f"define output(self, state), return state[..., :{len(outputs)}] if these are the first states"
-            raise ValueError(f"{cls.__name__}: expected how the outputs {outputs} follow from the states; {advice}")
+            raise UserError(f"{cls.__name__}: expected how the outputs {outputs} follow from the states; {advice}")
 
     def __new__(cls, *values: Any, **settings: Any) -> Self:
         """Refuse a class whose settings are not declared as fields, before its constructor refuses their names."""
@@ -172,7 +173,7 @@ class System(ABC):
         found: dict[str, Array] = {}
         for change in _read_changes(self):
             if change.parameter not in known:
-                raise ValueError(
+                raise UserError(
                     f"{type(self).__name__}: changes: expected a parameter among {', '.join(known)}, got "
                     f"{change.parameter!r}; rename it"
                 )
@@ -201,13 +202,13 @@ class System(ABC):
             changed = dict(zip(values, row.tolist(), strict=True))
             rows[k] = rows[k - 1] if is_same else read_vector(replace(self, changes=(), **changed), "parameters")
         if (rows == own).all():
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__}: changes: {list(values)} change nothing in the drift; name other ones"
             )
         last, state = replace(self, changes=(), **changed), self.initial_state()
         stays = np.array_equal(last.output(state), self.output(state))
         if not (stays and np.array_equal(read_vector(last, "noise_std"), read_vector(self, "noise_std"))):
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__}: changes: {list(values)} change the output or the process noise, too, which "
                 "are the same all the time; name parameters of the drift alone"
             )
@@ -294,7 +295,7 @@ def _check_fields(system: type[System]) -> None:
         if "__dataclass_fields__" not in vars(part):
             ignored += [name for name, kind in own.items() if "ClassVar" not in str(kind)]
         if ignored:
-            raise TypeError(
+            raise UserTypeError(
                 f"{part.__name__} declares {ignored}, which are no fields: write @dataclass(frozen=True) above the "
                 f"class, and every field with its type, say {ignored[0]}: float = 1.0"
             )
@@ -348,7 +349,7 @@ def read_vector(system: System, method: str) -> Array:
         vector = np.empty(())
     if vector.ndim != 1 or n not in (None, len(vector)) or not all(map(math.isfinite, vector.tolist())):
         wanted = f"a vector of {'' if n is None else f'{n} '}finite numbers; return np.array([...])"
-        raise ValueError(f"{type(system).__name__}.{method}() returned {values!r}: expected {wanted}")
+        raise UserError(f"{type(system).__name__}.{method}() returned {values!r}: expected {wanted}")
     return np.ascontiguousarray(vector, dtype=np.float64)
 
 
@@ -366,7 +367,7 @@ def limits_of(system: System) -> Array:
     except (TypeError, ValueError):
         limits = np.empty(0)
     if limits.shape != (2, len(system.states)) or not (limits[0] <= limits[1]).all():
-        raise ValueError(
+        raise UserError(
             f"{type(system).__name__}.state_limits() returned {given!r}: expected lower and upper limits of "
             f"{len(system.states)} states, the lower not above the upper; return two arrays, inf where there is none"
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulators.errors import UserError
 from simulators.noise import random_stream
 from simulators.settings import (
     Array,
@@ -51,7 +52,7 @@ def check_times(time: ArrayLike) -> Array:
     """Return times [s] as an array; raise ValueError unless they are finite and not negative."""
     t = np.asarray(time, dtype=np.float64)
     if not np.all(np.isfinite(t)) or np.any(t < 0):
-        raise ValueError(f"weather: expected finite times >= 0 s, got {t}; measure time from the start")
+        raise UserError(f"weather: expected finite times >= 0 s, got {t}; measure time from the start")
     return t
 
 
@@ -166,10 +167,10 @@ def parse_temperature(row: Row, column: int) -> float:
     """Return the temperature [degC] in a cell; raise ValueError, naming the place, if there is none."""
     cell, value = row.cells[column], parse_number(row.cells[column])
     if not math.isfinite(value):
-        raise ValueError(f"{row.place}: the temperature is missing, got {cell!r:.60}; repair it or change column")
+        raise UserError(f"{row.place}: the temperature is missing, got {cell!r:.60}; repair it or change column")
     if not LOWEST <= value <= HIGHEST:
         wanted = f"a temperature from {LOWEST:g} to {HIGHEST:g} degC"
-        raise ValueError(f"{row.place}: expected {wanted}, got {cell:.60}; convert the record to degC")
+        raise UserError(f"{row.place}: expected {wanted}, got {cell:.60}; convert the record to degC")
     return value
 
 
@@ -177,7 +178,7 @@ def parse_whole(row: Row, column: int) -> int:
     """Return the whole number in a cell; raise ValueError, naming the place, if there is none."""
     number = parse_number(row.cells[column])
     if not (number.is_integer() and abs(number) <= LARGEST):
-        raise ValueError(f"{row.place}: expected a whole number, got {row.cells[column]!r:.60}; repair the row")
+        raise UserError(f"{row.place}: expected a whole number, got {row.cells[column]!r:.60}; repair the row")
     return int(number)
 
 
@@ -211,9 +212,9 @@ def count_hours(rows: Sequence[Row], columns: Sequence[int]) -> list[int]:
         try:
             day_of_year = date(year, month, day).timetuple().tm_yday
         except ValueError:
-            raise ValueError(f"{row.place}: month {month}, day {day} is no date; repair the row") from None
+            raise UserError(f"{row.place}: month {month}, day {day} is no date; repair the row") from None
         if not 0 <= hour <= 24:
-            raise ValueError(f"{row.place}: expected an hour from 0 to 24, got {hour}; repair the row")
+            raise UserError(f"{row.place}: expected an hour from 0 to 24, got {hour}; repair the row")
         count = 24 * (day_of_year - 1) + hour
         turns = round((hours[-1] + 1 - count) / period) if hours else 0
         hours.append(count + turns * period)
@@ -225,7 +226,7 @@ def check_hourly(rows: Sequence[Row], hours: Sequence[float]) -> None:
     for row, (before, after) in zip(rows[1:], pairwise(hours), strict=True):
         if after - before != 1:
             found = f"{after - before:g} hours: a gap, a repeated hour or another sampling"
-            raise ValueError(f"{row.place}: expected one hour after the row before, got {found}; repair the record")
+            raise UserError(f"{row.place}: expected one hour after the row before, got {found}; repair the record")
 
 
 TEMPERATURE_COLUMNS = (
@@ -263,7 +264,7 @@ class MeasuredWeather(HourlyWeather):
         rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=2)]
         for place, cells in rows:
             if len(cells) != len(header):
-                raise ValueError(f"{place}: expected {len(header)} cells, got {len(cells)}; repair the row")
+                raise UserError(f"{place}: expected {len(header)} cells, got {len(cells)}; repair the row")
         column = self._find_column(header)
         return rows, _read_hours(header, rows), column
 
@@ -299,11 +300,11 @@ def _read_instants(rows: list[Row], column: int) -> list[float]:
             instants.append(datetime.fromisoformat(cells[column].strip()))
         except ValueError:
             wanted = f"an ISO time such as 2010-01-01T00:00, got {cells[column]!r:.60}"
-            raise ValueError(f"{place}: expected {wanted}; repair or drop the column") from None
+            raise UserError(f"{place}: expected {wanted}; repair or drop the column") from None
     try:
         return [(instant - instants[0]).total_seconds() / HOUR for instant in instants]
     except TypeError:
-        raise ValueError(f"{rows[0].place}: expected all times with or all without a time zone; unify them") from None
+        raise UserError(f"{rows[0].place}: expected all times with or all without a time zone; unify them") from None
 
 
 HEADER_LINES = 8
@@ -338,10 +339,10 @@ class EpwWeather(HourlyWeather):
         rows = [Row(f"{path}, line {i}", cells) for i, cells in enumerate(lines, start=HEADER_LINES + 1) if cells]
         if not rows or not header[0].upper().startswith("LOCATION"):
             wanted = f"an EPW file: LOCATION, {HEADER_LINES - 1} more header lines, then hourly rows"
-            raise ValueError(f"{path}: expected {wanted}; for other files use MeasuredWeather")
+            raise UserError(f"{path}: expected {wanted}; for other files use MeasuredWeather")
         for place, cells in rows:
             if len(cells) <= DRY_BULB:
-                raise ValueError(f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row")
+                raise UserError(f"{place}: expected more than {DRY_BULB} cells, got {len(cells)}; repair the row")
             if cells[DRY_BULB].strip() in MISSING:
-                raise ValueError(f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap")
+                raise UserError(f"{place}: the dry-bulb temperature is missing ({MISSING[0]}); fill the gap")
         return rows, count_hours(rows, (MONTH_COLUMN, DAY_COLUMN, HOUR_COLUMN)), DRY_BULB

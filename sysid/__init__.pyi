@@ -14,6 +14,8 @@ from .data.source import DataSource as DataSource
 from .data.source import Recordings as Recordings
 from .data.source import make_record as make_record
 from .data.stored import StoredRecordings as StoredRecordings
+from .errors import UserError as UserError
+from .errors import UserTypeError as UserTypeError
 from .export.python_file import export_python as export_python
 from .gp.adaptation import Adaptive as Adaptive
 from .gp.adaptation import Estimate as Estimate

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sysid.errors import UserError, UserTypeError
+
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
@@ -14,10 +16,10 @@ LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measur
 
 def _floats(values: ArrayLike, name: str) -> np.ndarray:
     if np.ma.is_masked(values):
-        raise ValueError(f"{name}: some entries are masked; fill them, or leave their samples out")
+        raise UserError(f"{name}: some entries are masked; fill them, or leave their samples out")
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
+        raise UserTypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
     return np.require(array, np.float64, ["C", "W"])  # for arrays that may not be written all would be compiled again
 
 
@@ -25,7 +27,7 @@ def _check_finite(array: np.ndarray, name: str) -> None:
     bad = ~(np.abs(array) < LARGEST)
     if bad.any():
         first = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(
+        raise UserError(
             f"{name}: {int(bad.sum())} of {array.size} values are not finite (or beyond {LARGEST:g}), "
             f"the first is {array[first]} at index {first[0] if len(first) == 1 else first}; "
             "remove these samples (a run can skip them: on_missing=skip)"
@@ -41,7 +43,7 @@ def matrix(values: ArrayLike, n_columns: int, name: str) -> np.ndarray:
     array = _floats(values, name)
     if array.ndim != 2 or array.shape[1] != n_columns:
         hint = "; write x[None, :] for a single point" if array.shape == (n_columns,) else ""
-        raise ValueError(f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}")
+        raise UserError(f"{name}: expected shape (n, {n_columns}), one row per sample, got {array.shape}{hint}")
     _check_finite(array, name)
     return array
 
@@ -54,7 +56,7 @@ def vector(values: ArrayLike, size: int | None, name: str, *, finite: bool = Tru
     """
     array = _floats(values, name)
     if array.ndim != 1 or (size is not None and array.size != size):
-        raise ValueError(f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}")
+        raise UserError(f"{name}: expected shape ({'n' if size is None else size},), got {array.shape}")
     if finite:
         _check_finite(array, name)
     return array
@@ -84,7 +86,7 @@ def check_whole(value: Any, least: int, name: str) -> None:
         Naming the setting.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 def check_counts(settings: object, **least: int) -> None:

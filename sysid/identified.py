@@ -19,6 +19,7 @@ import xarray as xr
 from sysid.beside import one_blas_thread
 from sysid.data.csv import ON_MISSING, read_table, split_table
 from sysid.data.source import Recordings
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Matern32, Matern52, SquaredExponential
@@ -146,19 +147,19 @@ def identify(
     True
     """
     if purpose not in PURPOSES:
-        raise ValueError(f"identify: purpose must be one of {', '.join(PURPOSES)}, got {purpose!r}")
+        raise UserError(f"identify: purpose must be one of {', '.join(PURPOSES)}, got {purpose!r}")
     if isinstance(narx, Narx):
         inputs, outputs = inputs or narx.input_names, outputs or narx.output_names
     elif narx != "auto":
-        raise ValueError(f'identify: narx must be "auto" or a Narx, got {narx!r}')
+        raise UserError(f'identify: narx must be "auto" or a Narx, got {narx!r}')
     if on_missing not in ON_MISSING[:2]:
-        raise ValueError(f"identify: on_missing must be one of {', '.join(ON_MISSING[:2])}, got {on_missing!r}")
+        raise UserError(f"identify: on_missing must be one of {', '.join(ON_MISSING[:2])}, got {on_missing!r}")
     reader = _Reader(inputs, outputs, dt, time, on_missing)
     estimation, judges = reader.read(data), reader.read(test) if test is not None else ()
     recordings = Recordings("data", reader.inputs, reader.outputs, estimation=estimation, test=judges)
     if not judges and identified != 1:
         if not 0 < identified < 1:
-            raise ValueError(f"identify: identified must be above 0 and at most 1, got {identified!r}")
+            raise UserError(f"identify: identified must be above 0 and at most 1, got {identified!r}")
         held = recordings.hold_out(1.0 - identified)
         recordings = replace(held, validation=(), test=held.validation)
     chosen = _choose_settings(settings, purpose, changes)
@@ -183,19 +184,19 @@ def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str,
     chosen, kernel = Settings() if settings is None else settings, changes.pop("kernel", None)
     if purpose == "simulation":
         if (settings is not None and not isinstance(settings.training, FreeRun)) or "training" in changes:
-            raise ValueError('identify: purpose="simulation" is training=FreeRun(); leave out one of both')
+            raise UserError('identify: purpose="simulation" is training=FreeRun(); leave out one of both')
         if settings is None:
             changes["training"] = FreeRun()
     for name, value in changes.items():
         if isinstance(value, str) and name in WORDS:
             if value not in WORDS[name]:
-                raise ValueError(
+                raise UserError(
                     f"identify: {name} must be one of {', '.join(WORDS[name])}, or an object, got {value!r}"
                 )
             kind = WORDS[name][value]
             if needed := [one.name for one in signature(kind).parameters.values() if one.default is one.empty]:
                 numbers = ", ".join(f"{one}=..." for one in needed)
-                raise ValueError(
+                raise UserError(
                     f"identify: {name}={value!r} needs a number that is yours; write {name}={kind.__name__}({numbers})"
                 )
             changes[name] = kind()
@@ -205,10 +206,10 @@ def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str,
     if kernel is None:
         return chosen
     if not isinstance(chosen.training, MaximumLikelihood):
-        raise ValueError(f"identify: {type(chosen.training).__name__} chooses its kernel; leave kernel out")
+        raise UserError(f"identify: {type(chosen.training).__name__} chooses its kernel; leave kernel out")
     if isinstance(kernel, str):
         if kernel not in KERNELS:
-            raise ValueError(f"identify: kernel must be one of {', '.join(KERNELS)}, or a prototype, got {kernel!r}")
+            raise UserError(f"identify: kernel must be one of {', '.join(KERNELS)}, or a prototype, got {kernel!r}")
         kernel = KERNELS[kernel]()
     return replace(chosen, training=replace(chosen.training, kernel=kernel))
 
@@ -226,7 +227,7 @@ class _Reader:
     ) -> None:
         for kind, names in (("inputs", inputs), ("outputs", outputs)):
             if isinstance(names, str):
-                raise TypeError(f"identify: {kind} must be a list of names, got {names!r}: write [{names!r}]")
+                raise UserTypeError(f"identify: {kind} must be a list of names, got {names!r}: write [{names!r}]")
         self.inputs, self.outputs, self.dt, self.time = tuple(inputs or ()), tuple(outputs or ()), dt, time
         self.on_missing = on_missing
 
@@ -239,7 +240,7 @@ class _Reader:
         if isinstance(data, tuple) and len(data) == 2:
             data = self._name(*data)
         if not self.outputs:
-            raise ValueError("identify: name the signals, inputs=['u'] and outputs=['y']")
+            raise UserError("identify: name the signals, inputs=['u'] and outputs=['y']")
         if isinstance(data, xr.Dataset):
             (read,) = read_records(data, (*self.inputs, *self.outputs))
             own = {"name": f"record {number}", "initialisation_window": 0, "static": 0} | data.attrs
@@ -250,7 +251,7 @@ class _Reader:
             name, data = f"record {number}", pd.DataFrame(data)
         else:
             expected = "an xarray.Dataset, a pandas.DataFrame, arrays by name, a path, or a pair (u, y)"
-            raise TypeError(f"identify: expected {expected}, or a list of these, got {type(data).__name__}")
+            raise UserTypeError(f"identify: expected {expected}, or a list of these, got {type(data).__name__}")
         signals = [*self.inputs, *self.outputs]
         found = split_table(data, signals, name=name, dt=self.dt, time=self.time, on_missing=self.on_missing)
         if "note" in found[0].attrs:
@@ -265,7 +266,7 @@ class _Reader:
             n = len(columns)
             names = getattr(self, kind) or ((letter,) if n == 1 else tuple(f"{letter}{i + 1}" for i in range(n)))
             if len(names) != n:
-                raise ValueError(f"identify: {n} columns for the {kind} {list(names)}; give every signal a column")
+                raise UserError(f"identify: {n} columns for the {kind} {list(names)}; give every signal a column")
             setattr(self, kind, names)
             found |= dict(zip(names, columns, strict=True))
         return found
@@ -296,7 +297,7 @@ class IdentifiedModel:
             If there are several: take `models`.
         """
         if len(self.identifications) > 1:
-            raise ValueError(f"there are models of {list(self.identifications)}: take models[name]")
+            raise UserError(f"there are models of {list(self.identifications)}: take models[name]")
         return next(iter(self.models.values()))
 
     def predict(self, data: Signals | Sequence[Signals] | None = None, *, horizon: int = 1) -> pd.DataFrame:
@@ -349,7 +350,7 @@ class IdentifiedModel:
             one = self.recordings
             return _Reader(one.inputs, one.outputs, one.sampling_time, None, "keep").read(data)
         if not self.recordings.test:
-            raise ValueError("there is no test record (identified=1): give data")
+            raise UserError("there is no test record (identified=1): give data")
         return self.recordings.test
 
     @one_blas_thread
@@ -447,7 +448,7 @@ class IdentifiedModel:
             names = getattr(self.recordings, kind)
             values = values if isinstance(values, Mapping) else dict(zip(names, np.atleast_1d(values), strict=True))
             if missing := [name for name in names if name not in values]:
-                raise ValueError(f"step: expected the {kind} {list(names)}, {missing} are not there")
+                raise UserError(f"step: expected the {kind} {list(names)}, {missing} are not there")
             given |= values
         reports = {}
         for name, identification in self.identifications.items():

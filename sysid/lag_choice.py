@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from sysid.errors import UserError
 from sysid.gp.training import InitialSamples, MaximumLikelihood
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
@@ -102,7 +103,7 @@ def rank_lags(
     lags = {name: range(most[1] + 1) for name in inputs}
     rows = Narx({target: most[0]}, lags, target, predict=Target.value, on_missing=on_missing).dataset(several)
     if not np.ptp(rows["target"].values) > 0:
-        raise ValueError(f"{target!r} is constant: there is nothing to learn")
+        raise UserError(f"{target!r} is constant: there is nothing to learn")
     models = _LinearModels(rows, most, len(inputs))
     tried = [{"na": na, "nb": nb, "nk": nk, "linear": models.error(na, nb, nk)} for na, nb, nk in candidates]
     return sorted(tried, key=lambda row: row["linear"])
@@ -206,7 +207,7 @@ def _affordable(
         if max(na, nb + nk - 1) < min(sizes) and (na + len(inputs) * nb + 1) * ROWS_PER_COEFFICIENT <= sum(sizes)
     ]
     if not found:
-        raise ValueError(f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders")
+        raise UserError(f"{sum(sizes)} samples are too few to choose lags of {target!r}: name them with narx=orders")
     return found
 
 

@@ -38,6 +38,7 @@ import numpy as np
 import xarray as xr
 
 from sysid import __version__
+from sysid.errors import UserError, UserTypeError
 
 SCHEMA_VERSION = 3  # 2: a model states its mean function and origin; 3: its gate, forgetting, ages of points
 OLDEST_VERSION = 1  # that can be read
@@ -256,7 +257,7 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
         file.seek(max(end, 0))
         if not (found := file.read()).startswith(SEAL):
             if _stated_length(head, size) != size:
-                raise ValueError("it is not as long as it states")
+                raise UserError("it is not as long as it states")
             return False
         file.seek(0)
         content, left = hashlib.sha256(), end
@@ -264,7 +265,7 @@ def is_sealed(path: str | os.PathLike[str]) -> bool:
             content.update(block)
             left -= len(block)
     if found != SEAL + content.hexdigest().encode():
-        raise ValueError("its bytes are not those that were written")
+        raise UserError("its bytes are not those that were written")
     return True
 
 
@@ -349,7 +350,7 @@ def _gather_attributes(
     """Global attributes of the file; those that describe the file itself cannot be chosen by the caller."""
     _check_kind(kind)
     if taken := sorted(OWN_ATTRIBUTES & attributes.keys()):
-        raise ValueError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
+        raise UserError(f"attributes {taken} are set by sysid.store.write itself: leave them out")
     own = {"schema": kind, "schema_version": SCHEMA_VERSION, "Conventions": CONVENTIONS} | dict(origin)
     return {"title": TITLES[kind], "source": "sysid"} | _inherit(inherited) | dict(attributes) | own
 
@@ -367,12 +368,12 @@ def _inherit(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_groups(groups: Mapping[str, xr.Dataset]) -> None:
     if not groups:
-        raise ValueError("expected at least one group, got none")
+        raise UserError("expected at least one group, got none")
     for name in groups:
         for part in name.split("/") if isinstance(name, str) else [name]:
             _check_name(f"group {name!r}: part", part)
         if inside := [other for other in groups if other.startswith(f"{name}/")]:
-            raise ValueError(
+            raise UserError(
                 f"group {name!r} cannot be stored: it holds a data set and other groups, {inside}; "
                 "give it a name of its own, such as 'test/record_0'"
             )
@@ -393,7 +394,7 @@ def _check_variable(name: object, variable: xr.Variable) -> None:
         variable.dtype == object and all(isinstance(value, str) for value in variable.values.flat)
     )
     if not is_text and not _is_number(variable.dtype) and variable.dtype != bool:
-        raise TypeError(
+        raise UserTypeError(
             f"variable {name!r} is {variable.dtype}, expected integer, float32, float64, bool or text: "
             "convert it first (times to seconds in float64)"
         )
@@ -402,7 +403,7 @@ def _check_variable(name: object, variable: xr.Variable) -> None:
 def _check_attribute(owner: str, name: object, value: object) -> None:
     _check_name(f"attribute {owner}:", name)
     if not (_is_scalar(value) or _is_plain_list(value)):
-        raise TypeError(
+        raise UserTypeError(
             f"attribute {name!r} {owner} is {value!r} ({type(value).__name__}); NetCDF gives back only text, "
             "64-bit numbers and flat lists of at least two texts or two numbers: store json.dumps(value)"
         )
@@ -410,7 +411,7 @@ def _check_attribute(owner: str, name: object, value: object) -> None:
 
 def _check_name(owner: str, name: object) -> None:
     if not isinstance(name, str) or not name or "/" in name:
-        raise ValueError(f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'")
+        raise UserError(f"{owner} {name!r} cannot be stored: a name is text, not empty, without '/'")
 
 
 def _is_number(dtype: np.dtype) -> bool:
@@ -646,7 +647,7 @@ def _check_claim(claimed: int, path: str) -> None:
 
 def _check_kind(kind: str) -> None:
     if kind not in TITLES:
-        raise ValueError(f"kind must be one of {', '.join(TITLES)}, got {kind!r}")
+        raise UserError(f"kind must be one of {', '.join(TITLES)}, got {kind!r}")
 
 
 def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.beside import one_blas_thread
+from sysid.errors import UserError
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import RECORD, UpdateReport
 from sysid.gp.online import LeaveOneOut, OnlineGP
@@ -89,7 +90,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_whole(self.budget, 2, "Settings: budget")
         if "mean" in self.training.replaces and self.mean != AutomaticMean():
-            raise ValueError(
+            raise UserError(
                 f"Settings: expected no mean, as this training brings its own, got {self.mean}; leave it out, or take "
                 "another training"
             )
@@ -424,7 +425,7 @@ class Identification:
         identification.finish()
         identification.calibrate(rows)
         if identification.model is None:
-            raise ValueError(
+            raise UserError(
                 f"identify: training.n_initial is {identification.settings.training.n_initial}, the records give "
                 f"{rows.sizes['sample']} rows; give longer records, or lower n_initial"
             )
@@ -457,7 +458,7 @@ class Identification:
             try:
                 found._recall(pending, model.narx.n_features)
             except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"what the model says to be pending does not fit it: {error}; save it anew") from error
+                raise UserError(f"what the model says to be pending does not fit it: {error}; save it anew") from error
         return found
 
     def _recall(self, pending: dict[str, Any], n: int) -> None:
@@ -749,6 +750,6 @@ def learn_from(
 
 def _columns(needed: Sequence[str], present: Sequence[str], kind: str) -> np.ndarray | slice:
     if missing := [name for name in needed if name not in present]:
-        raise ValueError(f"narx needs {kind} {missing}, the samples have {list(present)}; change narx or their source")
+        raise UserError(f"narx needs {kind} {missing}, the samples have {list(present)}; change narx or their source")
     columns = [list(present).index(name) for name in needed]
     return slice(None) if columns == list(range(len(present))) else np.array(columns, dtype=int)

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from experiments import THREAD_VARIABLES
 from experiments.options import flag, seconds, whole
 from experiments.plots.frames import significant
+from sysid.errors import UserError
 from sysid.store import provenance
 
 Name = TypeVar("Name", bound=Hashable)
@@ -59,7 +60,7 @@ class Plan:
         """
         sizes = tuple(whole("sizes", size, 2) for size in config.sizes)
         if len(set(sizes)) < 2:
-            raise ValueError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
+            raise UserError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
         seconds(config.duration)
         numbers = [one.name for one in fields(cls) if one.type is int]
         given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers}

@@ -17,6 +17,7 @@ import sysid
 from experiments.benchmarks.harness import Job, Plan, Row, interleave, ratio, row, timed
 from experiments.plant import Plant
 from simulators import Interpolation, System
+from simulators.errors import SimulationError
 from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.store import read, write
@@ -130,7 +131,7 @@ class SampledProblem:
                 t = self.made.time[k]
                 solution = solve_ivp(self.rates, (t, t + dt), x, args=(self.rows[k],), **options)
                 if not solution.success:
-                    raise ArithmeticError(f"{self.name}, sample {k}: {method}: {solution.message}")
+                    raise SimulationError(f"{self.name}, sample {k}: {method}: {solution.message}")
                 x = found[piece, k - start] = solution.y[:, -1]
         return found
 

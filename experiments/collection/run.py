@@ -14,6 +14,7 @@ from experiments.job_file import has_page, write_every
 from experiments.options import flag, meant
 from experiments.plots.frames import pool, significant, to_csv, to_markdown
 from sysid import store
+from sysid.errors import UserError
 from sysid.store import package_versions
 
 log = logging.getLogger(__name__)
@@ -35,9 +36,9 @@ def run(config: DictConfig, folder: Path) -> None:
     has_page(config)
 
     if config.folder is None:
-        raise ValueError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
+        raise UserError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
     if config.output is not None and (not isinstance(config.output, str) or not config.output):
-        raise ValueError(f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}")
+        raise UserError(f"output must be the name of a folder, or null for that of the sweep, got {config.output!r}")
     source = Path(str(config.folder))
     output = source if config.output is None else Path(config.output)
     log.info("Collect the jobs of %s: one data set, tables, figures; takes seconds", source)
@@ -49,10 +50,10 @@ def run(config: DictConfig, folder: Path) -> None:
     if config.metrics is not None:
         metrics = [config.metrics] if isinstance(config.metrics, str) else [str(name) for name in config.metrics]
         if not metrics:
-            raise ValueError("metrics: expected at least one name, or null for all")
+            raise UserError("metrics: expected at least one name, or null for all")
         if unknown := [name for name in metrics if name not in found.metrics]:
             advice = meant(unknown[0], found.metrics) or "; collect without metrics: the header of sweep.csv names all"
-            raise ValueError(f"metrics: no job has {unknown[0]!r}{advice}")
+            raise UserError(f"metrics: no job has {unknown[0]!r}{advice}")
         found = found._replace(metrics={name: found.metrics[name] for name in metrics}, asked=tuple(metrics))
     dataset = build_dataset(found)
     try:

@@ -20,6 +20,7 @@ from experiments.generation.floor import find_floor
 from experiments.plant import Plant
 from sysid import Model, Narx, Orders, Settings
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.simulation import baselines
 from sysid.simulation.baselines import Baseline
 
@@ -160,7 +161,7 @@ def choose_lags(config: DictConfig, plant: Plant, n_samples: int, seed: int) -> 
             elif output in given.output_names:
                 narx = replace(given, target=output)
             else:
-                raise ValueError("narx names no lags of it (narx=auto finds lags for every output)")
+                raise UserError("narx names no lags of it (narx=auto finds lags for every output)")
             lags[narx.target] = narx
         except ValueError as error:
             if not lags:

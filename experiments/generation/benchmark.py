@@ -15,6 +15,7 @@ from simulators import Signal, System, Trajectory, noise_free
 from sysid import Narx, make_record
 from sysid.arrays import Array
 from sysid.data.source import ROLES
+from sysid.errors import UserError
 
 Ranges = Mapping[str, tuple[float, float]]  # of initial states, by the name of the state, in its unit
 
@@ -38,7 +39,7 @@ def plan_records(config: DictConfig, dt: float) -> list[Plan]:
     """
     seed, plans = whole("seed", config.seed, 0), []
     if not isinstance(config.realisations, DictConfig):
-        raise ValueError(f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}")
+        raise UserError(f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}")
     for role in ROLES:
         n_samples = count_samples(role, config[role], dt)
         n_records = whole(f"realisations.{role}", config.realisations[role], 1)
@@ -68,7 +69,7 @@ def count_samples(key: str, value: Any, dt: float) -> int:
         try:
             value = samples_of(value, dt) - ("samples" not in value)  # n intervals reach over n + 1 samples
         except ValueError as error:
-            raise ValueError(f"{key}={value!r}: {error}") from error
+            raise UserError(f"{key}={value!r}: {error}") from error
     return whole(key, value, 2)
 
 
@@ -84,17 +85,17 @@ def read_ranges(given: Any, system: System) -> Ranges:
     limits = {s.name: (s.unit, *pair) for s, *pair in zip(system.states, *system.state_limits(), strict=True)}
     if not isinstance(given, Mapping | None):
         example = ", ".join(f"{name}: [-1, 1]" for name in limits)
-        raise ValueError(f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}")
+        raise UserError(f"initial_states must map names of states to ranges, such as {{{example}}}, got {given!r}")
     ranges = {}
     for name, pair in (given or {}).items():
         if name not in limits:
-            raise ValueError(f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}")
+            raise UserError(f"initial_states names {name!r}, {type(system).__name__} has the states {[*limits]}")
         unit, lower, upper = limits[name]
         values = pair if isinstance(pair, Sequence) else ()
         numbers = [float(value) for value in values if type(value) in (int, float) and isfinite(value)]
         if not len(numbers) == len(values) == 2 or not lower <= numbers[0] <= numbers[1] <= upper:
             within = f"within the limits {lower:g} to {upper:g} {unit} of the state; change it"
-            raise ValueError(f"initial_states.{name}={pair} must be two numbers, lowest and highest value, {within}")
+            raise UserError(f"initial_states.{name}={pair} must be two numbers, lowest and highest value, {within}")
         ranges[str(name)] = (numbers[0], numbers[1])
     return ranges
 

@@ -28,6 +28,7 @@ from experiments.plots.frames import to_csv
 from experiments.progress import doing
 from sysid import Recordings, StoreError
 from sysid.data.source import ROLES
+from sysid.errors import UserError
 from sysid.store import provenance, write_bytes, write_groups
 
 WINDOW = 50  # samples that are not judged, in records that are long enough
@@ -100,9 +101,9 @@ def check_options(config: DictConfig, name: Any) -> None:
     texts = {"name": name, "licence": config.licence} | ({} if config.output is None else {"output": config.output})
     for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{key} must be a text that is not empty, got {text!r}; change {key}")
+            raise UserError(f"{key} must be a text that is not empty, got {text!r}; change {key}")
     if "/" in name or name.startswith("."):
-        raise ValueError(f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name")
+        raise UserError(f"name must be fit for a folder: no '/' and no '.' in front, got {name!r}; change name")
     flag("figures", config.figures)
     whole("transient", config.transient, 0)
     whole("noise_paths", config.noise_paths, 4)
@@ -141,7 +142,7 @@ def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
     if not largest_lag <= window <= shortest - 2:
         bounds = f"at least the largest lag of narx, {largest_lag}, and leave 2 of {shortest} samples to judge"
         advice = "change it, choose smaller lags, or lengthen validation and test"
-        raise ValueError(f"initialisation_window={window} must be {bounds}: {advice}")
+        raise UserError(f"initialisation_window={window} must be {bounds}: {advice}")
     return window
 
 

@@ -25,6 +25,7 @@ from experiments.sources import BLOCK, LiveSource, Simulation, live_source
 from experiments.sweeps.identity import key_of, trajectory_key
 from simulators import Sample, Trajectory
 from sysid import InitialSamples, MeanFunction, Start, Training, describe, store
+from sysid.errors import UserError
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 
 PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
@@ -90,10 +91,10 @@ class Cache:
         """Content of a file of which not a byte has changed; None if there is none."""
         try:
             if not store.is_sealed(path):
-                raise ValueError("it does not end with the digest of its content")
+                raise UserError("it does not end with the digest of its content")
             dataset = store.from_file(path)
             if dataset.attrs.get("key") != key:
-                raise ValueError(f"it belongs to the key {dataset.attrs.get('key')!r}")
+                raise UserError(f"it belongs to the key {dataset.attrs.get('key')!r}")
             content = kind.from_dataset(dataset)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -154,7 +155,7 @@ def cache_of(config: DictConfig) -> Cache | None:
     """
     folder = config.get("cache")
     if folder is not None and (not isinstance(folder, str) or not folder):
-        raise ValueError(f"cache must be the name of a folder, or null for none, got {folder!r}")
+        raise UserError(f"cache must be the name of a folder, or null for none, got {folder!r}")
     if folder is None or not (is_multirun() or Path(folder).is_absolute()):
         return None
     return Cache(Path(folder).absolute())

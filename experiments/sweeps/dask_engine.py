@@ -25,6 +25,7 @@ from experiments.options import seconds, whole
 from experiments.sweeps.engines import Engine, EngineStopped, count_cores
 from experiments.sweeps.store import Job, Outcome, count_attempts, outcome_in
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute
+from sysid.errors import UserError
 
 CONNECTING = 15.0  # s until a scheduler has to answer
 ANSWERING = 3.0  # s that one try takes, and that Ctrl-C waits meanwhile
@@ -64,10 +65,10 @@ class DaskCluster(Engine):
     def __post_init__(self) -> None:
         whole("hydra.launcher.workers", 1 if self.workers is None else self.workers, 1)
         if self.address is not None and self.cluster is not None:
-            raise ValueError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
+            raise UserError("hydra.launcher.address and hydra.launcher.cluster exclude each other: give one of them")
         if self.cluster is not None and (self.workers is None or "_target_" not in self.cluster):
             needed = "a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
-            raise ValueError(f"hydra.launcher.cluster needs {needed}")
+            raise UserError(f"hydra.launcher.cluster needs {needed}")
         _ = self.limits, self._patience
 
     @property

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.launch import CONF, check_keys, known_keys
 from experiments.options import meant
+from sysid.errors import UserError
 
 
 class Composer:
@@ -76,7 +77,7 @@ class Composer:
             composable, _ = self._load(())
             with suppress(HydraException, OmegaConfBaseException):
                 composable, _ = self._load(lines)
-            raise ValueError(explain(error, parsed, composable, self._loader)) from error
+            raise UserError(explain(error, parsed, composable, self._loader)) from error
         check_keys(config, str(self._master.hydra.job.config_name))
         check_added(parsed, config)
         values = {one.key_or_group: _value(one) for one in parsed if not one.is_hydra_override()}
@@ -208,7 +209,7 @@ def check_added(overrides: Sequence[Override], config: DictConfig) -> None:
             continue
         if name not in taken and not any(argument.kind is argument.VAR_KEYWORD for argument in taken.values()):
             known = [f"{group}.{argument}" for argument in taken]
-            raise ValueError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
+            raise UserError(f"unknown key {one.key_or_group!r}{meant(one.key_or_group, known)}")
 
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -33,6 +33,7 @@ from experiments.sweeps.identity import code_digest
 from experiments.sweeps.store import SEARCH, TRIALS, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
 from sysid import __version__, store
+from sysid.errors import UserError
 
 TIME = "times"  # group of a summary whose numbers are measured times
 DIRECTIONS = ("minimize", "maximize")
@@ -73,20 +74,20 @@ class Settings:
             value = getattr(self, option) or []
             values = [value] if isinstance(value, str) else value
             if not isinstance(values, list | tuple) or not all(isinstance(one, str) for one in values):
-                raise ValueError(f"hydra.sweeper.{option} must be a name or a list of names, got {value!r}")
+                raise UserError(f"hydra.sweeper.{option} must be a name or a list of names, got {value!r}")
             setattr(self, option, tuple(values))
         names, known = self.objectives, {*NUMBERS, *(f"{TIME}.{part}" for part in TIMES)}
         if not names or len({*names}) < len(names):
-            raise ValueError(f"hydra.sweeper.objectives must name one or more numbers, none twice, got {list(names)}")
+            raise UserError(f"hydra.sweeper.objectives must name one or more numbers, none twice, got {list(names)}")
         if unknown := [name for name in names if "." not in name and name not in NUMBERS]:
             missing = f"no number {unknown[0]!r} in a summary{meant(unknown[0], known)}"
-            raise ValueError(f"hydra.sweeper.objectives: {missing}")
+            raise UserError(f"hydra.sweeper.objectives: {missing}")
         self.direction *= len(names) if len(self.direction) == 1 else 1
         if len(self.direction) != len(names) or not {*self.direction} <= {*DIRECTIONS}:
             expected = f"one of {', '.join(DIRECTIONS)} for all objectives or one for each of {list(names)}"
-            raise ValueError(f"hydra.sweeper.direction must be {expected}, got {list(self.direction)}")
+            raise UserError(f"hydra.sweeper.direction must be {expected}, got {list(self.direction)}")
         if not (self.sampler is None or isinstance(self.sampler, str) or "_target_" in self.sampler):
-            raise ValueError(f"{OPTION} must be null, a class, or {{_target_: ..., ...}}, got {self.sampler!r}")
+            raise UserError(f"{OPTION} must be null, a class, or {{_target_: ..., ...}}, got {self.sampler!r}")
 
 
 @dataclass(frozen=True)
@@ -168,15 +169,15 @@ def space_of(lines: Sequence[str], average_over: Collection[str], loader: Config
         averaged = {one.get_key_element(): _texts(one) for one in swept if one.key_or_group in average_over}
         parameters = tuple(_parameter(one, loader) for one in swept if one.key_or_group not in average_over)
     except HydraException as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise UserError(" ".join(str(error).split())) from None
     named = {one.key_or_group for one in swept}
     for key in average_over:
         if key not in named and key != "seed":
-            raise ValueError(f"hydra.sweeper.average_over: {key!r} is not swept{meant(key, named)}")
+            raise UserError(f"hydra.sweeper.average_over: {key!r} is not swept{meant(key, named)}")
     if not parameters:
         over = f"; {', '.join(averaged)} is averaged over (hydra.sweeper.average_over)" if averaged else ""
         example = "insertion.error_threshold=interval(0.03,0.5)"
-        raise ValueError(f"there is nothing to search: give intervals, ranges or choices, such as {example}{over}")
+        raise UserError(f"there is nothing to search: give intervals, ranges or choices, such as {example}{over}")
     return Space(fixed, parameters, averaged)
 
 
@@ -186,15 +187,15 @@ def _parameter(override: Override, loader: ConfigLoader) -> Parameter:
     options = loader.get_group_options(override.key_or_group)
     if options and not override.is_choice_sweep():
         choice = f"{override.key_or_group}=choice({','.join(options[:2])}), of {', '.join(options)}"
-        raise ValueError(f"{line}: {override.key_or_group} is chosen by name, numbers mean nothing there: {choice}")
+        raise UserError(f"{line}: {override.key_or_group} is chosen by name, numbers mean nothing there: {choice}")
     tags: set[str] = getattr(sweep, "tags", set())
     if strange := tags - ({LOG} if isinstance(sweep, IntervalSweep) else set()):
-        raise ValueError(f"{line}: the tag {', '.join(strange)} means nothing here; an interval can have {LOG}")
+        raise UserError(f"{line}: the tag {', '.join(strange)} means nothing here; an interval can have {LOG}")
     if isinstance(sweep, IntervalSweep):
         low, high, log, step = sweep.start or 0, sweep.end or 0, LOG in tags, None
         if not (math.isfinite(low) and math.isfinite(high) and low < high) or (log and low <= 0):
             needs = f"two finite numbers, the lower one first, both positive with the tag {LOG}"
-            raise ValueError(f"{line}: an interval needs {needs}")
+            raise UserError(f"{line}: an interval needs {needs}")
     elif isinstance(sweep, RangeSweep):
         numbers: Any = sweep.range()  # which may be long
         numbers = numbers if isinstance(numbers, range) else list(numbers)
@@ -211,19 +212,19 @@ def _parameter(override: Override, loader: ConfigLoader) -> Parameter:
 def _ends(values: Sequence[Any], line: str | None) -> list[Any]:
     """The smallest and the largest of values in an order, of which there are two at least."""
     if not values:
-        raise ValueError(f"{line} sweeps over nothing: the range is empty")
+        raise UserError(f"{line} sweeps over nothing: the range is empty")
     if len(values) == 1:
-        raise ValueError(f"{line} leaves nothing to choose: give {str(line).partition('=')[0]}={values[0]}")
+        raise UserError(f"{line} leaves nothing to choose: give {str(line).partition('=')[0]}={values[0]}")
     return sorted((values[0], values[-1]))
 
 
 def _texts(override: Override) -> tuple[str, ...]:
     """Values as the command line writes them, of which there is one at least."""
     if override.is_interval_sweep():
-        raise ValueError(f"{override.input_line} is averaged over (hydra.sweeper.average_over): list its values")
+        raise UserError(f"{override.input_line} is averaged over (hydra.sweeper.average_over): list its values")
     values = tuple(dict.fromkeys(override.sweep_string_iterator()))
     if not values:
-        raise ValueError(f"{override.input_line} sweeps over nothing: the range is empty")
+        raise UserError(f"{override.input_line} sweeps over nothing: the range is empty")
     return values
 
 
@@ -285,7 +286,7 @@ def objective(summary: Mapping[str, Any], name: str) -> float | None:
         return float(found) if math.isfinite(found) else None
     row = pd.json_normalize(dict(summary)).iloc[0].to_dict()
     numbers = [key for key, value in row.items() if isinstance(value, int | float) and not pd.isna(value)]
-    raise ValueError(f"hydra.sweeper.objectives: no number {name!r} in the summary of a job{meant(name, numbers)}")
+    raise UserError(f"hydra.sweeper.objectives: no number {name!r} in the summary of a job{meant(name, numbers)}")
 
 
 class Search:
@@ -345,7 +346,7 @@ class Search:
             yield
         except (TypeError, RuntimeError, NotImplementedError) as error:
             here = f"{type(self._study.sampler).__name__} cannot search here ({error})"
-            raise ValueError(f"{OPTION}: {here}; all combinations: hydra/sweeper=grid") from error
+            raise UserError(f"{OPTION}: {here}; all combinations: hydra/sweeper=grid") from error
 
     def _ask(self, n_trials: int) -> list[tuple[int, Values]]:
         """Ask for new trials: each question, and the values that it asks for; old ones are answered at once."""
@@ -465,7 +466,7 @@ def _sampler(settings: Settings) -> Any:
         description.setdefault("seed", settings.seed)
     sampler = build_one(description, OPTION)
     if not isinstance(sampler, optuna.samplers.BaseSampler):
-        raise ValueError(f"{OPTION}: {description['_target_']} is no sampler of Optuna")
+        raise UserError(f"{OPTION}: {description['_target_']} is no sampler of Optuna")
     return sampler
 
 

@@ -27,6 +27,7 @@ from experiments.sweeps.engines import TASKS, Engine, EngineStopped, count_cores
 from experiments.sweeps.store import Job, Outcome, count_attempts, forget, outcome_in, read_outcome
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute
 from sysid import store
+from sysid.errors import UserError
 
 CLUSTERS = ("slurm", "local")
 START = 60.0  # s; a task may take that long to start Python from a slow file system
@@ -59,16 +60,16 @@ class SlurmQueue(Engine):
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
-            raise ValueError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
+            raise UserError(f"hydra.launcher.cluster must be one of {', '.join(CLUSTERS)}, got {self.cluster!r}")
         for name in ("workers", "jobs_per_task", "cpus_per_task", "array_size"):
             if name != "workers" or self.workers is not None:
                 whole(f"hydra.launcher.{name}", getattr(self, name), 1)
         if self.cluster != "local" and "%" in str(self.folder.absolute()):
             why = "Slurm takes % in the folder of a sweep for a pattern, as in its %j, and writes elsewhere"
-            raise ValueError(f"{why}: set hydra.sweep.dir to another one than {self.folder}")
+            raise UserError(f"{why}: set hydra.sweep.dir to another one than {self.folder}")
         seconds(1 if self.poll is None else self.poll, "hydra.launcher.poll", "5s")
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
-            raise ValueError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
+            raise UserError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
         _ = self.limits
 
     def taken_over(self, folder: Path) -> frozenset[int]:

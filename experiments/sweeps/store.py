@@ -22,6 +22,7 @@ import yaml
 
 from experiments.sweeps.identity import code_digest
 from sysid import __version__, store
+from sysid.errors import UserError, UserTypeError
 
 OUTCOME, MANIFEST = "outcome.json", "sweep.json"
 SEARCH, TRIALS = "search.json", "search.csv"  # of a sweep that searches
@@ -268,15 +269,15 @@ class Manifest:
         if not (folder / MANIFEST).exists():
             if strangers := sorted(path.name for path in folder.glob("[!.]*")):
                 names = ", ".join(strangers[:3])
-                raise ValueError(f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}")
+                raise UserError(f"{folder} is not empty ({names}, ...) and holds no sweep of this sysid: {another}")
             return cls(folder, command)
         theirs, ours = cls.read(folder), cls(folder, command)
         if (theirs.version, theirs.code) != (ours.version, ours.code):
             codes = f"sysid {theirs.version}, {theirs.code[:8]}; this is {ours.version}, {ours.code[:8]}"
             why = "whose results would not be comparable"
-            raise ValueError(f"{folder} holds a sweep of other code ({codes}), {why}: {another}, or move it away")
+            raise UserError(f"{folder} holds a sweep of other code ({codes}), {why}: {another}, or move it away")
         if theirs.command != command:
-            raise ValueError(f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}")
+            raise UserError(f"{folder} holds a sweep of sysid-{theirs.command}, not of sysid-{command}: {another}")
         return theirs
 
     @classmethod
@@ -293,19 +294,19 @@ class Manifest:
         try:
             content = dict(json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
-            raise ValueError(f"{damaged} ({error})") from None
+            raise UserError(f"{damaged} ({error})") from None
         if (content.get("schema"), content.get("project")) != ("sweep", PROJECT):
-            raise ValueError(f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder")
+            raise UserError(f"{path} is not the manifest of a sweep of {PROJECT}: choose another folder")
         if (schema := content.get("schema_version", 0)) > VERSION:
-            raise ValueError(f"{path} has schema_version {schema}, this sysid reads {VERSION}: update")
+            raise UserError(f"{path} has schema_version {schema}, this sysid reads {VERSION}: update")
         try:
             entries = [Entry(**job | {"overrides": tuple(job["overrides"])}) for job in content["jobs"]]
             if sorted(entry.number for entry in entries) != list(range(len(entries))):
-                raise TypeError("a number of a job twice, or missing")
+                raise UserTypeError("a number of a job twice, or missing")
             command, swept, *code = (content[name] for name in ("command", "swept", "version", "code"))
             return cls(folder, command, swept, {entry.identity: entry for entry in entries}, *code)
         except (TypeError, LookupError) as error:
-            raise ValueError(f"{damaged} ({error!r})") from None
+            raise UserError(f"{damaged} ({error!r})") from None
 
     def admit(self, identity: str, overrides: Iterable[str], values: Mapping[str, Any]) -> int:
         """Number of a job: that which it has, or the next free one.
@@ -397,7 +398,7 @@ def _lock(folder: Path) -> int:
             holder = os.pread(lock, 200, 0).decode()
             os.close(lock)
             wait = "wait for it, end it, or choose another folder (hydra.sweep.dir=...)"
-            raise ValueError(f"another sweep runs in {folder} ({holder}): {wait}") from None
+            raise UserError(f"another sweep runs in {folder} ({holder}): {wait}") from None
         except FileNotFoundError:
             pass
         os.close(lock)  # of a file that another sweep has removed meanwhile: nobody else would see the lock

@@ -27,6 +27,7 @@ from experiments.sweeps.identity import code_digest, file_digests, identity_of, 
 from experiments.sweeps.keys import Composer
 from experiments.sweeps.store import OUTCOME, Job, Manifest, Outcome, outcome_in, read_outcome
 from experiments.sweeps.task import keep
+from sysid.errors import UserError
 from sysid.store import write_bytes
 
 SUBDIR = "${hydra.job.num}"
@@ -83,7 +84,7 @@ class Sweep:
         subdir = OmegaConf.to_container(self.master.hydra.sweep, resolve=False)["subdir"]  # type: ignore[call-overload,index]
         if subdir != SUBDIR:
             numbered = "the folders of jobs are numbered, so that each is found again; leave it out (see sweep.json)"
-            raise ValueError(f"hydra.sweep.subdir={subdir} has no effect: {numbered}")
+            raise UserError(f"hydra.sweep.subdir={subdir} has no effect: {numbered}")
         self._engine = self.make_engine(self.folder)
         self.composer = Composer(self.loader, self.master)
         try:

@@ -43,10 +43,13 @@ from experiments.options import seconds
 from experiments.sweeps import store
 from experiments.sweeps.identity import code_digest, file_digests, text_digest
 from experiments.sweeps.store import TRACE, Job, Limits, Outcome
+from sysid.errors import UserError
 from sysid.store import package_versions
 
 ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
 DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash of compiled code, or somebody's SIGKILL)"
+#: kinds of error as the outcome of a job names them, by the name of our own class
+WELL_KNOWN_KINDS = {"UserError": "ValueError", "UserTypeError": "TypeError", "SimulationError": "ArithmeticError"}
 POLL = 0.1  # s between two looks at the limits
 GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
 #: of a worker process, set before it imports NumPy and numba; one core (as Python 3.13 takes the last)
@@ -105,7 +108,9 @@ def _failure(job: Job, error: BaseException) -> Outcome:
 
 
 def _headline(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    name = type(error).__name__
+    kind = WELL_KNOWN_KINDS.get(name, name)
+    return f"{kind}: {error}" if str(error) else kind
 
 
 def _run(job: Job) -> Outcome:
@@ -115,7 +120,7 @@ def _run(job: Job) -> Outcome:
             changed = min(name for name, _ in found ^ {*job.files})
             other = f"{socket.gethostname()} sees another one in {os.getcwd()}"
             was = f"{changed} is not what it was when the sweep was started, or {other}"
-            raise ValueError(f"{was}: the same command again takes it as it is now")
+            raise UserError(f"{was}: the same command again takes it as it is now")
         value = _call(job)
     except Exception as error:
         if _came_of_an_interrupt(error):
@@ -252,7 +257,7 @@ def bytes_of(size: float | str) -> int:
         value *= (1024 if match[3] else 1000) ** ("KMGT".index(match[2].upper()) + 1)
     if not 1 <= value < math.inf:
         expected = "a number of bytes, or one with a unit such as 500MB or 2GB"
-        raise ValueError(f"hydra.launcher.memory_limit must be {expected}, got {size!r}")
+        raise UserError(f"hydra.launcher.memory_limit must be {expected}, got {size!r}")
     return int(value)
 
 

@@ -19,6 +19,7 @@ from simulators import Controller
 from sysid import AboutPath, Divergence, Forecast, JointModel, Narx, Propagation, Recordings, Target, Validation
 from sysid.arrays import Array
 from sysid.data.source import ROLES
+from sysid.errors import UserError
 from sysid.simulation.forecast import check_records, forecast
 from sysid.simulation.validation import validate
 
@@ -75,7 +76,7 @@ def read_material(config: DictConfig) -> Material:
         refuse_simulation(config)
         return select_records(build(config, "data").load(), config.part)
     if "_target_" not in config.system:
-        raise ValueError("nothing to validate on: choose records with data=..., or a plant with system=...")
+        raise UserError("nothing to validate on: choose records with data=..., or a plant with system=...")
     plant = plant_of(config)
     name = type(plant.system).__name__
     record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset()
@@ -96,7 +97,7 @@ def select_records(recordings: Recordings, part: str | None = None) -> Material:
     wanted = part or next((role for role in ("test", "validation") if role in there), "test")
     if wanted not in there:
         others = f"only {', '.join(there)}: name one (data.{wanted}=...), or choose with part={there[0]}"
-        raise ValueError(f"{recordings.name} has no {wanted} record, {others}")
+        raise UserError(f"{recordings.name} has no {wanted} record, {others}")
     return Material(recordings, wanted, getattr(recordings, wanted), SIMULATION | OF_THE_MODEL)
 
 
@@ -112,22 +113,22 @@ def check_signals(joint: JointModel, material: Material, left_out: Sequence[str]
     source = material.source
     physics = () if material.physics is None else material.physics.physics.signals
     if joint.models[0].narx.max_lag == 0 and not physics:
-        raise ValueError("the model has no lags, it is a static function: there is nothing to simulate")
+        raise UserError("the model has no lags, it is a static function: there is nothing to simulate")
     if source.is_static:
-        raise ValueError(f"{source.name} is a table without time: there is nothing to simulate")
+        raise UserError(f"{source.name} is a table without time: there is nothing to simulate")
     has = f"{source.name} has outputs {list(source.outputs)} and inputs {list(source.inputs)}"
     surplus: list[str] = []
     roles = {"outputs": (joint.output_names, source.outputs), "inputs": (joint.input_names, (*source.inputs, *physics))}
     for role, (names, given) in roles.items():
         if missing := [name for name in names if name not in given]:
             advice = "give every signal the name and the role that it has in the model"
-            raise ValueError(f"the model needs the {role} {missing}, {has}: {advice}")
+            raise UserError(f"the model needs the {role} {missing}, {has}: {advice}")
         surplus += [name for name in given if name not in names and name not in physics]
     if unknown := [name for name in left_out if name not in surplus]:
-        raise ValueError(f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}")
+        raise UserError(f"left_out: {unknown} is no signal that the model does without, these are {surplus}; {has}")
     if unexpected := [name for name in surplus if name not in left_out]:
         advice = f"ignore them with left_out=[{','.join(surplus)}], or identify a model with them"
-        raise ValueError(f"the model does not know the signals {unexpected} of {source.name}: {advice}")
+        raise UserError(f"the model does not know the signals {unexpected} of {source.name}: {advice}")
 
 
 # --- predictions ----------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def plan_cases(horizons: Any, windows: Any, default_window: int) -> list[Case]:
     """
     chosen = read_whole("windows", [default_window] if windows is None else windows)
     if not chosen:
-        raise ValueError("windows must name at least one number of samples, such as [5, 50], or be null")
+        raise UserError("windows must name at least one number of samples, such as [5, 50], or be null")
     ahead = sorted({1, *read_whole("horizons", horizons)})
     return [Case(horizon, window) for window in chosen for horizon in (*ahead, None)]
 
@@ -177,7 +178,7 @@ def read_whole(name: str, values: Any) -> list[int]:
     is_list = isinstance(given, Sequence) and not isinstance(given, str)
     if not is_list or not all(type(value) is int and value >= 1 for value in given) or len(set(given)) < len(given):
         must = "whole numbers of samples of at least 1, each once, such as [1, 10]"
-        raise ValueError(f"{name} must be {must}, got {values!r}")
+        raise UserError(f"{name} must be {must}, got {values!r}")
     return list(given)
 
 
@@ -268,7 +269,7 @@ def assess(
             limit = "window" if longest == case.window else "horizon"
             short = f"record {record.attrs['name']!r} of {material.source.name} has {n} samples"
             advice = f"take smaller {limit}s=[...], or longer records"
-            raise ValueError(f"{short}, expected more than the {limit} of {longest}: {advice}")
+            raise UserError(f"{short}, expected more than the {limit} of {longest}: {advice}")
     forecasts: dict[Case, Forecast] = {}
     unbounded: dict[Case, tuple[Divergence, ...]] = {}
     for number, case in enumerate(sorted(cases, key=lambda case: case.window), 1):

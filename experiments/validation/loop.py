@@ -11,6 +11,7 @@ from experiments.physics import columns_of
 from simulators import Controller
 from sysid import JointModel, Pathwise, Propagation, validate
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.forecast import FEWEST
 from sysid.simulation.validation import Z_95
@@ -64,7 +65,7 @@ def close_loop(
     """
     narx, n, least = dynamics.narx, len(time), max(dynamics.narx.max_lag, 1)
     if not least <= window < n:
-        raise ValueError(f"the loop needs a window from {least} to {n - 1} samples, got {window}: change windows")
+        raise UserError(f"the loop needs a window from {least} to {n - 1} samples, got {window}: change windows")
     read = [narx.output_names.index(name) for name in controller.outputs_read]
     driven = [narx.input_names.index(name) for name in controller.inputs_driven]
     bounds, goes_on = dynamics.bounds(outputs[None, :window]), np.ones(n_paths, dtype=bool)
@@ -180,7 +181,7 @@ def check_controller(joint: JointModel, controller: Controller) -> None:
     reads = ("reads the output", controller.outputs_read, joint.output_names)
     for verb, names, known in (reads, ("drives the input", controller.inputs_driven, joint.input_names)):
         if missing := [name for name in names if name not in known]:
-            raise ValueError(f"{title} {verb} {missing[0]!r}, the model has {list(known)}: {advice}")
+            raise UserError(f"{title} {verb} {missing[0]!r}, the model has {list(known)}: {advice}")
     if instant := [name for name in controller.inputs_driven if 0 in joint.models[0].narx.lags[name]]:
         reason = f"which {title} sets after it has read the output of the same sample"
-        raise ValueError(f"the model has lag 0 of {instant[0]!r}, {reason}: {advice}")
+        raise UserError(f"the model has lag 0 of {instant[0]!r}, {reason}: {advice}")

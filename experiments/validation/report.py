@@ -21,6 +21,7 @@ from experiments.validation.assessment import FREE_RUN, Assessment, Case, assess
 from experiments.validation.loop import SIGNALS, score_loop
 from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.simulation.residuals import most_lags
 
 N_LAGS = 25  # largest lag of the residual tests, where the records are long enough
@@ -262,7 +263,7 @@ def validate_on_test(
     try:
         if isinstance(model, Model) and len(model.narx.output_names) > 1:
             others = [name for name in model.narx.output_names if name != model.narx.target]
-            raise ValueError(f"{others} are outputs among the regressors without a model; take narx.target=all")
+            raise UserError(f"{others} are outputs among the regressors without a model; take narx.target=all")
         joint, material = JointModel.of(model), select_records(recordings)
         cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
         report = make_report(assess(joint, material, cases, build(config, "propagation"), seed=config.seed))

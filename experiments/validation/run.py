@@ -19,6 +19,7 @@ from experiments.validation.loop import compare_loops
 from experiments.validation.report import make_report, tell, writers
 from sysid import JointModel
 from sysid.data.source import ROLES
+from sysid.errors import UserError
 from sysid.store import header
 
 log = logging.getLogger(__name__)
@@ -97,9 +98,9 @@ def check_options(config: DictConfig) -> None:
     """
     plan_cases(config.horizons, config.windows, 1)
     if config.part is not None and config.part not in ROLES:
-        raise ValueError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
+        raise UserError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
     if not isinstance(config.left_out, list | ListConfig) or not all(isinstance(n, str) for n in config.left_out):
-        raise ValueError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
+        raise UserError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
     whole("seed", config.seed, 0)
     flag("figures", config.figures)
     has_page(config)

@@ -18,6 +18,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from sysid.errors import UserError
+
 if TYPE_CHECKING:
     from experiments.sweeps.sweep import Sweep
 
@@ -179,9 +181,9 @@ def _check(overrides: Sequence[Override]) -> None:
     """Refuse sweeps over nothing, and over what a grid cannot have."""
     for one in overrides:
         if one.is_interval_sweep():
-            raise ValueError(f"{one.input_line} is an interval to search in: take hydra/sweeper=optuna, or list values")
+            raise UserError(f"{one.input_line} is an interval to search in: take hydra/sweeper=optuna, or list values")
         if one.is_discrete_sweep() and not list(one.sweep_string_iterator()):
-            raise ValueError(f"{one.input_line} sweeps over nothing: the range is empty")
+            raise UserError(f"{one.input_line} sweeps over nothing: the range is empty")
 
 
 class OptunaSweeper(Sweeper):
@@ -213,7 +215,7 @@ class OptunaSweeper(Sweeper):
             if not isinstance(self.launcher, SweepLauncher):
                 needed = "hydra/launcher=in_process, joblib, dask or slurm of this package, which know finished jobs"
                 got = f"{type(self.launcher).__module__}.{type(self.launcher).__name__}"
-                raise ValueError(f"hydra/sweeper=optuna needs {needed}; got {got}")
+                raise UserError(f"hydra/sweeper=optuna needs {needed}; got {got}")
             settings = Settings(**self._settings)
             lines = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
             space = space_of(lines, settings.average_over, self.hydra_context.config_loader)

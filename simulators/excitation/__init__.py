@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simulators.errors import UserError, UserTypeError
 from simulators.noise import random_stream
 from simulators.settings import Array, check_count, check_finite, is_finite, refuse
 
@@ -18,7 +19,7 @@ def check_sampling(n_samples: int, dt: float) -> None:
     """Raise ValueError unless a number of samples is a positive integer and `dt` [s] is positive."""
     check_count("n_samples", n_samples)
     if not (is_finite(dt) and dt > 0):
-        raise ValueError(f"dt={dt!r}: expected a sampling time > 0 s; change dt")
+        raise UserError(f"dt={dt!r}: expected a sampling time > 0 s; change dt")
 
 
 def count_samples(owner: Any, name: str, dt: float | None) -> int:
@@ -45,7 +46,7 @@ def count_samples(owner: Any, name: str, dt: float | None) -> int:
         names the multiples near it.
     """
     if dt is None:
-        raise ValueError(f"{type(owner).__name__}: expected dt, {name} is set in seconds; give period_samples a dt")
+        raise UserError(f"{type(owner).__name__}: expected dt, {name} is set in seconds; give period_samples a dt")
     ratio = getattr(owner, name) / dt
     count = round(ratio)
     if count >= 1 and abs(ratio - count) <= WHOLE * max(1.0, 0.01 * count):
@@ -204,7 +205,7 @@ def excite(excitations: Mapping[str, Excitation], n_samples: int, dt: float, see
     signals = {}
     for name, excitation in excitations.items():
         if not isinstance(excitation, Excitation):
-            raise TypeError(f"excite: expected an Excitation for input {name!r}, got {excitation!r}; give one")
+            raise UserTypeError(f"excite: expected an Excitation for input {name!r}, got {excitation!r}; give one")
         signals[name] = excitation.signal(n_samples, dt, _split_stream(seed, name))
     return signals
 

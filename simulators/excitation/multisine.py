@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulators.errors import UserError
 from simulators.excitation import Band, Excitation, check_below_nyquist, check_sampling, read_band
 from simulators.settings import Array, check_positive, check_whole, refuse
 
@@ -230,9 +231,9 @@ def crest_factor(signal: ArrayLike) -> float:
     """
     u = np.asarray(signal, dtype=np.float64)
     if u.ndim != 1 or u.size == 0 or not np.all(np.isfinite(u)):
-        raise ValueError(f"crest_factor: expected a signal (n,) of finite numbers, got shape {u.shape}; check it")
+        raise UserError(f"crest_factor: expected a signal (n,) of finite numbers, got shape {u.shape}; check it")
     v = u - u.mean()
     rms = math.sqrt(np.mean(v**2))
     if not rms > 1e-14 * np.max(np.abs(u), initial=0.0):
-        raise ValueError("crest_factor: expected a signal that varies, got a constant one; excite it")
+        raise UserError("crest_factor: expected a signal that varies, got a constant one; excite it")
     return float(np.max(np.abs(v)) / rms)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simulators.errors import UserError
 from simulators.excitation import Excitation
 from simulators.settings import Array, check_flag, find_file, parse_number, read_csv, refuse
 
@@ -64,7 +65,7 @@ class Recorded(Excitation):
             raise refuse(self, "path", "only one of path and values")
         values = tuple(self.values) if isinstance(self.values, Iterable) else ()
         if not values or not all(isinstance(value, Real) and math.isfinite(value) for value in values):
-            raise ValueError("Recorded(values=...): expected finite numbers, at least one; repair values")
+            raise UserError("Recorded(values=...): expected finite numbers, at least one; repair values")
         object.__setattr__(self, "values", tuple(map(float, values)))
 
     def deviation(self, n_samples: int, dt: float, generator: np.random.Generator) -> Array:
@@ -123,7 +124,7 @@ def _read_column(path: Path, rows: list[list[str]], index: int, header: list[str
         cell = row[index] if index < len(row) else "no cell"
         values[i] = parse_number(cell)
         if not np.isfinite(values[i]):
-            raise ValueError(
+            raise UserError(
                 f"{path}, row {i + 1} of the data: expected a finite number in column {header[index]!r}, got "
                 f"{cell!r}; repair the row or choose another column"
             )
@@ -136,7 +137,7 @@ def _check_times(path: Path, time: Array, dt: float) -> None:
     off = np.flatnonzero(np.abs(time - expected) > JITTER * dt)
     if off.size:
         mean = (time[-1] - time[0]) / (len(time) - 1)
-        raise ValueError(
+        raise UserError(
             f"{path}: expected rows every dt={dt:.9g} s, got {mean:.9g} s on average and at row {off[0] + 1} the time "
             f"{time[off[0]]:.9g} s, not {expected[off[0]]:.9g} s; resample the record or simulate with its interval"
         )

@@ -17,6 +17,7 @@ import pandas as pd
 import xarray as xr
 
 from sysid.data.source import ROLES, DataError, DataSource, Recordings, list_paths, make_record
+from sysid.errors import UserError
 from sysid.narx.record import TIME_TOLERANCE, Array
 
 TIME_NAMES = ("time", "t", "stamp", "timestamp", "datetime", "date")  # of a column of times that nobody named
@@ -71,15 +72,15 @@ class CsvFiles(DataSource):
             or self.decimal not in (None, ".", ",")
             or (self.decimal is not None and self.delimiter == self.decimal)
         ):
-            raise ValueError(
+            raise UserError(
                 f"expected a delimiter of one character and a decimal '.' or ',' other than it, got delimiter "
                 f"{self.delimiter!r} and decimal {self.decimal!r}: change one of them, or leave both out"
             )
         if self.on_missing not in ON_MISSING[:2]:
-            raise ValueError(f"on_missing must be one of {', '.join(ON_MISSING[:2])}, got {self.on_missing!r}")
+            raise UserError(f"on_missing must be one of {', '.join(ON_MISSING[:2])}, got {self.on_missing!r}")
         for name in ("inputs", "outputs"):
             if isinstance(getattr(self, name), str):
-                raise ValueError(
+                raise UserError(
                     f"CsvFiles({name}={getattr(self, name)!r}) must be a list: write "
                     f"{write_names(f'data.{name}', [getattr(self, name)])}"
                 )
@@ -95,13 +96,13 @@ class CsvFiles(DataSource):
 
     def _check(self) -> None:
         if not any(list_paths(getattr(self, role)) for role in ROLES):
-            raise ValueError("CsvFiles needs a file: set data.estimation=<file>, and data.test=<file> to judge with")
+            raise UserError("CsvFiles needs a file: set data.estimation=<file>, and data.test=<file> to judge with")
         if not self.outputs:
-            raise ValueError("CsvFiles needs the names of its columns: set data.outputs=[y], and data.inputs=[u]")
+            raise UserError("CsvFiles needs the names of its columns: set data.outputs=[y], and data.inputs=[u]")
         if self.units is not None and not isinstance(self.units, Mapping):
-            raise ValueError(f"CsvFiles(units={self.units!r}) must be a mapping: write 'data.units={{u: V}}'")
+            raise UserError(f"CsvFiles(units={self.units!r}) must be a mapping: write 'data.units={{u: V}}'")
         if unknown := sorted(set(self.units or {}) - {*self.inputs, *self.outputs}):
-            raise ValueError(f"CsvFiles(units of {unknown}): expected units of {[*self.inputs, *self.outputs]} only")
+            raise UserError(f"CsvFiles(units of {unknown}): expected units of {[*self.inputs, *self.outputs]} only")
 
     def _records(self, path: Path) -> list[xr.Dataset]:
         table = read_table(path, delimiter=self.delimiter, encoding=self.encoding)
@@ -157,27 +158,27 @@ def read_table(path: Path, *, delimiter: str | None = None, encoding: str = "utf
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror}): name a CSV file that you may read") from error
     except UnicodeError as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: its text is not in {encoding.upper()} ({error}): export it as CSV in UTF-8, or set "
             "data.encoding=cp1252 (older Windows programs) or utf-16; an Excel workbook is not read"
         ) from None
     except LookupError:
-        raise ValueError(
+        raise UserError(
             f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}"
         ) from None
     except (csv.Error, ValueError) as error:
         advice = "close its quotes, give every line as many cells as the header, or export it again"
         if sign == "," and "Expected" in str(error):
             advice = "where numbers are written with a decimal comma, separate cells by ';'"
-        raise ValueError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
+        raise UserError(f"{path}: not a CSV file ({str(error).strip()}): {advice}") from None
     if not isinstance(table.index, pd.RangeIndex) or len(names) != table.shape[1]:
-        raise ValueError(
+        raise UserError(
             f"{path}, line {first + 2}: more cells than the {len(names)} of the header; where numbers are written with "
             "a decimal comma, separate cells by ';', else complete the header"
         )
     table = table[: int(np.max(np.flatnonzero(table.notna().any(axis=1)), initial=-1)) + 1]
     if not len(table):
-        raise ValueError(f"{path}: expected rows of numbers after the header, the file ends there; export it again")
+        raise UserError(f"{path}: expected rows of numbers after the header, the file ends there; export it again")
     table.columns = pd.Index(names)
     table.attrs = {"file": str(path), "line": first + 2}
     return table
@@ -209,10 +210,10 @@ def split_table(
         steps; each with its place.
     """
     if dt is not None and not 0 < dt < math.inf:
-        raise ValueError(f"dt={dt!r} must be a finite number of seconds > 0")
+        raise UserError(f"dt={dt!r} must be a finite number of seconds > 0")
     found = _find_columns(table, signals)
     if len(set(found.values())) < len(found):
-        raise ValueError(f"{_place(table)}: {[*found]} name the same column twice")
+        raise UserError(f"{_place(table)}: {[*found]} name the same column twice")
     time = _find_time(table, signals) if time is None and dt is None else time
     shown = [*found.values(), *_find_columns(table, [] if time is None else [time], "time").values()]
     sign = decimal or ("," if any(_shows_comma(table.iloc[:, place]) for place in shown) else ".")
@@ -224,19 +225,19 @@ def split_table(
     if on_missing != "skip" and not is_there.all():
         row = int(np.argmin(is_there))
         missing = next((s for s, column in values.items() if not np.isfinite(column[row])), time or "the time")
-        raise ValueError(
+        raise UserError(
             f"{_place(table, row)}, column {missing!r}: the value is missing, the first of {int((~is_there).sum())} "
             "such rows: fill the gap, or set on_missing=skip, which splits the record there"
         )
     rows = np.flatnonzero(is_there)
     if not len(rows):
-        raise ValueError(f"{_place(table)}: no row has all of {[*found]}")
+        raise UserError(f"{_place(table)}: no row has all of {[*found]}")
     step, jumps, notes = _find_step(table, clock, rows, dt, on_missing)
     ends = np.flatnonzero((np.diff(rows) > 1) | jumps) + 1
     pieces = np.split(rows, ends)
     kept = [piece for piece in pieces if len(pieces) == 1 or len(piece) >= max(shortest, initialisation_window + 1)]
     if not kept:
-        raise ValueError(
+        raise UserError(
             f"{_place(table)}: gaps split it into {len(pieces)} parts of at most {max(map(len, pieces))} samples, "
             f"expected one of at least {max(shortest, initialisation_window + 1)}: fill gaps, or set a smaller shortest"
         )
@@ -285,7 +286,7 @@ def _find_columns(table: pd.DataFrame, names: Sequence[str], option: str = "inpu
         places = [i for i, column in enumerate(columns) if column == name]
         places = places or [i for i, column in enumerate(bare) if column == name]
         if len(places) > 1:
-            raise ValueError(
+            raise UserError(
                 f"{_place(table)}: columns {[columns[i] for i in places]} are there more than once as {name!r}: rename "
                 f"them, or name one with its unit, {_type(table, option, [columns[places[0]]])}"
             )
@@ -295,7 +296,7 @@ def _find_columns(table: pd.DataFrame, names: Sequence[str], option: str = "inpu
         advice = f"name columns of the file, as in {_type(table, option, [name for name in bare if name][-1:])}"
         if all(_to_number(column, ".") is not None for column in bare if column):
             advice = "it seems to have no header: write the names of the columns into a first line"
-        raise ValueError(f"{_place(table)}: no columns {absent}, its first line names {columns}; {advice}")
+        raise UserError(f"{_place(table)}: no columns {absent}, its first line names {columns}; {advice}")
     return found
 
 
@@ -348,7 +349,7 @@ def _read_numbers(table: pd.DataFrame, place: int, decimal: str) -> Array:
                 if _to_number(cell.strip(), other) is None:
                     advice = "correct the cell; leave it empty if the value is missing"
                 where = f"{_place(table, row)}, column {str(table.columns[place])!r}"
-                raise ValueError(f"{where}: it holds {cell.strip()!r}, expected a number: {advice}")
+                raise UserError(f"{where}: it holds {cell.strip()!r}, expected a number: {advice}")
             values[row] = value
         elif not pd.isna(cell):
             values[row] = float(cell)
@@ -369,7 +370,7 @@ def _find_time(table: pd.DataFrame, signals: Sequence[str]) -> str | None:
     for name in sorted({*names} - {*signals}):
         if name.lower() in TIME_NAMES:
             return name
-    raise ValueError(
+    raise UserError(
         f"{_place(table)}: the sampling time is not known: set dt to seconds, or time to the column with the times, "
         f"there are {[str(column) for column in table.columns]}"
     )
@@ -388,7 +389,7 @@ def _read_clock(
         place = _find_columns(table, [time], "time")[time]
         stamps, unit = table.iloc[:, place].reset_index(drop=True), _split_name(str(table.columns[place]))[1]
         if unit and unit not in TIME_UNITS:
-            raise ValueError(f"{_place(table)}: times in {unit!r}, expected one of {', '.join(TIME_UNITS)}, or stamps")
+            raise UserError(f"{_place(table)}: times in {unit!r}, expected one of {', '.join(TIME_UNITS)}, or stamps")
         texts = [cell.strip() for cell in stamps if isinstance(cell, str) and cell.strip()]
         if pd.api.types.is_numeric_dtype(stamps) or (texts and _to_number(texts[0], decimal) is not None):
             scale = TIME_UNITS[unit or "s"]
@@ -410,7 +411,7 @@ def _read_stamps(table: pd.DataFrame, cells: pd.Series, first: str, form: str | 
         found = pd.to_datetime(cells.str.strip(), errors="coerce", utc=True, **options)
     if (wrong := found.isna() & cells.notna()).any():
         row = int(np.argmax(wrong))
-        raise ValueError(
+        raise UserError(
             f"{_place(table, row)}: {cells.iloc[row]!r} is neither a number nor a time stamp like {first!r}: correct "
             "it, or set the form of the stamps, such as 'data.time_format=\"%d/%m/%Y %H:%M:%S\"'"
         )
@@ -426,11 +427,11 @@ def _find_step(
     known, resolution = np.diff(rows) == 1, 4 * float(np.spacing(np.abs(times).max()))
     if not len(steps[known]):
         if dt is None:
-            raise ValueError(f"{_place(table, 0)}: expected at least two times that follow each other; or set dt")
+            raise UserError(f"{_place(table, 0)}: expected at least two times that follow each other; or set dt")
         return dt, np.zeros(len(steps), dtype=bool), []
     if (steps <= 0).any():
         row = int(rows[np.argmax(steps <= 0) + 1])
-        raise ValueError(
+        raise UserError(
             f"{_place(table, row)}: the time is not later than that of the row before: sort the rows, or, where stamps "
             "are too coarse to differ, set dt and leave the time out"
         )
@@ -441,7 +442,7 @@ def _find_step(
     if deviation[worst] > LARGEST_JITTER * step + resolution:
         worst = int(np.argmax(deviation > LARGEST_JITTER * step + resolution))  # the first
         stated = "the median of all steps is" if dt is None else "dt is"
-        raise ValueError(
+        raise UserError(
             f"{_place(table, int(rows[worst + 1]))}: the step of time is {steps[worst]:.9g} s where {stated} "
             f"{step:.9g} s; steps may differ by {LARGEST_JITTER:.0%}: resample the record, set on_missing=skip, which "
             "splits it at gaps, or set dt and leave the time out"

@@ -17,6 +17,7 @@ import xarray as xr
 
 from sysid.data.published import DATA_VARIABLE, cache_folder, fetch_alone
 from sysid.data.source import ROLES, DataError, DataSource, Recordings, make_record, optional_package
+from sysid.errors import UserError
 from sysid.narx.record import Array
 
 PACKAGE = "nonlinear_benchmarks"
@@ -85,7 +86,7 @@ def from_nonlinear_benchmarks(
     given = dict(zip(ROLES, (estimation, validation, test), strict=True))
     records = [record for role in given.values() for record in role]
     if not records:
-        raise ValueError(f"from_nonlinear_benchmarks({name!r}): expected at least one record, got none")
+        raise UserError(f"from_nonlinear_benchmarks({name!r}): expected at least one record, got none")
     u, y = _name_channels("u", inputs, records[0].u), _name_channels("y", outputs, records[0].y)
     converted = {
         role: tuple(
@@ -117,7 +118,7 @@ def to_nonlinear_benchmarks(recordings: Recordings) -> Exchanged:
         A data split without inputs, or of rows without time.
     """
     if not recordings.inputs or recordings.is_static:
-        raise ValueError(
+        raise UserError(
             f"recordings {recordings.name!r} have no inputs or no time: the record type of nonlinear_benchmarks "
             "needs both"
         )
@@ -139,7 +140,7 @@ def _name_channels(letter: str, given: Sequence[str] | None, values: Any) -> tup
     numbered = (letter,) if n == 1 else tuple(f"{letter}{i + 1}" for i in range(n))
     names = numbered if given is None else tuple(given)
     if len(names) != n:
-        raise ValueError(f"expected {n} names for the channels of {letter}, got {list(names)}")
+        raise UserError(f"expected {n} names for the channels of {letter}, got {list(names)}")
     return names
 
 
@@ -147,16 +148,16 @@ def _split_channels(names: Sequence[str], values: Any) -> dict[str, Array]:
     array = np.asarray(values, dtype=np.float64)
     columns = array[:, None] if array.ndim == 1 else array
     if columns.ndim != 2 or columns.shape[1] != len(names):
-        raise ValueError(f"expected channels {list(names)} in every record, got an array of shape {array.shape}")
+        raise UserError(f"expected channels {list(names)} in every record, got an array of shape {array.shape}")
     return {name: columns[:, i] for i, name in enumerate(names)}
 
 
 def _read_sampling_time(record: InputOutput, given: float | None) -> float:
     stated = None if record.sampling_time is None else float(np.squeeze(record.sampling_time))
     if stated is None and given is None:
-        raise ValueError(f"record {record.name!r} does not state its sampling time: give it [s] (data.dt)")
+        raise UserError(f"record {record.name!r} does not state its sampling time: give it [s] (data.dt)")
     if stated is not None and given is not None and abs(stated - given) > 1e-6 * stated:
-        raise ValueError(f"record {record.name!r} has the sampling time {stated:g} s, not {given:g} s: leave it out")
+        raise UserError(f"record {record.name!r} has the sampling time {stated:g} s, not {given:g} s: leave it out")
     return float(given if stated is None else stated)  # type: ignore[arg-type]
 
 
@@ -198,7 +199,7 @@ class NonlinearBenchmark(DataSource):
         if self.name not in known:
             near = difflib.get_close_matches(str(self.name), known, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"NonlinearBenchmark(name={self.name!r}): expected one of {', '.join(known)}{hint}")
+            raise UserError(f"NonlinearBenchmark(name={self.name!r}): expected one of {', '.join(known)}{hint}")
         result = self._obtain(known[self.name])
         parts = ([], result) if isinstance(result, list) else result  # a list has no split: all of it tests
         estimation, test = (list(_flatten(members)) for members in parts)

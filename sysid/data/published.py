@@ -16,6 +16,7 @@ import xarray as xr
 from filelock import FileLock
 
 from sysid.data.source import DataError, DataSource, Recordings, make_record, optional_package, part
+from sysid.errors import UserError
 from sysid.narx.record import Array
 
 CACHE_VARIABLE = "SYSID_CACHE"  # names another folder of the cache
@@ -459,7 +460,7 @@ class StaticTable(DataSource):
         whole, name = self.table.load(self.path), self.table.name
         n = whole.sizes["time"]
         if not 1 <= self.n_estimation < n:
-            raise ValueError(f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, got {self.n_estimation}")
+            raise UserError(f"{name}: expected n_estimation from 1 to {n - 1} of {n} rows, got {self.n_estimation}")
         order = np.random.default_rng(self.seed).permutation(n) if self.shuffle else np.arange(n)
         split = f"shuffled with seed {self.seed}" if self.shuffle else "file order"
         time = whole["time"].variable

@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from sysid.errors import UserError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
 
 ROLES = ("estimation", "validation", "test")
@@ -68,7 +69,7 @@ class Recordings:
         for name in names:
             check_name(name)
         if not self.outputs or len(set(names)) < len(names):
-            raise ValueError(
+            raise UserError(
                 f"Recordings({self.name!r}): expected at least one output and every signal once, got inputs "
                 f"{list(self.inputs)} and outputs {list(self.outputs)}"
             )
@@ -122,7 +123,7 @@ class Recordings:
             Another fraction, nothing left on one side, or validation records that are there already.
         """
         if not 0 < fraction < 1 or self.validation:
-            raise ValueError(
+            raise UserError(
                 f"Recordings({self.name!r}).hold_out({fraction!r}) expects a fraction above 0 and below 1 and no "
                 f"validation records, there are {len(self.validation)}"
             )
@@ -161,7 +162,7 @@ class Recordings:
         placed = sorted((_read_group_name(key), record) for key, record in groups.items())
         headers = {tuple(str(record.attrs.get(name)) for name in OWN_ATTRIBUTES) for _, record in placed}
         if len(headers) != 1 or "None" in (header := headers.pop()):
-            raise ValueError(
+            raise UserError(
                 f"expected groups with equal attributes {', '.join(OWN_ATTRIBUTES)}, got groups {sorted(groups)}: "
                 "build them with Recordings.to_groups"
             )
@@ -186,7 +187,7 @@ def read_names(text: object) -> tuple[str, ...]:
     with suppress(ValueError, RecursionError):
         names = json.loads(str(text))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"expected a JSON list of names of signals, got {str(text)[:100]!r}")
+        raise UserError(f"expected a JSON list of names of signals, got {str(text)[:100]!r}")
     return tuple(names)
 
 
@@ -239,10 +240,10 @@ def part(
     """
     first, end, _ = slice(start, stop).indices(record.sizes["time"])
     if end <= first:
-        raise ValueError(f"part({start}, {stop}) of a record of {record.sizes['time']} samples is empty")
+        raise UserError(f"part({start}, {stop}) of a record of {record.sizes['time']} samples is empty")
     if initialisation_window is None:
         if "initialisation_window" not in record.attrs:
-            raise ValueError("the record has no attribute initialisation_window: build it with make_record")
+            raise UserError("the record has no attribute initialisation_window: build it with make_record")
         initialisation_window = max(int(record.attrs["initialisation_window"]) - first, 0)
     attributes = {"initialisation_window": initialisation_window} | ({} if name is None else {"name": name})
     return record.isel(time=slice(first, end)).assign_attrs(attributes)
@@ -250,18 +251,18 @@ def part(
 
 def _check_record(record: Record, dataset: xr.Dataset) -> None:
     if found := record.first_missing():
-        raise ValueError(f"{found}: fill the gap, or split the record there into two")
+        raise UserError(f"{found}: fill the gap, or split the record there into two")
     if absent := [n for n in ("name", "sampling_time", "initialisation_window") if n not in dataset.attrs]:
-        raise ValueError(f"record {record.number} has no attributes {absent}: build it with make_record")
+        raise UserError(f"record {record.number} has no attributes {absent}: build it with make_record")
     stated, found_time = float(dataset.attrs["sampling_time"]), record.sampling_time
     if not stated > 0 or abs(stated - found_time) > 2 * TIME_TOLERANCE * stated:  # not for NaN: one sample
-        raise ValueError(
+        raise UserError(
             f"record {record.number} states sampling_time {stated:g} but its time has steps of {found_time:g}: "
             "correct one of them"
         )
     window = dataset.attrs["initialisation_window"]
     if not isinstance(window, int | np.integer) or isinstance(window, bool) or not 0 <= window < record.n_samples:
-        raise ValueError(
+        raise UserError(
             f"record {record.number} ({dataset.attrs['name']!r}) has initialisation_window {window!r}, expected a "
             f"whole number of samples from 0 to {record.n_samples - 1}: it must leave something to judge"
         )
@@ -271,7 +272,7 @@ def _read_group_name(key: str) -> tuple[int, int]:
     """Role and number of the group with this name."""
     found = re.fullmatch(rf"/?({'|'.join(ROLES)})(?:/record_(\d+))?", key)
     if not found:
-        raise ValueError(f"expected groups named {', '.join(ROLES)} or, say, {ROLES[0]}/record_0, got {key!r}")
+        raise UserError(f"expected groups named {', '.join(ROLES)} or, say, {ROLES[0]}/record_0, got {key!r}")
     return ROLES.index(found[1]), int(found[2] or 0)
 
 

@@ -10,6 +10,7 @@ import xarray as xr
 
 from sysid import store
 from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part, read_names
+from sysid.errors import UserError
 from sysid.narx.record import read_records
 
 NUMBER = "trajectory"  # dimension over the trajectories of an ensemble
@@ -44,7 +45,7 @@ class StoredRecordings(DataSource):
     def __post_init__(self) -> None:
         parts = list(self.split)
         if len(parts) != len(ROLES) or min(parts) < 0 or abs(sum(parts) - 1) > 1e-9:
-            raise ValueError(
+            raise UserError(
                 f"StoredRecordings(split={parts}) must be three parts >= 0 with a sum of 1: {', '.join(ROLES)}"
             )
 
@@ -52,7 +53,7 @@ class StoredRecordings(DataSource):
         """Read the files; see `DataSource.load`. Errors of `sysid.store` pass through."""
         named = {role: list_paths(getattr(self, role)) for role in ROLES}
         if (self.path is not None) == any(named.values()):
-            raise ValueError(
+            raise UserError(
                 f"StoredRecordings(path={self.path!r}) needs either data.path=<benchmark.nc or trajectory.nc> or "
                 f"files in data.estimation, data.validation, data.test, got {named}"
             )
@@ -105,7 +106,7 @@ class StoredRecordings(DataSource):
         names: dict[str, Any] = {}
         for role, given in (("inputs", self.inputs), ("outputs", self.outputs)):
             if given is None and role not in dataset.attrs:
-                raise ValueError(
+                raise UserError(
                     f"{path} does not say which of its signals {sorted(map(str, dataset.data_vars))} are {role}: "
                     f"set data.{role}=[...]"
                 )
@@ -137,7 +138,7 @@ def _share_out(split: Sequence[float], n: int, path: str) -> list[int]:
     """Numbers of n trajectories for the parts: the nearest to their sizes, at least one where a part is above 0."""
     lowest = [1 if size > 0 else 0 for size in split]
     if sum(lowest) > n:
-        raise ValueError(
+        raise UserError(
             f"{path} holds {n} trajectories, data.split={list(split)} needs at least {sum(lowest)}, one for every "
             "part above 0: set parts to 0, or store more trajectories"
         )

@@ -19,6 +19,7 @@ from sysid.arrays import matrix
 from sysid.beside import one_blas_thread
 from sysid.data.nonlinear_benchmarks import InputOutput
 from sysid.data.source import make_record
+from sysid.errors import UserError
 from sysid.estimators.online_gp import LEAST_SAMPLES, GPRegressor, distinct
 from sysid.model.model import JointModel, Model, Origin
 from sysid.narx.lags import Lags, Narx, Order, Orders
@@ -90,11 +91,11 @@ def check_signals(estimator: BaseEstimator, given: Signals, *, n_inputs: int | N
     common: dict[str, Any] = {"dtype": np.float64, "ensure_min_samples": least}
     if u is None or n_inputs == 0:
         if n_inputs:
-            raise ValueError(f"expected {n_inputs} inputs (n, {n_inputs}), got None")
+            raise UserError(f"expected {n_inputs} inputs (n, {n_inputs}), got None")
         if u is not None and np.shape(u)[1:] != (0,):
-            raise ValueError(f"expected no inputs, None or an array (n, 0), got shape {np.shape(u)}")
+            raise UserError(f"expected no inputs, None or an array (n, 0), got shape {np.shape(u)}")
         if u is None and y is None:
-            raise ValueError("a model without inputs needs to know how many samples: give an array (n, 0)")
+            raise UserError("a model without inputs needs to know how many samples: give an array (n, 0)")
         y = None if y is None else check_array(y, ensure_2d=False, input_name="y", **common)
         u = np.empty((len(u if y is None else y), 0))
     elif y is None:
@@ -102,7 +103,7 @@ def check_signals(estimator: BaseEstimator, given: Signals, *, n_inputs: int | N
     else:
         u, y = validate_data(estimator, u, y, reset=n_inputs is None, multi_output=True, y_numeric=True, **common)
     if given.lengths is not None and sum(given.lengths) != len(u):
-        raise ValueError(f"groups: expected one label for each of the {len(u)} samples, got {sum(given.lengths)}")
+        raise UserError(f"groups: expected one label for each of the {len(u)} samples, got {sum(given.lengths)}")
     return given._replace(inputs=u, outputs=None if y is None else np.asarray(y, dtype=np.float64).reshape(len(u), -1))
 
 
@@ -116,7 +117,7 @@ def agree(*times: float | None) -> float | None:
     """
     known = [time for time in times if time is not None]
     if known and max(known) - min(known) > TIME_TOLERANCE * max(known):
-        raise ValueError(
+        raise UserError(
             f"expected one sampling time, got {sorted(set(known))} s: resample the records, or fit to records like them"
         )
     return known[0] if known else None
@@ -129,7 +130,7 @@ def _are(values: Any, kind: type) -> bool:
 
 def _read_records(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
     if y is not None or groups is not None:
-        raise ValueError("records hold their outputs themselves: leave y and groups out, or give record.u and record.y")
+        raise UserError("records hold their outputs themselves: leave y and groups out, or give record.u and record.y")
     records: Sequence[InputOutput] = u if isinstance(u, list | tuple) else [u]
     times = [None if r.sampling_time is None else float(np.squeeze(r.sampling_time)) for r in records]
     inputs = _stack([np.reshape(r.u, (len(r.u), -1)) for r in records], "inputs")
@@ -141,10 +142,10 @@ def _read_records(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
 
 def _read_lists(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
     if groups is not None:
-        raise ValueError("groups: a list of records needs none; leave groups out")
+        raise UserError("groups: a list of records needs none; leave groups out")
     lengths = [tuple(len(np.atleast_1d(a)) for a in given) for given in (u, y) if given is not None]
     if len(set(lengths)) > 1:
-        raise ValueError(f"expected as many outputs as inputs, record by record, got records of {lengths} samples")
+        raise UserError(f"expected as many outputs as inputs, record by record, got records of {lengths} samples")
     inputs, outputs = (
         None if given is None else _stack(list(given), kind) for given, kind in ((u, "inputs"), (y, "outputs"))
     )
@@ -153,17 +154,17 @@ def _read_lists(u: Any, y: Any, groups: ArrayLike | None) -> Signals:
 
 def _stack(parts: list[np.ndarray], kind: str) -> np.ndarray:
     if len({part.shape[1:] for part in parts}) > 1 or not all(part.ndim for part in parts):
-        raise ValueError(f"expected {kind} of the same channels in all records, got {[part.shape for part in parts]}")
+        raise UserError(f"expected {kind} of the same channels in all records, got {[part.shape for part in parts]}")
     return np.concatenate(parts)
 
 
 def _lengths(groups: ArrayLike) -> tuple[int, ...]:
     labels = np.asarray(groups)
     if labels.ndim != 1:
-        raise ValueError(f"groups: expected one label for each sample, got shape {labels.shape}")
+        raise UserError(f"groups: expected one label for each sample, got shape {labels.shape}")
     starts = np.flatnonzero(np.r_[True, labels[1:] != labels[:-1]])
     if len(starts) > len(set(labels.tolist())):
-        raise ValueError("groups: expected the samples of each record in one piece, in the order of time; sort them")
+        raise UserError("groups: expected the samples of each record in one piece, in the order of time; sort them")
     return tuple(np.diff(np.r_[starts, len(labels)]).tolist())
 
 
@@ -181,7 +182,7 @@ def choose_narx(estimator: BaseEstimator, outputs: Sequence[str], inputs: Sequen
     given = estimator.get_params(deep=False)
     for lags, order in (("output_lags", "na"), ("input_lags", "nb"), ("input_lags", "nk")):
         if given[lags] is not None and given[order] is not None:
-            raise ValueError(f"{lags}={given[lags]!r} and {order}={given[order]!r} say the same twice: leave one out")
+            raise UserError(f"{lags}={given[lags]!r} and {order}={given[order]!r} say the same twice: leave one out")
     na, nb, nk = (default if given[name] is None else given[name] for name, default in DEFAULT.items())
     orders = Orders(na, nb, nk)
     past = _by_name("output_lags", given["output_lags"], outputs) or orders.output_lags(outputs)
@@ -196,7 +197,7 @@ def _by_name(option: str, lags: Lags | Mapping[str, Lags] | None, signals: Seque
         return {}
     found = dict(lags) if isinstance(lags, Mapping) else dict.fromkeys(signals, lags)
     if unknown := [name for name in found if name not in signals]:
-        raise ValueError(f"{option}: expected lags of {list(signals)}, got some of {unknown}")
+        raise UserError(f"{option}: expected lags of {list(signals)}, got some of {unknown}")
     return found
 
 
@@ -278,7 +279,7 @@ class NarxGPRegressor(GPRegressor):
         """
         given = read_signals(X, y, groups)
         if given.outputs is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+            raise UserError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         signals = check_signals(self, given, n_inputs=None, least=LEAST_SAMPLES)
         self._shape = np.asarray(given.outputs).shape[1:]
         if given.inputs is None:
@@ -337,7 +338,7 @@ class NarxGPRegressor(GPRegressor):
             ahead = 1 if horizon is None else None if horizon == inf else horizon
             return self._shape_results(given, self._run_ahead(given, ahead, return_std), return_std)  # type: ignore[arg-type]
         if horizon is not None:
-            raise ValueError(f"predict(horizon={horizon}): expected measured outputs y to start from, got none")
+            raise UserError(f"predict(horizon={horizon}): expected measured outputs y to start from, got none")
         signals = check_signals(self, given, n_inputs=self.n_features_in_, least=1)
         rule, before = self._propagation(return_std), self.output_mean_[None]
         runs = [self._run_freely(np.concatenate([one[:1], one]), before, rule) for one in self._used_inputs(signals)]
@@ -351,7 +352,7 @@ class NarxGPRegressor(GPRegressor):
         check_is_fitted(self)
         given = read_signals(X, y)
         if given.outputs is None:
-            raise ValueError("score: expected measured outputs y, got none")
+            raise UserError("score: expected measured outputs y, got none")
         means = [mean for mean, _ in self._run_ahead(given, self.scoring_horizon, False)]
         start = max(self.model_.models[0].narx.max_lag, self.scoring_horizon or 0)
         measured = given.cut(np.asarray(given.outputs, dtype=np.float64).reshape(-1, means[0].shape[1]))
@@ -367,7 +368,7 @@ class NarxGPRegressor(GPRegressor):
         rows = narx.dataset(records)
         n = rows.sizes["sample"]
         if n < LEAST_SAMPLES:
-            raise ValueError(f"expected at least {LEAST_SAMPLES} samples after the largest lag {narx.max_lag}, got {n}")
+            raise UserError(f"expected at least {LEAST_SAMPLES} samples after the largest lag {narx.max_lag}, got {n}")
         identification = self._identification(narx, n)
         x, t, settings = rows["regressor"].values, rows["target"].values, identification.settings
         if self.standardise:
@@ -393,13 +394,13 @@ class NarxGPRegressor(GPRegressor):
         if y_init is not None:
             first = [y_init] if given.lengths is None else list(y_init)
         elif given.outputs is None or not all(given.windows):
-            raise ValueError(
+            raise UserError(
                 "simulate: expected the first outputs y_init (w, m), or records that state an initialisation window"
             )
         else:
             first = [y[:window] for y, window in zip(given.cut(np.asarray(given.outputs)), given.windows, strict=True)]
         if len(first) != n:
-            raise ValueError(f"simulate: expected first outputs of each of {n} records, got {len(first)}")
+            raise UserError(f"simulate: expected first outputs of each of {n} records, got {len(first)}")
         return [matrix(np.reshape(y, (-1, 1)) if np.ndim(y) == m == 1 else y, m, "y_init") for y in first]
 
     def _run_freely(self, inputs: np.ndarray, first: np.ndarray, rule: Propagation) -> Run:
@@ -416,7 +417,7 @@ class NarxGPRegressor(GPRegressor):
         signals = check_signals(self, given, n_inputs=self.n_features_in_, least=1)
         outputs = self.model_.output_names
         if (got := signals.outputs.shape[1]) != len(outputs):
-            raise ValueError(f"expected {len(outputs)} outputs {list(outputs)}, got {got}")
+            raise UserError(f"expected {len(outputs)} outputs {list(outputs)}, got {got}")
         records = self._records(signals, outputs, agree(given.sampling_time, self._sampling_time))
         rule, window = self._propagation(with_std), self.model_.models[0].narx.max_lag  # samples that lack a lag
         found = forecast(self.model_, records, horizon=horizon, window=window, propagation=rule)

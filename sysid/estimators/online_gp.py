@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sysid.arrays import vector
 from sysid.beside import one_blas_thread
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptive
 from sysid.gp.kernels import Kernel
 from sysid.gp.rules import Acceptance, Criterion, Insertion
@@ -56,11 +57,11 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         """
         training = Adaptive() if self.training is None else self.training
         if not isinstance(training, Training):
-            raise TypeError(f"training must be a Training such as Adaptive(), got {training!r}")
+            raise UserTypeError(f"training must be a Training such as Adaptive(), got {training!r}")
         changes: dict[str, Any] = {}
         if self.kernel is not None:
             if "kernel" not in [field.name for field in fields(training)]:  # type: ignore[arg-type]
-                raise ValueError(f"kernel: {type(training).__name__} chooses its kernel itself; leave kernel out")
+                raise UserError(f"kernel: {type(training).__name__} chooses its kernel itself; leave kernel out")
             changes["kernel"] = self.kernel
         if n_samples is not None and (training.n_initial is None or training.n_initial > n_samples):
             changes["n_initial"] = n_samples
@@ -157,7 +158,7 @@ class OnlineGPRegressor(GPRegressor):
         if is_first:
             self._begin(targets)
         if targets.shape[1:] != self._target_shape:
-            raise ValueError(
+            raise UserError(
                 f"partial_fit: expected targets of shape {('n', *self._target_shape)} as before, got {targets.shape}"
             )
         return self._learn(x, targets)
@@ -270,7 +271,7 @@ def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: 
     """Values (p,) in the order of the names, which must be those given."""
     if given.keys() != set(names) or not names:
         missing, new = [n for n in names if n not in given], [n for n in given if n not in names]
-        raise ValueError(
+        raise UserError(
             f"expected the {kind} {list(names)} in every sample, got {list(given)}: missing {missing}, new {new}"
         )
     return vector([given[name] for name in names], len(names), kind)
@@ -279,7 +280,7 @@ def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: 
 def _targets(y: Target, names: tuple[Hashable, ...] | None) -> np.ndarray:
     """One target () or several (m,)."""
     if isinstance(y, Mapping) != (names is not None):
-        raise TypeError(f"y: expected {'one number' if names is None else f'the targets {list(names)}'}, got {y!r}")
+        raise UserTypeError(f"y: expected {'one number' if names is None else f'the targets {list(names)}'}, got {y!r}")
     if isinstance(y, Mapping):
         assert names is not None
         return _values(y, names, "targets")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sysid import __version__, store
+from sysid.errors import UserError
 from sysid.export import standalone
 from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
 from sysid.model.description import name_of
@@ -102,7 +103,7 @@ def export_python(
         The file cannot be written; nothing is left.
     """
     if Path(path).suffix != ".py":
-        raise ValueError(f"export_python: expected a name that ends in .py, got {os.fspath(path)!r}")
+        raise UserError(f"export_python: expected a name that ends in .py, got {os.fspath(path)!r}")
     models = model.models if isinstance(model, JointModel) else (model,)
     window = None  # first outputs that a free run needs; None: the file cannot simulate
     if len(models) == len(models[0].narx.output_names):
@@ -131,7 +132,7 @@ def export_python(
         checked.write_text(text, encoding="utf-8")
         deviation = runpy.run_path(str(checked))["self_check"]()
     if not deviation < TOLERANCE:
-        raise ValueError(
+        raise UserError(
             f"the model cannot be exported: the file deviates from it by {deviation:.3g}; a likely reason is a badly "
             "conditioned model, which a larger noise variance avoids"
         )
@@ -224,8 +225,8 @@ def _kernel_text(kernel: Kernel, i: int, vectors: dict[str, np.ndarray]) -> str:
     return f"({FORMULAS[type(kernel)].__name__}, {second})"
 
 
-def _no_formula(own: object) -> ValueError:
-    return ValueError(
+def _no_formula(own: object) -> UserError:
+    return UserError(
         f"{name_of(type(own))} cannot be exported: a file holds only formulas of kernels and mean functions that the "
         "toolbox ships; evaluate the model in Python with the toolbox, or contribute the formula to sysid.export"
     )

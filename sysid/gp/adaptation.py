@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc
 
 from sysid.arrays import check_counts, matrix, vector
+from sysid.errors import UserError
 from sysid.gp.dictionary import RECORD
 from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
@@ -206,10 +207,10 @@ class Adaptation:
         """
         p, counts = scaling.n_features, vector(state["seen_counts"], COUNTS, "seen_counts")
         if not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
-            raise ValueError(f"seen_counts must be whole numbers of at least 0, got {counts.tolist()}")
+            raise UserError(f"seen_counts must be whole numbers of at least 0, got {counts.tolist()}")
         seed, n_drawn, n_seen, n_left_out, n_estimated, n_revised = counts.astype(np.int64).tolist()
         if max(settings.sample_size or 0, settings.interval) > MOST_SAMPLES:
-            raise ValueError(f"training: sample_size and interval must be at most {MOST_SAMPLES}, got {settings}")
+            raise UserError(f"training: sample_size and interval must be at most {MOST_SAMPLES}, got {settings}")
         found = cls(settings, seed)
         found.start(scaling, mean, np.zeros((0, p)), np.zeros(0), learning, n_left_out=n_left_out)
         inputs, rows = (matrix(state[f"seen_{name}"], p + more, f"seen_{name}") for name, more in (("inputs", 0), ROWS))
@@ -217,7 +218,7 @@ class Adaptation:
         squares, n = vector(state["seen_squares"], len(state["seen_squares"]), "seen_squares"), len(rows)
         fits = n < settings.interval and len(squares) <= settings.window and n_drawn <= n_seen
         if not fits or len(inputs) != min(found._sample.size, n_drawn):
-            raise ValueError("the samples that a training has seen must fit its interval, window and sample_size")
+            raise UserError("the samples that a training has seen must fit its interval, window and sample_size")
         found._sample.restore(inputs, targets, numbers, n_drawn)
         found._n_seen, found._n_estimated, found._n_revised = n_seen, n_estimated, n_revised
         found._squares, found._n, found._regressors[:n], found._targets[:n] = squares, n, rows[:, :p], rows[:, p]
@@ -368,7 +369,7 @@ class Adaptive(MaximumAPosteriori):
         for name in ("significance", "tolerance"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
-                raise ValueError(f"{self._name}: {name} must be a number between 0 and 1, got {value!r}")
+                raise UserError(f"{self._name}: {name} must be a number between 0 and 1, got {value!r}")
 
     def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
         """As `MaximumLikelihood.know`; the hyper-parameters stay unless `on_records`."""

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from sysid.arrays import matrix
+from sysid.errors import UserError, UserTypeError
 from sysid.gp import compiled_kernels
 from sysid.gp.compiled_kernels import ADD, MULTIPLY, SHIPPED
 from sysid.gp.dictionary import covariance_matrix, prior_variances
@@ -207,7 +208,7 @@ def read_positive(owner: object, name: str) -> tuple[float, ...]:
     numbers = tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
     if not numbers or not all(0 < value < np.inf for value in numbers):
         shown = values if np.ndim(values) == 0 else numbers
-        raise ValueError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown}")
+        raise UserError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown}")
     return numbers
 
 
@@ -234,7 +235,7 @@ class OnePerFeature(Kernel):
         """Variance, then the number of each feature."""
         (_, variance), (name, numbers) = list(vars(self).items())[:2]
         if isinstance(numbers, float):
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__}: {name} must be one number per feature, got {numbers} for any number of "
                 "features; a training fills such a prototype, and so does with_scales"
             )
@@ -531,12 +532,12 @@ class OfParts(Kernel):
         parts = tuple(self.parts) if isinstance(self.parts, Sequence) else (self.parts,)
         name = type(self).__name__
         if wrong := [part for part in parts if not isinstance(part, Kernel)]:
-            raise TypeError(f"{name}: parts must be instances of Kernel, got {wrong[0]!r}")
+            raise UserTypeError(f"{name}: parts must be instances of Kernel, got {wrong[0]!r}")
         if len(parts) < 2:
-            raise ValueError(f"{name}: parts must be at least two, got {len(parts)}")
+            raise UserError(f"{name}: parts must be at least two, got {len(parts)}")
         features = ["any number" if part.is_prototype else part.n_features for part in parts]
         if len(set(features)) > 1:
-            raise ValueError(f"{name}: parts must have the same number of features, got {features}")
+            raise UserError(f"{name}: parts must have the same number of features, got {features}")
         object.__setattr__(self, "parts", parts)
 
     @property

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lapack, solve_triangular
 
 from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
 from sysid.gp.kernels import Kernel
@@ -150,7 +151,7 @@ class OnlineGP:
         self.gate = at_least(1.0, gate, "OnlineGP: gate")
         self.learning = member(Learning, learning, "OnlineGP: learning")
         if not isinstance(scale, bool):
-            raise TypeError(f"OnlineGP: scale must be True or False, got {scale!r}")
+            raise UserTypeError(f"OnlineGP: scale must be True or False, got {scale!r}")
         self.scale = scale
         self.kernel = kernel
         self.budget = int(budget)
@@ -159,9 +160,9 @@ class OnlineGP:
         self.reduction = MarginalLogLikelihood() if reduction is None else reduction
         for name, role in ROLES.items():
             if not isinstance(got := getattr(self, name), role):
-                raise TypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
+                raise UserTypeError(f"OnlineGP: {name} must be an instance of {role.__name__}, got {got!r}")
         if self.forgetting and not self.learns_every_sample and type(self.reduction).gain is Criterion.gain:
-            raise ValueError(
+            raise UserError(
                 f"OnlineGP: forgetting weighs a point's gain by its age; {type(self.reduction).__name__} has none: "
                 "define its static method gain, of the arguments of reduction, take another reduction, "
                 "learning='every_sample', or forgetting=None"
@@ -172,7 +173,7 @@ class OnlineGP:
         nothing = np.zeros((0, self.n_features))
         least = LEAST_NOISE * self._largest_prior_variance(nothing)
         if not least * (1 - 1e-9) <= self.noise_variance < np.inf:
-            raise ValueError(
+            raise UserError(
                 f"OnlineGP: noise_variance must be at least {LEAST_NOISE:g} of the kernel's variance ({least:g}), got "
                 f"{noise_variance}; below that double precision cannot hold the factor"
             )
@@ -447,7 +448,7 @@ class OnlineGP:
         """Remove the point of lowest reduction score until `n_points` are left (section 5 of the paper)."""
         check_whole(n_points, 1, "reduce_to: n_points")
         if n_points > self.n_points:
-            raise ValueError(f"reduce_to: n_points must be at most {self.n_points}, the points stored, got {n_points}")
+            raise UserError(f"reduce_to: n_points must be at most {self.n_points}, the points stored, got {n_points}")
         dictionary.reduce(self._rules, self._state, int(n_points))
         factorise(self._state)
 
@@ -574,11 +575,11 @@ class OnlineGP:
         if not (self.diagonal >= dictionary.LEAST_NOISE * self.kernel.diagonal(inputs)).all():
             raise self._report_too_far(inputs)
 
-    def _report_too_far(self, inputs: np.ndarray) -> ValueError:
+    def _report_too_far(self, inputs: np.ndarray) -> UserError:
         """Error that says at which of the inputs (n, p) the prior variance is largest, too large beside the noise."""
         prior = self.kernel.diagonal(inputs)
         i = int(np.argmax(prior))
-        return ValueError(
+        return UserError(
             f"OnlineGP: noise_variance must be at least {dictionary.LEAST_NOISE:g} of the prior variance at every "
             f"point, got {self.noise_variance:g} and a prior variance of {prior[i]:g} at {inputs[i].tolist()}; below "
             "that double precision cannot hold the factor: scale the features to the order of one, or raise the noise "
@@ -668,12 +669,12 @@ class OnlineGP:
         """
         n = len(arrays["targets"])
         if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
-            raise ValueError(f"expected at most {self.budget} points with an order of their own, got {n}")
+            raise UserError(f"expected at most {self.budget} points with an order of their own, got {n}")
         factors = (*FACTORS, "root") if self.learns_every_sample else FACTORS
         shapes = {name: np.shape(arrays[name]) for name in (*factors, *BY_AGE, "inputs")}
         expected = dict.fromkeys(factors, (n, n)) | dict.fromkeys(BY_AGE, (n,)) | {"inputs": (n, self.n_features)}
         if shapes != expected:
-            raise ValueError(f"expected arrays of shapes {expected}, got {shapes}")
+            raise UserError(f"expected arrays of shapes {expected}, got {shapes}")
         x = matrix(arrays["inputs"], self.n_features, "inputs")
         state = self._from_points(x, vector(arrays["targets"], n, "targets"), self.budget)
         state.order[:n] = arrays["order"]
@@ -681,16 +682,16 @@ class OnlineGP:
         if self.learns_every_sample:
             state.root[:n, :n] = matrix(arrays["root"], n, "root")
         if self.learns_every_sample and not no_wider_than_prior(state.root):
-            raise ValueError("restore: root must be that of a posterior, no wider than its prior")
+            raise UserError("restore: root must be that of a posterior, no wider than its prior")
         state.errors[:] = vector(arrays["errors"], len(state.errors), "errors")
         total, number, memory, scale, level = state.errors
         is_sum = 0 <= number < dictionary.SCALE_INTERVAL and 0 <= total <= dictionary.LARGEST_SQUARE * number
         is_scale = FIRST_MEMORY <= memory <= LONGEST_MEMORY and scale > 0 and level >= 0
         if not (is_sum and is_scale):
-            raise ValueError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
+            raise UserError("restore: errors must be sums, a memory and counts of `OnlineGP.state`")
         state.number[:n] = vector(arrays["number"], n, "number")
         if not ((state.number[:n] >= -1) & (state.number[:n] < max(counts[dictionary.N_SEEN], 1))).all():
-            raise ValueError("restore: number must be that of a sample seen, or -1")
+            raise UserError("restore: number must be that of a sample seen, or -1")
         for name in BY_AGE:
             getattr(state, name)[:n] = vector(arrays[name], n, name)
         state.counts[:] = counts
@@ -698,7 +699,7 @@ class OnlineGP:
         state.counts[dictionary.MINIMUM_IS_STALE] = 1
         most = 10 * self._tolerance(x)
         if not (worst := contradiction(state)) <= most:
-            raise ValueError(
+            raise UserError(
                 f"restore: factors and weights contradict the points by {worst:.3g}, expected at most "
                 f"{most:.3g}; the arrays were changed after they were taken out"
             )

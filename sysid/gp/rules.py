@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from sysid.arrays import LARGEST
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.dictionary import ACCEPT_ALL, IN_SAMPLE, LEAVE_ONE_OUT
 from sysid.gp.formula import DECISION, SCORE, address
 
@@ -24,7 +25,7 @@ def member(kind: type[Choice], name: Choice | str, setting: str) -> Choice:
         return kind(name)
     except ValueError:
         names = [choice.value for choice in kind]
-        raise ValueError(f"{setting} must be one of {names}, got {name!r}") from None
+        raise UserError(f"{setting} must be one of {names}, got {name!r}") from None
 
 
 def at_least(least: float, value: Any, setting: str) -> float | None:
@@ -32,7 +33,7 @@ def at_least(least: float, value: Any, setting: str) -> float | None:
     if value is None or value == "none":
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < LARGEST:
-        raise ValueError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
+        raise UserError(f"{setting} must be a number of at least {least:g}, or none, got {value!r}")
     return float(value)
 
 
@@ -255,7 +256,7 @@ class Insertion(ABC):
         """`formula` as compiled loops call it."""
         if (n := type(self).formula.__code__.co_argcount) != len(DECISION.args):
             expected = "(error, variance, novelty, parameters)"
-            raise TypeError(
+            raise UserTypeError(
                 f"{type(self).__name__}.formula: expected the arguments {expected}, got {n}; add what is missing"
             )
         return _address(type(self).formula, DECISION)
@@ -282,7 +283,7 @@ class Thresholds(Insertion):
         rule = type(self).__name__
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < inf:
-                raise ValueError(f"{rule}: {name} must be a number of at least 0, in the target's units, got {value!r}")
+                raise UserError(f"{rule}: {name} must be a number of at least 0, in the target's units, got {value!r}")
 
     def parameters(self) -> np.ndarray:
         """The fields, in their order."""
@@ -397,7 +398,7 @@ class ExceedsMinimum(Acceptance):
 
     def __post_init__(self) -> None:
         if not isinstance(self.criterion, Criterion):
-            raise TypeError(f"ExceedsMinimum: criterion must be a Criterion, got {self.criterion!r}")
+            raise UserTypeError(f"ExceedsMinimum: criterion must be a Criterion, got {self.criterion!r}")
         object.__setattr__(self, "reference", member(Reference, self.reference, "ExceedsMinimum: reference"))
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sysid.arrays import check_counts, matrix, vector
+from sysid.errors import UserError
 from sysid.gp.dictionary import scores
 from sysid.gp.online import OnlineGP
 
@@ -38,7 +39,7 @@ class Backward(Selection):
 
     def fill(self, gp: OnlineGP, inputs: np.ndarray, targets: np.ndarray) -> OnlineGP:
         if len(targets) > max(self.max_samples, gp.budget):
-            raise ValueError(
+            raise UserError(
                 f"Backward: expected at most {self.max_samples} samples (max_samples), got {len(targets)}; select "
                 "forward, thin the record, or raise max_samples: memory grows with its square"
             )

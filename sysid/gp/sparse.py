@@ -13,6 +13,7 @@ from scipy.linalg import blas, lapack, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import check_counts, check_whole, matrix, vector
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
 from sysid.gp.marginal_likelihood import Likelihood
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumLikelihood
@@ -127,16 +128,16 @@ class InducingPoints:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, Kernel) or self.kernel.is_prototype:
-            raise TypeError(f"InducingPoints: kernel must be a kernel with hyper-parameters, got {self.kernel!r}")
+            raise UserTypeError(f"InducingPoints: kernel must be a kernel with hyper-parameters, got {self.kernel!r}")
         points = matrix(self.points, self.kernel.n_features, "InducingPoints: points").copy()
         points.setflags(write=False)
         object.__setattr__(self, "points", points)
         if len(points) == 0:
-            raise ValueError("InducingPoints: points must have at least 1 row, got 0")
+            raise UserError("InducingPoints: points must have at least 1 row, got 0")
         if not 0 < self.noise_variance < np.inf:
-            raise ValueError(f"InducingPoints: noise_variance must be positive and finite, got {self.noise_variance}")
+            raise UserError(f"InducingPoints: noise_variance must be positive and finite, got {self.noise_variance}")
         if not 0 <= self.jitter < 1:
-            raise ValueError(f"InducingPoints: jitter must be from 0 to below 1, got {self.jitter}; 1e-8 is usual")
+            raise UserError(f"InducingPoints: jitter must be from 0 to below 1, got {self.jitter}; 1e-8 is usual")
         check_counts(self, block_size=1)
 
     def posterior(self, inputs: ArrayLike, targets: ArrayLike) -> Posterior:
@@ -257,7 +258,7 @@ class InducingPoints:
     def _samples(self, inputs: ArrayLike, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         x = matrix(inputs, self.kernel.n_features, "inputs")
         if len(x) == 0:
-            raise ValueError("InducingPoints: inputs must have at least 1 sample, got 0")
+            raise UserError("InducingPoints: inputs must have at least 1 sample, got 0")
         return x, vector(targets, len(x), "targets")
 
 
@@ -433,13 +434,13 @@ def fit_sparse(
     check_whole(n_inducing, 1, "fit_sparse: n_inducing")
     check_whole(max_iterations, 1, "fit_sparse: max_iterations")
     if len(x) < 2:
-        raise ValueError(f"fit_sparse: inputs must have at least 2 samples, got {len(x)}")
+        raise UserError(f"fit_sparse: inputs must have at least 2 samples, got {len(x)}")
     if n_inducing > (distinct := len(np.unique(x, axis=0))):
-        raise ValueError(f"fit_sparse: n_inducing must be at most {distinct}, the distinct inputs, got {n_inducing}")
+        raise UserError(f"fit_sparse: n_inducing must be at most {distinct}, the distinct inputs, got {n_inducing}")
     if not 0 <= tolerance < np.inf:
-        raise ValueError(f"fit_sparse: tolerance must be at least 0 and finite, got {tolerance}; 1e-4 is usual")
+        raise UserError(f"fit_sparse: tolerance must be at least 0 and finite, got {tolerance}; 1e-4 is usual")
     if type(training.kernel) is not SquaredExponential:
-        raise TypeError(f"fit_sparse: training.kernel must be SquaredExponential(), got {training.kernel}")
+        raise UserTypeError(f"fit_sparse: training.kernel must be SquaredExponential(), got {training.kernel}")
     generator = np.random.default_rng(seed)
     subset = generator.permutation(len(x))[: training.n_initial]
     start = training.train(x[subset], y[subset], seed)

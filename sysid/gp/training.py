@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 
 from sysid.arrays import check_counts
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
 from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
 from sysid.gp.online import LEAST_NOISE, OnlineGP
@@ -143,7 +144,7 @@ class MarginalLikelihoodProblem:
         logs = kernel.log_hyperparameters()
         if kernel.with_log_hyperparameters(0.0 * logs) != self.unit.with_log_hyperparameters(0.0 * self.space.start):
             expected = self.settings.kernel
-            raise ValueError(f"{type(self.settings).__name__}: kernel must be of the kind {expected}, got {kernel}")
+            raise UserError(f"{type(self.settings).__name__}: kernel must be of the kind {expected}, got {kernel}")
         return np.append(logs, np.log(noise_variance) - self.unit.log_variance(logs)[0])
 
     def log_likelihood(self, x: np.ndarray) -> Likelihood:
@@ -305,7 +306,7 @@ class Fixed(Training):
         check_counts(self, n_initial=0)
         self.kernel.with_scales(float(self.variance), np.atleast_1d(self.length_scales))  # refuses what is not positive
         if not LEAST_NOISE * self.variance <= self.noise_variance < inf:
-            raise ValueError(
+            raise UserError(
                 f"Fixed: noise_variance must be at least {LEAST_NOISE:g} of the variance, got {self.noise_variance}"
             )
 
@@ -313,7 +314,7 @@ class Fixed(Training):
         """Return the given values; a single length scale is repeated for all features."""
         p, n = inputs.shape[1], np.size(self.length_scales)
         if n not in (1, p):
-            raise ValueError(f"Fixed: length_scales must have one number, or {p} (one per feature), got {n}")
+            raise UserError(f"Fixed: length_scales must have one number, or {p} (one per feature), got {n}")
         scales = np.asarray(self.length_scales, dtype=float) * np.ones(p)
         return Hyperparameters(self.kernel.with_scales(float(self.variance), scales), float(self.noise_variance), nan)
 
@@ -359,7 +360,7 @@ class MaximumLikelihood(Training):
         for name in PRIORS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
-                raise ValueError(f"{self._name}: {name} must be a positive number (inf is one), got {value!r}")
+                raise UserError(f"{self._name}: {name} must be a positive number (inf is one), got {value!r}")
         for name, lowest in LEAST_BOUNDS.items():
             object.__setattr__(self, name, self._read_bounds(name, lowest))
 
@@ -371,9 +372,9 @@ class MaximumLikelihood(Training):
         try:
             low, high = (float(value) for value in getattr(self, name))
         except (TypeError, ValueError):
-            raise ValueError(f"{self._name}: {name} must be two numbers, got {getattr(self, name)!r}") from None
+            raise UserError(f"{self._name}: {name} must be two numbers, got {getattr(self, name)!r}") from None
         if not (least <= low < high and low > 0):
-            raise ValueError(f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})")
+            raise UserError(f"{self._name}: {name} must be 0 < low < high with low >= {least:g}, got ({low}, {high})")
         return low, high
 
     def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
@@ -420,7 +421,7 @@ def check_prototype(training: Fixed | MaximumLikelihood) -> None:
     """Refuse a kernel setting that is no prototype: its hyper-parameters would have no effect."""
     kernel = training.kernel
     if not isinstance(kernel, Kernel) or not kernel.is_prototype:
-        raise TypeError(
+        raise UserTypeError(
             f"{type(training).__name__}: kernel must be a prototype, such as Matern52(), whose hyper-parameters the "
             f"training finds, got {kernel!r}"
         )

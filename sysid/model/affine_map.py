@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import matrix, vector
+from sysid.errors import UserError
 
 Array = NDArray[np.float64]
 
@@ -63,11 +64,11 @@ class AffineMap:
             getattr(self, name).setflags(write=False)
         object.__setattr__(self, "constant", tuple(int(i) for i in self.constant))
         if not np.all(self.scale > 0):
-            raise ValueError(f"AffineMap(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling")
+            raise UserError(f"AffineMap(scale) must be positive, got {self.scale.tolist()}: use 1 for no scaling")
         if not all(0 <= i < p for i in self.constant):
-            raise ValueError(f"AffineMap(constant={self.constant}) must be indices below {p}")
+            raise UserError(f"AffineMap(constant={self.constant}) must be indices below {p}")
         if self.matrix is not None and not (len(self.matrix) and np.all(self.scale == 1)):
-            raise ValueError("AffineMap(matrix) must have rows, and the scale be 1: divide the matrix by the scale")
+            raise UserError("AffineMap(matrix) must have rows, and the scale be 1: divide the matrix by the scale")
 
     @classmethod
     def fit(cls, x: ArrayLike) -> AffineMap:
@@ -88,9 +89,7 @@ class AffineMap:
         """
         x = np.asarray(x, dtype=np.float64)
         if x.ndim != 2 or x.shape[0] == 0:
-            raise ValueError(
-                f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; one feature is x[:, None]"
-            )
+            raise UserError(f"AffineMap.fit: expected samples (n, p), n >= 1, got {x.shape}; one feature is x[:, None]")
         mean, std = _moments(matrix(x, x.shape[1], "AffineMap.fit(x)"))
         is_constant = std <= RELATIVE_CONSTANT * np.abs(mean)
         return cls(mean, np.where(is_constant, 1.0, std), tuple(np.flatnonzero(is_constant).tolist()))
@@ -150,13 +149,13 @@ class AffineMap:
             The map has a matrix, or z another shape.
         """
         if self.matrix is not None:
-            raise ValueError("AffineMap.inverse: a map with a matrix has none; solve linear_part() for the features")
+            raise UserError("AffineMap.inverse: a map with a matrix has none; solve linear_part() for the features")
         return self.offset + self.scale * self._rows(z)
 
     def _rows(self, x: ArrayLike) -> Array:
         array, p = np.asarray(x, dtype=np.float64), self.n_features
         if array.ndim not in (1, 2) or array.shape[-1] != p:
-            raise ValueError(f"AffineMap of {p} features: expected shape ({p},) or (n, {p}), got {array.shape}")
+            raise UserError(f"AffineMap of {p} features: expected shape ({p},) or (n, {p}), got {array.shape}")
         return array
 
     def __eq__(self, other: object) -> bool:

@@ -11,13 +11,14 @@ from enum import Enum
 from typing import Any, TypeVar
 
 import sysid
+from sysid.errors import UserError, UserTypeError
 
 Role = TypeVar("Role")
 
 PACKAGES = ("sysid", "simulators")  # with public names
 
 
-class OwnClassError(ValueError):
+class OwnClassError(UserError):
     """A text names a class of the user's own that nobody trusts, or that cannot be imported."""
 
 
@@ -72,7 +73,7 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(
+    raise UserTypeError(
         f"cannot describe {value!r}: expected a dataclass of numbers, texts, enum members and dataclasses; "
         "make the class a dataclass to keep it in a file"
     )
@@ -103,10 +104,10 @@ def build(text: str, role: type[Role], *, trusted: Sequence[str] = ()) -> Role:
     ErrorThreshold(error_threshold=0.1)
     """
     if isinstance(trusted, str):
-        raise TypeError(f"trusted must be a list of modules and classes, [{trusted!r}], got {trusted!r}")
+        raise UserTypeError(f"trusted must be a list of modules and classes, [{trusted!r}], got {trusted!r}")
     content = json.loads(text)
     if not isinstance(content, dict) or not issubclass(_class_of(str(content.get("class")), trusted), role):
-        raise ValueError(f"expected the description of a {role.__name__}, got {text[:200]}")
+        raise UserError(f"expected the description of a {role.__name__}, got {text[:200]}")
     built: Role = _rebuild(content, trusted)
     return built
 
@@ -131,7 +132,7 @@ def _class_of(name: str, trusted: Sequence[str]) -> type:
     else:
         kind = _import_own(name, trusted)
     if not (isinstance(kind, type) and is_dataclass(kind) and any(map(_is_ours, kind.__mro__))):
-        raise ValueError(f"expected the name of a dataclass that has a role in the toolbox, got {name!r}")
+        raise UserError(f"expected the name of a dataclass that has a role in the toolbox, got {name!r}")
     return kind
 
 

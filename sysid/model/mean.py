@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sysid.errors import UserError
 from sysid.model.affine_map import AffineMap
 
 Array = NDArray[np.float64]
@@ -55,7 +56,7 @@ def linear_fit(x: Array, t: Array, *, ridge: float = 0.0, intercept: bool = True
     (array([2.]), 1.0)
     """
     if not 0 <= ridge < inf:
-        raise ValueError(f"linear_fit(ridge={ridge!r}): expected a finite number >= 0; change ridge")
+        raise UserError(f"linear_fit(ridge={ridge!r}): expected a finite number >= 0; change ridge")
     scaling = AffineMap.fit(x) if intercept else _root_mean_square(x)
     z = scaling.transform(x)
     z[:, list(scaling.constant)] = 0.0  # rounding of a constant explains nothing
@@ -124,9 +125,9 @@ class MeanFunction(ABC):
         try:
             shape = np.shape(self(np.zeros((2, n_features))))
         except IndexError as error:
-            raise ValueError(f"{self}: expected a mean of {n_features} features, it asks for more ({error})") from error
+            raise UserError(f"{self}: expected a mean of {n_features} features, it asks for more ({error})") from error
         if shape != (2,):
-            raise ValueError(f"{self}: expected a mean (n,) of regressors (n, {n_features}), got {shape} for n = 2")
+            raise UserError(f"{self}: expected a mean (n,) of regressors (n, {n_features}), got {shape} for n = 2")
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class ConstantMean(MeanFunction):
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", float(self.value))
         if not np.isfinite(self.value):
-            raise ValueError(f"ConstantMean: value must be finite, got {self.value}")
+            raise UserError(f"ConstantMean: value must be finite, got {self.value}")
 
     def __call__(self, regressors: Array) -> Array:
         """The value, (n,)."""
@@ -219,9 +220,9 @@ class LinearMean(MeanFunction):
         object.__setattr__(self, "coefficients", tuple(float(value) for value in self.coefficients))
         object.__setattr__(self, "intercept", float(self.intercept))
         if not np.isfinite([*self.coefficients, self.intercept]).all():
-            raise ValueError(f"LinearMean: expected finite numbers, got {self.coefficients} and {self.intercept}")
+            raise UserError(f"LinearMean: expected finite numbers, got {self.coefficients} and {self.intercept}")
         if not 0 <= self.ridge < inf:
-            raise ValueError(f"LinearMean: ridge must be a finite number >= 0, got {self.ridge!r}")
+            raise UserError(f"LinearMean: ridge must be a finite number >= 0, got {self.ridge!r}")
 
     def __call__(self, regressors: Array) -> Array:
         """``intercept + coefficients' x``, (n,)."""
@@ -243,6 +244,6 @@ class LinearMean(MeanFunction):
     def check(self, n_features: int) -> None:
         """Refuse another number of features than of coefficients."""
         if self.coefficients and len(self.coefficients) != n_features:
-            raise ValueError(
+            raise UserError(
                 f"LinearMean: expected {n_features} coefficients, one per feature, got {len(self.coefficients)}"
             )

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from sysid import store
 from sysid.arrays import matrix, rows
+from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import LOOKED_AT, Adaptation, Adaptive
 from sysid.gp.dictionary import UpdateReport
@@ -54,11 +55,11 @@ class Origin:
         object.__setattr__(self, "units", tuple(sorted(dict(self.units).items())))
         numbers = {name: getattr(self, name) for name in ("output_mean", "output_variance", "n_samples")}
         if not all(isinstance(value, str) for value in dict(self.units).values()):
-            raise TypeError(f"Origin: units must be text, got {self.units}")
+            raise UserTypeError(f"Origin: units must be text, got {self.units}")
         if not all(value is None or isinstance(value, Real) for value in numbers.values()):
-            raise TypeError(f"Origin: expected numbers, got {numbers}")
+            raise UserTypeError(f"Origin: expected numbers, got {numbers}")
         if self.sampling_time is not None and not 0 < self.sampling_time < inf:
-            raise ValueError(f"Origin: sampling_time must be positive and finite [s], got {self.sampling_time}")
+            raise UserError(f"Origin: sampling_time must be positive and finite [s], got {self.sampling_time}")
         if self.output_range is not None:
             object.__setattr__(self, "output_range", tuple(float(value) for value in self.output_range))
 
@@ -172,20 +173,20 @@ class Model:
     def __post_init__(self) -> None:
         sizes = (self.narx.n_features, self.scaling.n_features)
         if sizes[0] != sizes[1] or self.scaling.n_coordinates != self.gp.n_features:
-            raise ValueError(
+            raise UserError(
                 f"Model: lags and scaling must have the same features, got {sizes}; scaling and kernel the same "
                 f"coordinates, got {(self.scaling.n_coordinates, self.gp.n_features)}"
             )
         if not isinstance(self.mean, MeanFunction):
-            raise TypeError(f"Model: mean must be a MeanFunction such as ConstantMean(0.5), got {self.mean!r}")
+            raise UserTypeError(f"Model: mean must be a MeanFunction such as ConstantMean(0.5), got {self.mean!r}")
         self.mean.check(self.narx.n_features)
         low, high = (float(value) for value in self.limits)
         if not low < high:
-            raise ValueError(f"limits must be two numbers, low < high (infinite for none), got ({low}, {high})")
+            raise UserError(f"limits must be two numbers, low < high (infinite for none), got ({low}, {high})")
         object.__setattr__(self, "limits", (low, high))
         horizons, factors = [pair[0] for pair in self.bands], [pair[1] for pair in self.bands]
         if sorted({*horizons}) != horizons or not all(0 < f < inf for f in factors) or any(h < 1 for h in horizons):
-            raise ValueError(f"bands must be pairs of a rising horizon and a positive factor, got {self.bands}")
+            raise UserError(f"bands must be pairs of a rising horizon and a positive factor, got {self.bands}")
 
     def predict(self, regressors: ArrayLike) -> Prediction:
         """Mean and latent variance of the target at regressors (m, n_features), in their own units."""
@@ -221,7 +222,7 @@ class Model:
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         prior = np.ascontiguousarray(self.mean(x), dtype=np.float64)
         if prior.shape != y.shape:
-            raise ValueError(f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}")
+            raise UserError(f"{self.mean}: expected a mean {y.shape} of regressors {x.shape}, got {prior.shape}")
         z = self.scaling.transform(x)
         return self.gp.withhold(z, y, prior) if withhold else self.gp.learn(z, y, prior, until_outlier=until_outlier)
 
@@ -295,7 +296,7 @@ class Model:
             MAP_ARRAYS | FOLLOWING if learning == Learning.every_sample.value else MAP_ARRAYS | FOLLOWING | OF_ALL
         )
         if wrong := [name for name in ARRAYS if name not in optional and name not in arrays]:
-            raise ValueError(f"it lacks the arrays {wrong}")
+            raise UserError(f"it lacks the arrays {wrong}")
         is_first = "target_offset" in attributes  # schema version 1
         try:  # here the content alone decides what fails; errors of other types further down are our own
             gp = OnlineGP(
@@ -324,7 +325,7 @@ class Model:
             if "training" in attributes:
                 follower = Adaptation.restored(read("training", Adaptive), scaling, mean, gp.learning, arrays)
         except (KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+            raise UserError(f"{type(error).__name__}: {error}") from error
         gp.restore(arrays, own_counts)
         return cls(narx, scaling, mean, gp, origin, limits, bands, pending, follower)
 
@@ -366,7 +367,7 @@ class Model:
         try:
             model = cls.from_dataset(dataset, trusted=trusted)
             if "target_offset" not in dataset.attrs and dataset.attrs.get("digest") != digest(dataset):
-                raise ValueError("its digest is not that of its content: it was edited after it was saved")
+                raise UserError("its digest is not that of its content: it was edited after it was saved")
         except OwnClassError as error:
             raise store.StoreError(f"{path}: {error}") from error
         except (ValueError, ArithmeticError) as error:
@@ -379,7 +380,7 @@ def _check_budget(budget: int) -> int:
     most = int((store.MOST_BYTES / 8 / BYTES_OF_PAIR) ** 0.5)
     if budget > most:
         least = 8 * BYTES_OF_PAIR * (budget + 1) ** 2
-        raise ValueError(
+        raise UserError(
             f"its budget of {budget} points is beyond the {most} that a file may ask for; if you trust it, set the "
             f"environment variable SYSID_MOST_BYTES={least}"
         )
@@ -416,11 +417,11 @@ class JointModel:
     def __post_init__(self) -> None:
         given = tuple(self.models)
         if not given:
-            raise ValueError("JointModel: expected one model per output, got none")
+            raise UserError("JointModel: expected one model per output, got none")
         outputs = given[0].narx.output_names
         targets = [model.narx.target for model in given]
         if sorted(targets) != sorted(outputs):
-            raise ValueError(
+            raise UserError(
                 f"JointModel: to feed the outputs {list(outputs)} back, expected one model for each, got models of "
                 f"{targets}; identify the others with the same lags, or leave them out of the regressors"
             )
@@ -428,7 +429,7 @@ class JointModel:
         for model in given:
             for name, found in _shared_facts(model).items():
                 if found != first[name]:
-                    raise ValueError(
+                    raise UserError(
                         f"JointModel: expected one {name} for all models, got {first[name]} of {targets[0]!r} and "
                         f"{found} of {model.narx.target!r}; identify both from the same records"
                     )

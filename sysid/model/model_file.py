@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from sysid import store
+from sysid.errors import UserTypeError
 from sysid.gp.kernels import Kernel
 from sysid.gp.training import Hyperparameters, Points, Start
 from sysid.model.affine_map import AffineMap
@@ -64,7 +65,7 @@ START_ARRAYS: Labels = MAP_ARRAYS | {
 def map_to_arrays(scaling: AffineMap) -> dict[str, np.ndarray]:
     """Arrays of an affine map by their names in a file."""
     if not isinstance(scaling, AffineMap):
-        raise TypeError(f"cannot keep a map of features of {type(scaling).__name__}: expected AffineMap")
+        raise UserTypeError(f"cannot keep a map of features of {type(scaling).__name__}: expected AffineMap")
     if scaling.matrix is None:
         return {"feature_offset": scaling.offset, "feature_scale": scaling.scale}
     return {"feature_offset": scaling.offset, "feature_matrix": scaling.matrix}

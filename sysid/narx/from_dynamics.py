@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import expm, matrix_balance, qr
 
 from sysid.arrays import Array, matrix, vector
+from sysid.errors import UserError
 from sysid.narx.lags import Narx, Target
 
 Drift: TypeAlias = Callable[[Array, Array], ArrayLike]  # (state, input) -> rate of the state, (n_x,)
@@ -127,7 +128,7 @@ def discretise(model: StateSpace, dt: float) -> StateSpace:
     array([[0.5]])
     """
     if not 0 < dt < float("inf"):
-        raise ValueError(f"discretise(dt={dt!r}): expected seconds above zero; give the sampling interval")
+        raise UserError(f"discretise(dt={dt!r}): expected seconds above zero; give the sampling interval")
     n, m = model.B.shape
     block = np.zeros((n + m, n + m))
     block[:n, :n], block[:n, n:] = model.A, model.B
@@ -140,7 +141,7 @@ def _choose_steps(at: Array, scale: ArrayLike | None, name: str) -> Array:
         return RELATIVE_STEP * np.where(at == 0, 1.0, np.abs(at))
     given = vector(scale, at.size, name)
     if (given <= 0).any():
-        raise ValueError(f"linearise: {name} must be above zero, got {given.tolist()}; give typical magnitudes")
+        raise UserError(f"linearise: {name} must be above zero, got {given.tolist()}; give typical magnitudes")
     return RELATIVE_STEP * given
 
 
@@ -160,9 +161,9 @@ def _check_values(values: ArrayLike, shape: tuple[int, ...] | None, name: str, a
     """A copy, because the function may reuse its buffer; any length without a shape."""
     array = np.array(values, dtype=np.float64)
     if array.shape != shape and (shape is not None or array.ndim != 1):
-        raise ValueError(f"linearise: {name} must return shape {shape or '(n,)'}, got {array.shape}")
+        raise UserError(f"linearise: {name} must return shape {shape or '(n,)'}, got {array.shape}")
     if not np.isfinite(array).all():
-        raise ValueError(
+        raise UserError(
             f"linearise: {name} is {array.tolist()} at {at.tolist()}; "
             "choose an operating point further inside the range where it is defined"
         )
@@ -217,9 +218,9 @@ def minimal(model: StateSpace, tolerance: float = 1e-7) -> Realisation:
         If the model has not one output, or the tolerance is not between 0 and 1.
     """
     if len(model.C) != 1:
-        raise ValueError(f"minimal: expected one output, got {len(model.C)}; take one row of C")
+        raise UserError(f"minimal: expected one output, got {len(model.C)}; take one row of C")
     if not 0 < tolerance < 1:
-        raise ValueError(f"minimal(tolerance={tolerance!r}): expected a number between 0 and 1; the default is 1e-7")
+        raise UserError(f"minimal(tolerance={tolerance!r}): expected a number between 0 and 1; the default is 1e-7")
     scale = _balance_states(model)
     D = (model.A - np.eye(len(scale))) * scale / scale[:, None]
     B, C = model.B / scale[:, None], model.C * scale
@@ -437,14 +438,14 @@ def lags_from_dynamics(
     x = matrix(states, len(state_names), "states")
     u = matrix(inputs, len(input_names), "inputs")
     if not 0 < len(x) == len(u):
-        raise ValueError(f"lags_from_dynamics: states and inputs need one row per point, got {len(x)} and {len(u)}")
+        raise UserError(f"lags_from_dynamics: states and inputs need one row per point, got {len(x)} and {len(u)}")
     scales = {"state_scale": _find_magnitudes(x), "input_scale": _find_magnitudes(u)}
     names = tuple(state_names), tuple(input_names)
     points = []
     for state, input in zip(x, u, strict=True):
         model = linearise(drift, output, state, input, jacobian=jacobian, **scales)
         if len(model.C) != 1:
-            raise ValueError(f"lags_from_dynamics: output must return one value, got {len(model.C)}; pick one")
+            raise UserError(f"lags_from_dynamics: output must return one value, got {len(model.C)}; pick one")
         points.append(_read_lags(discretise(model, dt), state, input, *names, tolerance))
     largest = np.max([point.lags for point in points], axis=0).tolist()
     n_u = dict(zip(input_names, largest[1:], strict=True))

@@ -25,6 +25,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, check_whole
+from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import Record, check_name, read_records, read_signals
 
 Lags: TypeAlias = int | Sequence[int]
@@ -140,18 +141,18 @@ class Narx:
         for name, lowest, fewest in (("outputs", 1, 0), ("inputs", 0, 1)):
             object.__setattr__(self, name, _read_lags(name, getattr(self, name), lowest, fewest))
         if not self.outputs:
-            raise ValueError("Narx(outputs={}) needs at least one output, e.g. outputs={'y': 2}")
+            raise UserError("Narx(outputs={}) needs at least one output, e.g. outputs={'y': 2}")
         if both := sorted(set(self.output_names) & set(self.input_names)):
-            raise ValueError(f"Narx has {both} among outputs and inputs: a signal is one or the other")
+            raise UserError(f"Narx has {both} among outputs and inputs: a signal is one or the other")
         object.__setattr__(self, "target", self.target or self.output_names[0])
         if self.target not in self.output_names:
-            raise ValueError(f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}")
+            raise UserError(f"Narx(target={self.target!r}) must be one of its outputs {list(self.output_names)}")
         for name, choices in (("predict", Target), ("on_missing", OnMissing)):
             try:
                 object.__setattr__(self, name, choices(getattr(self, name)))
             except ValueError:
                 known = " or ".join(repr(choice.value) for choice in choices)
-                raise ValueError(f"Narx({name}={getattr(self, name)!r}) must be {known}") from None
+                raise UserError(f"Narx({name}={getattr(self, name)!r}) must be {known}") from None
         self._check_features()
 
     def _check_features(self) -> None:
@@ -159,11 +160,11 @@ class Narx:
         for name in (name for name, given in self.lags.items() if not given):
             where = f"Narx(outputs={{{name!r}: []}})"
             if name != self.target:
-                raise ValueError(f"{where}: it is not the target {self.target!r}, give it lags, or leave it out")
+                raise UserError(f"{where}: it is not the target {self.target!r}, give it lags, or leave it out")
             if self.predict is Target.change:
-                raise ValueError(f"{where}: the change y[k] - y[k-1] needs lags >= 1, or choose predict='value'")
+                raise UserError(f"{where}: the change y[k] - y[k-1] needs lags >= 1, or choose predict='value'")
             if not self.features:
-                raise ValueError(f"{where} has no features: give this output or an input lags")
+                raise UserError(f"{where} has no features: give this output or an input lags")
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -276,7 +277,7 @@ class Narx:
         read = self.check(records)
         rows = [self._rows(record) for record in read]
         if not sum(len(row.target) for row in rows):
-            raise ValueError("Narx(on_missing='skip') leaves no row: every window has a value that is not finite")
+            raise UserError("Narx(on_missing='skip') leaves no row: every window has a value that is not finite")
         return _label_rows(self, read, rows)
 
     def check(self, records: xr.Dataset | Sequence[xr.Dataset]) -> list[Record]:
@@ -301,12 +302,12 @@ class Narx:
     def _check_record(self, record: Record) -> None:
         if record.n_samples <= self.max_lag:
             name = next(name for name, lags in self.lags.items() if self.max_lag in lags)
-            raise ValueError(
+            raise UserError(
                 f"Narx(lags of {name!r} up to {self.max_lag}) needs at least {self.max_lag + 1} samples per "
                 f"record, record {record.number} has {record.n_samples}: use longer records or smaller lags"
             )
         if self.on_missing is OnMissing.error and (found := record.first_missing()):
-            raise ValueError(
+            raise UserError(
                 f"Narx(on_missing='error'): {found}; clean the record, or leave such rows out with on_missing='skip'"
             )
 
@@ -315,7 +316,7 @@ def _read_lags(option: str, signals: SignalLags | None, lowest: int, fewest: int
     """Names and lags of signals; lags as increasing tuples of at least `fewest`. None stands for no signals."""
     signals = {} if signals is None else signals
     if not isinstance(signals, Mapping | tuple):
-        raise TypeError(f"Narx({option}={signals!r}) must map names to lags, e.g. {{'y': 3}}")
+        raise UserTypeError(f"Narx({option}={signals!r}) must map names to lags, e.g. {{'y': 3}}")
     found = []
     for name, lags in dict(signals).items():
         check_name(name)
@@ -327,17 +328,17 @@ def _sort_lags(where: str, lags: Any, lowest: int, fewest: int) -> tuple[int, ..
     """Lags 1 to n of a number n, or the given ones, increasing."""
     given = list(lags) if isinstance(lags, Sequence) else [lags]
     if isinstance(lags, str) or any(isinstance(lag, bool) or not isinstance(lag, Integral) for lag in given):
-        raise TypeError(f"{where}: expected an integer or a list of integers")
+        raise UserTypeError(f"{where}: expected an integer or a list of integers")
     if (largest := max(given, default=0)) > MOST_LAG:
-        raise ValueError(f"{where[:SHOWN]}: the lag {largest} is beyond {MOST_LAG}; sample more slowly")
+        raise UserError(f"{where[:SHOWN]}: the lag {largest} is beyond {MOST_LAG}; sample more slowly")
     given = sorted(map(int, given if isinstance(lags, Sequence) else range(1, int(lags) + 1)))
     if len(given) < (fewest if isinstance(lags, Sequence) else 1):
-        raise ValueError(f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}")
+        raise UserError(f"{where}: no lags; give a number >= 1, or a list with at least one lag >= {lowest}")
     if len(set(given)) < len(given):
-        raise ValueError(f"{where}: duplicate lags; name each lag once")
+        raise UserError(f"{where}: duplicate lags; name each lag once")
     if given and given[0] < lowest:
         reason = "an output cannot explain itself" if given[0] == 0 else "the future is not known"
-        raise ValueError(f"{where}: lags must be >= {lowest} ({reason})")
+        raise UserError(f"{where}: lags must be >= {lowest} ({reason})")
     return tuple(given)
 
 
@@ -470,7 +471,7 @@ def _of_each(name: str, order: Order, signals: Sequence[str], kind: str) -> tupl
     """The order of every signal."""
     found = tuple(order) if isinstance(order, Sequence) else (int(order),) * len(signals)
     if len(found) != len(signals):
-        raise ValueError(
+        raise UserError(
             f"Orders: expected one number {name} for all {kind}, or one for each of {list(signals)}, got {list(found)}"
         )
     return found

@@ -11,6 +11,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from sysid.arrays import Array, vector
+from sysid.errors import UserError, UserTypeError
 
 TIME_TOLERANCE = 1e-6  # of the sampling time: largest deviation of a time step [-]
 LONGEST_NAME = 100  # characters
@@ -68,7 +69,7 @@ def check_name(name: object) -> None:
         With what is allowed.
     """
     if not isinstance(name, str) or not name:
-        raise TypeError(f"the name of a signal must be text such as 'mass_flow', got {name!r}")
+        raise UserTypeError(f"the name of a signal must be text such as 'mass_flow', got {name!r}")
     if (
         len(name) > LONGEST_NAME
         or not name.isprintable()
@@ -76,7 +77,7 @@ def check_name(name: object) -> None:
         or name[0] in ".-"
         or name != name.strip()
     ):
-        raise ValueError(
+        raise UserError(
             f"a signal cannot be named {name[:LONGEST_NAME]!r}: a name has up to {LONGEST_NAME} printable characters, "
             f"none of {' '.join(sorted(UNSAFE))}, and begins with no point, hyphen or blank; rename it, and keep its "
             "unit in the attribute units"
@@ -92,11 +93,11 @@ def read_signals(signals: Mapping[Any, ArrayLike], names: Sequence[str], number:
         A missing signal (those present are listed), another shape, no real numbers, unequal lengths.
     """
     if absent := [name for name in names if name not in signals]:
-        raise ValueError(f"record {number} has no signals {absent}: it has {sorted(map(str, signals))}")
+        raise UserError(f"record {number} has no signals {absent}: it has {sorted(map(str, signals))}")
     arrays = {name: vector(signals[name], None, f"signal {name!r} of record {number}", finite=False) for name in names}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"signals of record {number} need one length, got {lengths}")
+        raise UserError(f"signals of record {number} need one length, got {lengths}")
     return arrays
 
 
@@ -113,7 +114,7 @@ def read_records(records: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str
     """
     records = _datasets(records)
     if not records:
-        raise ValueError("expected at least one record, got an empty list")
+        raise UserError("expected at least one record, got an empty list")
     read = [_read(record, names, number) for number, record in enumerate(records)]
     for record in read[1:]:
         _check_alike(read[0], record)
@@ -125,22 +126,22 @@ def _datasets(records: Any) -> list[xr.Dataset]:
     if isinstance(records, xr.Dataset):
         return [records]
     if not isinstance(records, Sequence | Iterator) or isinstance(records, str):
-        raise TypeError(f"expected a record or a list of records, got {type(records).__name__}: {ADVICE}")
+        raise UserTypeError(f"expected a record or a list of records, got {type(records).__name__}: {ADVICE}")
     given = list(records)
     for number, record in enumerate(given):
         if not isinstance(record, xr.Dataset):
-            raise TypeError(f"record {number} must be an xarray.Dataset, got {type(record).__name__}: {ADVICE}")
+            raise UserTypeError(f"record {number} must be an xarray.Dataset, got {type(record).__name__}: {ADVICE}")
     return given
 
 
 def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
     if "time" not in dataset.coords or dataset["time"].dims != ("time",):
-        raise ValueError(
+        raise UserError(
             f"record {number} needs a dimension 'time' with a coordinate [s], it has dimensions "
             f"{list(dataset.sizes)} and coordinates {list(dataset.coords)}"
         )
     if (unit := str(dataset["time"].attrs.get("units", "s"))) not in TIME_UNITS:
-        raise ValueError(
+        raise UserError(
             f"time of record {number} has units {unit!r}, expected 's', or '1' where it counts samples: convert it "
             "to seconds"
         )
@@ -148,7 +149,7 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
     _check_uniform(time, number)
     for name in set(names) & set(dataset.variables):
         if dataset[name].dims != ("time",):
-            raise ValueError(
+            raise UserError(
                 f"signal {name!r} of record {number} has dimensions {dataset[name].dims}, expected "
                 "('time',): pass several records as a list with one data set each"
             )
@@ -157,16 +158,17 @@ def _read(dataset: xr.Dataset, names: Sequence[str], number: int) -> Record:
     attributes = {name: {key: kept[name][key] for key in ("units", "long_name") if key in kept[name]} for name in names}
     for name, found in attributes.items():
         if other := [value for value in found.values() if not isinstance(value, str)]:
-            raise TypeError(f"units and long_name of signal {name!r} of record {number} must be text, got {other[0]!r}")
+            where = f"signal {name!r} of record {number}"
+            raise UserTypeError(f"units and long_name of {where} must be text, got {other[0]!r}")
     return Record(signals, number, time, attributes, unit)
 
 
 def _check_uniform(time: Array, number: int) -> None:
     if not np.isfinite(time).all():
-        raise ValueError(f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}")
+        raise UserError(f"time of record {number} is not finite at sample {np.flatnonzero(~np.isfinite(time))[0]}")
     if (worst := find_jump(time)) is not None:
         steps = np.diff(time)
-        raise ValueError(
+        raise UserError(
             f"time of record {number} must increase in equal steps: step {worst} (from {time[worst]:g} s) is "
             f"{steps[worst]:g} s, the mean {steps.mean():g} s; resample the record, or split it where time jumps"
         )
@@ -191,7 +193,7 @@ def _check_alike(first: Record, record: Record) -> None:
         pairs.append((f"one unit of {name!r}", first.attributes[name].get("units"), attributes.get("units")))
     for what, expected, found in pairs:
         if found != expected:
-            raise ValueError(
+            raise UserError(
                 f"records need {what}, record {first.number} has {expected!r}, record {record.number} {found!r}: "
                 "convert them, or identify them apart"
             )

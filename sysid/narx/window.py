@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sysid.arrays import Array
+from sysid.errors import UserError, UserTypeError
 from sysid.narx.lags import LagRows, Narx, OnMissing
 
 NO_INPUT = np.empty(0)
@@ -171,7 +172,7 @@ class LagWindow:
             inputs = _samples("input", inputs, self._input_shape)
             n = len(outputs)
             if len(inputs) != n:
-                raise ValueError(f"LagWindow expects as many outputs as inputs, got {n} and {len(inputs)} samples")
+                raise UserError(f"LagWindow expects as many outputs as inputs, got {n} and {len(inputs)} samples")
         if self._now + n >= len(self._buffer):
             self._make_room(n)
         now, stored, history = self._now, self._n_stored, self._n_history
@@ -216,7 +217,7 @@ class LagWindow:
         where = np.argwhere(~np.isfinite(values))
         if len(where) and self.narx.on_missing is OnMissing.error:
             row, position = where[0]
-            raise ValueError(
+            raise UserError(
                 f"Narx(on_missing='error'): signal {self.narx.signals[column + position]!r} is "
                 f"{values[row, position]} at sample {self._n_stored + row} of this record; clean the signal, "
                 "or set on_missing='skip'"
@@ -228,12 +229,12 @@ def _samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
     if type(values) is not np.ndarray or values.dtype != np.float64:
         values = np.asarray(values)
         if values.dtype.kind not in "biuf":
-            raise TypeError(f"LagWindow expects {name} of real numbers, got dtype {values.dtype}")
+            raise UserTypeError(f"LagWindow expects {name} of real numbers, got dtype {values.dtype}")
         values = values.astype(np.float64)
     if values.shape == shape:
         return values[None, :]
     if values.ndim != 2 or values.shape[1:] != shape:
-        raise ValueError(
+        raise UserError(
             f"LagWindow expects {name} of shape {shape}, got {values.shape}; a block of samples has (n, {shape[0]})"
         )
     return values

@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.model.mean import linear_fit
 from sysid.narx.lags import Narx
 from sysid.narx.record import Record, read_signals
@@ -43,7 +44,7 @@ class Baseline(ABC):
         """
         given = tuple(str(name) for name in rows["feature"].values)
         if given != self.narx.feature_names:
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__} expects the features {list(self.narx.feature_names)}, got {list(given)}: build "
                 "the lag data set with the Narx of this baseline"
             )
@@ -75,13 +76,13 @@ class Baseline(ABC):
         n = len(signals[narx.target])
         first = narx.max_lag if n_initial is None else n_initial
         if not narx.max_lag <= first < n:
-            raise ValueError(
+            raise UserError(
                 f"a free run of {n} samples with lags up to {narx.max_lag} needs n_initial from {narx.max_lag} to "
                 f"{n - 1}, got {first}: use a longer record, smaller lags, or another n_initial"
             )
         used = signals | {narx.target: np.where(np.arange(n) >= first, 0.0, signals[narx.target])}
         if found := Record(used).first_missing():
-            raise ValueError(f"a free run needs every input and all initial outputs: {found}; clean the record")
+            raise UserError(f"a free run needs every input and all initial outputs: {found}; clean the record")
         outputs = np.column_stack([used[name] for name in narx.output_names])
         inputs = np.column_stack([used[name] for name in narx.input_names] or [np.empty((n, 0))])
         simulated = outputs[:, narx.output_names.index(narx.target)]
@@ -118,7 +119,7 @@ class Mean(Baseline):
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.value):
-            raise ValueError(f"Mean(value={self.value}): expected a finite number; use Mean.fit, or another value")
+            raise UserError(f"Mean(value={self.value}): expected a finite number; use Mean.fit, or another value")
 
     @classmethod
     def fit(cls, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset]) -> Mean:
@@ -151,7 +152,7 @@ class Persistence(Baseline):
 
     def __post_init__(self) -> None:
         if self.narx.max_lag == 0:
-            raise ValueError(
+            raise UserError(
                 f"Persistence needs an output before the first, but all lags of {list(self.narx.feature_names)} are "
                 "0: rows of a static table are independent, use Mean"
             )

@@ -16,6 +16,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from sysid.arrays import Array, Indices, check_whole, matrix
+from sysid.errors import UserError
 from sysid.model.model import JointModel, Model
 from sysid.narx.record import TIME_TOLERANCE, Record, read_records
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
@@ -67,7 +68,7 @@ def free_run(
     y = matrix(initial_outputs, dynamics.n_outputs, "initial_outputs")
     check_window(dynamics, len(y))
     if len(u) <= len(y):
-        raise ValueError(f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}")
+        raise UserError(f"free_run: expected more than the {len(y)} inputs of the initial outputs, got {len(u)}")
     rule = _choose_rule(propagation, dynamics).sparing(len(u) - len(y), FEWEST, MANY)
     exogenous = exogenous_rows(dynamics.narx, u, np.arange(len(y), len(u)))
     past, generator = past_outputs(y, len(y) - 1, dynamics), np.random.default_rng([seed])
@@ -200,7 +201,7 @@ def forecast(
     first = window if horizon is None else max(window, horizon)
     for record in read:
         if record.n_samples <= first:
-            raise ValueError(
+            raise UserError(
                 f"forecast: record {record.number} has {record.n_samples} samples, expected more than the {first} of "
                 "its window and horizon; use longer records or a shorter window"
             )
@@ -232,17 +233,17 @@ def check_records(model: Model | JointModel, records: xr.Dataset | Sequence[xr.D
     read = read_records(records, joint.output_names + joint.input_names)
     for record in read:
         if found := record.first_missing():
-            raise ValueError(f"forecast: {found}; a model can only be fed with numbers: clean the record or cut it")
+            raise UserError(f"forecast: {found}; a model can only be fed with numbers: clean the record or cut it")
         for name, attributes in record.attributes.items():
             unit, given = joint.origin.unit(name), attributes.get("units", "")
             if unit and given and unit != given:
-                raise ValueError(
+                raise UserError(
                     f"forecast: signal {name!r} of record {record.number} is in {given!r}, the model was identified "
                     f"from {unit!r}: convert the record"
                 )
         expected, got = joint.origin.sampling_time, record.sampling_time
         if expected is not None and abs(got - expected) > TIME_TOLERANCE * expected:
-            raise ValueError(
+            raise UserError(
                 f"forecast: record {record.number} is sampled every {got:g} s, the model was identified from samples "
                 f"every {expected:g} s: resample the record, or identify a model from records like it"
             )

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc, fdtrc, ndtri
 
 from sysid.arrays import Array, Indices, matrix
+from sysid.errors import UserError
 from sysid.simulation.validation import Z_95
 
 Records: TypeAlias = ArrayLike | Sequence[ArrayLike]
@@ -43,10 +44,10 @@ def _columns(records: Records, name: str) -> list[Array]:
     """Read every record as (n_i, number of signals)."""
     given = list(records) if isinstance(records, list | tuple) else [np.asarray(records)]
     if not given:
-        raise ValueError(f"residual_tests: no record of {name}; give an array, or a list with one array per record")
+        raise UserError(f"residual_tests: no record of {name}; give an array, or a list with one array per record")
     if any(np.ndim(record) not in (1, 2) for record in given):
         shapes = [np.shape(record) for record in given]
-        raise ValueError(
+        raise UserError(
             f"residual_tests: {name}: expected an array (n,) or (n, number of signals), or a list of such arrays, "
             f"one per record, got shapes {shapes[:5]}"
         )
@@ -282,7 +283,7 @@ def residual_tests(
     u_records = [np.empty((len(e), 0)) for e in e_records] if inputs is None else _columns(inputs, "inputs")
     lengths, given = [len(e) for e in e_records], [len(u) for u in u_records]
     if lengths != given:
-        raise ValueError(
+        raise UserError(
             f"residual_tests: residuals have records of {lengths} samples, inputs of {given}; "
             "give the inputs of the same samples, without those of the window"
         )
@@ -344,20 +345,20 @@ def _names(names: Sequence[str] | None, width: int, kind: str) -> list[str]:
     if names is None:
         return [f"{kind} {i}" for i in range(width)]
     if isinstance(names, str) or len(names) != width or len(set(names)) != width:
-        raise ValueError(f"residual_tests({kind}_names={names!r}): expected {width} different names, one per {kind}")
+        raise UserError(f"residual_tests({kind}_names={names!r}): expected {width} different names, one per {kind}")
     return list(names)
 
 
 def _check_settings(lengths: Sequence[int], n_lags: int, input_start: int, n_parameters: int) -> None:
     if input_start not in (0, 1):
-        raise ValueError(f"residual_tests(input_start={input_start!r}): expected 0 or 1, the first lag of the inputs")
+        raise UserError(f"residual_tests(input_start={input_start!r}): expected 0 or 1, the first lag of the inputs")
     if n_lags < 1 or not 0 <= n_parameters < n_lags:
-        raise ValueError(
+        raise UserError(
             f"residual_tests(n_lags={n_lags}, n_parameters={n_parameters}): expected at least 1 lag and from 0 to "
             f"{max(n_lags - 1, 0)} parameters"
         )
     if n_lags > most_lags(lengths):
-        raise ValueError(
+        raise UserError(
             f"residual_tests(n_lags={n_lags}): expected records longer than the lags, with {3 * n_lags} samples "
             f"that have all of them, got {sum(lengths)} samples, the shortest record {min(lengths)}; use longer "
             f"records or a smaller n_lags (the largest possible one is {most_lags(lengths)})"
@@ -430,7 +431,7 @@ class ResidualReport(NamedTuple):
         """
         found = [test.p_value for test in self.tests if test.output == output]
         if not found:
-            raise ValueError(f"output {output!r} was not tested; expected one of {list(self.outputs)}")
+            raise UserError(f"output {output!r} was not tested; expected one of {list(self.outputs)}")
         return min(1.0, len(found) * min(found))
 
     def verdict(self) -> tuple[str, ...]:

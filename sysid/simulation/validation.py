@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from sysid.arrays import Array, vector
+from sysid.errors import UserError
 
 Z_95 = float(ndtri(0.975))  # half width of the central 95 % of a standard normal
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of a calibration curve
@@ -115,7 +116,7 @@ def validate(
     y = vector(target, None, "target")
     mu = vector(mean, len(y), "mean", finite=False)  # a free run may diverge
     if window < 0:
-        raise ValueError(f"validate(window={window}): expected the number of samples given before, at least 0")
+        raise UserError(f"validate(window={window}): expected the number of samples given before, at least 0")
     if not len(y):
         return Validation(nan, nan, nan, nan, nan, nan, nan, nan, nan, nan, n=0, window=window)
     diverged = not np.isfinite(mu).all()
@@ -147,7 +148,7 @@ def calibration(
     mu = vector(mean, len(y), "mean", finite=False)
     nominal = vector(levels, None, "levels")
     if not ((nominal > 0) & (nominal < 1)).all():
-        raise ValueError(f"calibration(levels={nominal.tolist()}): expected probabilities strictly between 0 and 1")
+        raise UserError(f"calibration(levels={nominal.tolist()}): expected probabilities strictly between 0 and 1")
     z = _standardise(np.where(np.isfinite(mu), y - mu, inf), _total_variance(variance, noise_variance, mu))
     return Calibration(nominal, np.array([_coverage(z, level) for level in nominal]))
 
@@ -156,11 +157,11 @@ def _total_variance(variance: ArrayLike, noise_variance: float, mean: Array) -> 
     """Variance (n,) of a measurement."""
     latent = vector(variance, len(mean), "variance", finite=False)
     if not 0 <= noise_variance < inf:
-        raise ValueError(f"noise_variance: expected a finite number, at least 0, got {noise_variance}")
+        raise UserError(f"noise_variance: expected a finite number, at least 0, got {noise_variance}")
     bad = ~(latent >= 0) & np.isfinite(mean)
     if bad.any():
         i = int(np.flatnonzero(bad)[0])
-        raise ValueError(
+        raise UserError(
             f"variance: {int(bad.sum())} of {len(latent)} values are negative or nan, the first is {latent[i]} at "
             f"index {i}; give latent variances of at least 0, or None for a model without uncertainty"
         )
@@ -217,7 +218,7 @@ def fit_percent(y: ArrayLike, y_hat: ArrayLike) -> float | np.ndarray:
     """
     measured, predicted = np.asarray(y, dtype=np.float64), np.asarray(y_hat, dtype=np.float64)
     if measured.shape != predicted.shape or measured.ndim not in (1, 2):
-        raise ValueError(
+        raise UserError(
             f"fit_percent: expected two arrays (n,) or (n, m) of one shape, got {measured.shape} and {predicted.shape}"
         )
     if measured.ndim == 1:

@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 
 from sysid.arrays import Array, Indices
 from sysid.beside import n_cores, n_processes
+from sysid.errors import UserError
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.online import LEAST_NOISE
@@ -327,7 +328,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(n_cores(), MOST_THREADS), thread_name_prefix="free_run")
 
 
-class Refusal(ValueError):
+class Refusal(UserError):
     """An estimator states that it does not serve these samples, and why; another one may."""
 
 

@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 
 from sysid.arrays import Array, Indices, check_counts
 from sysid.beside import together
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.kernels import Matern52, SquaredExponential, Stationary
 from sysid.model.affine_map import AffineMap
 from sysid.model.mean import LinearMean, linear_fit
@@ -443,14 +444,14 @@ class ProfileSearch(Estimator):
         for name in ("kernels", "blocks"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.kernels or not all(isinstance(one, Stationary) and one.is_prototype for one in self.kernels):
-            raise TypeError(
+            raise UserTypeError(
                 f"ProfileSearch: kernels must be prototypes of stationary kernels, at least one, got {self.kernels!r}"
             )
         if not self.blocks or min(self.blocks) < 2:
-            raise ValueError(f"ProfileSearch: blocks must be numbers of at least 2, at least one, got {self.blocks}")
+            raise UserError(f"ProfileSearch: blocks must be numbers of at least 2, at least one, got {self.blocks}")
         check_counts(self, evaluations=1, starts=1, points=1, rows=1, simulated=1)
         if not 0 <= self.regularisation < np.inf:
-            raise ValueError(f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}")
+            raise UserError(f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}")
 
     def quick(self) -> ProfileSearch:
         """One kernel, from one start, with fewer evaluations on fewer samples."""

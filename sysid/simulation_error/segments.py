@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from sysid.arrays import Array, Indices
+from sysid.errors import UserError
 from sysid.gp.training import InitialSamples
 from sysid.model.affine_map import AffineMap
 from sysid.narx.lags import Narx, Target
@@ -50,7 +51,7 @@ def feedback_of(narx: Narx) -> tuple[Indices, Indices]:
     """
     pairs = [(j, lag) for j, (name, lag) in enumerate(narx.features) if name == narx.target]
     if not pairs:
-        raise ValueError(
+        raise UserError(
             f"training for simulation: expected lags of the target {narx.target!r}, which a free run feeds back, got "
             "none; give it lags (narx), or take training=maximum_a_posteriori"
         )
@@ -69,7 +70,7 @@ def segments_of(samples: InitialSamples) -> list[Segment]:
     """
     columns, lags = feedback_of(samples.narx)
     if not len(samples.targets):
-        raise ValueError("training for simulation: expected samples, got none")
+        raise UserError("training for simulation: expected samples, got none")
     starts = np.flatnonzero(~np.asarray(samples.follows, dtype=bool))
     cuts = np.unique(np.concatenate([[0], starts, [len(samples.targets)]]))
     found = []
@@ -91,7 +92,7 @@ def _segment(narx: Narx, regressors: Array, targets: Array, columns: Indices, la
         for k in range(max(longest, longest + n - int(lags.min())), longest + n):
             outputs[k] = narx.predict.to_value(targets[k - longest], outputs[k - 1])
     if not np.isfinite(outputs[longest:]).all():
-        raise ValueError(
+        raise UserError(
             f"training for simulation: expected segments of at least {int(lags.min())} samples, the smallest lag of "
             f"{narx.target!r}, got one of {n}; take lag 1 of it, or leave this segment out"
         )
@@ -173,9 +174,7 @@ def folds_of(segments: Sequence[Segment], n: int) -> list[Fold]:
     """
     total = n_samples(segments)
     if not 2 <= n <= total:
-        raise ValueError(
-            f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; change folds"
-        )
+        raise UserError(f"cross-validation: expected from 2 to {total} folds of {total} samples, got {n}; change folds")
     folds = []
     for first, last in pairwise(np.linspace(0, total, n + 1).astype(int).tolist()):
         parts, rest, start = [], [], 0

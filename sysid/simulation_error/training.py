@@ -13,6 +13,7 @@ import numpy as np
 
 from sysid.arrays import check_counts
 from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_for_any
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
 from sysid.model.mean import MeanFunction
@@ -186,7 +187,7 @@ class FreeRun(Training):
     def __post_init__(self) -> None:
         object.__setattr__(self, "routes", tuple(self.routes))
         if not self.routes or not all(isinstance(estimator, Estimator) for estimator in self.routes):
-            raise TypeError(
+            raise UserTypeError(
                 f"FreeRun: routes must be estimators such as ProfileSearch(), at least one, got {self.routes!r}"
             )
         check_counts(self, folds=2)
@@ -236,7 +237,7 @@ class FreeRun(Training):
         ranked = _race(quick, budget, seed, limits)
         if ranked[0].refusal:
             reason = ranked[0].refusal
-            raise ValueError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
+            raise UserError(f"FreeRun: no estimator of routes serves these samples with any lags: {reason}")
         in_full = dict(zip(quick, trials, strict=True))
         log.info("free run: the best %d of these once more, with the full search", FINALISTS)
         final = _race([in_full[trial] for trial in ranked[:FINALISTS]], budget, seed, limits)
@@ -244,7 +245,8 @@ class FreeRun(Training):
 
     def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
         """Refuse: a simulation needs to know which features are lagged outputs; see `prepare`."""
-        raise TypeError("FreeRun: trains a NARX model, by prepare; take MaximumAPosteriori for samples without lags")
+        advice = "take MaximumAPosteriori for samples without lags"
+        raise UserTypeError(f"FreeRun: trains a NARX model, by prepare; {advice}")
 
     @one_blas_thread
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
@@ -262,7 +264,7 @@ class FreeRun(Training):
             name for name, value in known._asdict().items() if value is not None and name not in ("limits", "stays")
         ]
         if given:
-            raise ValueError(
+            raise UserError(
                 f"FreeRun: finds {' and '.join(given)} itself; leave them unknown, or take another training"
             )
         segments, narx = segments_of(samples), samples.narx
@@ -285,7 +287,7 @@ class FreeRun(Training):
             best.refusal = f"{best.estimator.name}: its free run leaves the range of the samples by far, of {runaway}"
         if chosen is None:
             reasons = "; ".join(trial.refusal for trial in trials)
-            raise ValueError(f"FreeRun: no estimator of routes serves these samples: {reasons}")
+            raise UserError(f"FreeRun: no estimator of routes serves these samples: {reasons}")
         best, fit, runaway = chosen
         generator = np.random.default_rng([seed, CALIBRATION])
         noise, latent = calibrate(fit, segments, best.fits, folds, generator)

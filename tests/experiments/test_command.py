@@ -24,7 +24,7 @@ from experiments import export, progress, reproduction
 from experiments.benchmarks import session
 from experiments.build import build_one
 from experiments.help import print_help
-from experiments.launch import is_bug_of_ours, is_mistake
+from experiments.launch import is_mistake
 from experiments.sweeps import search
 from experiments.sweeps.keys import Composer
 from experiments.validation import run as validation
@@ -243,8 +243,10 @@ def test_a_refusal_is_a_mistake_and_a_failed_operation_or_a_bug_of_ours_is_none(
     assert not is_mistake(failure(lambda: np.zeros(2) + np.zeros(3)))
     bug = eval("lambda self: None + 1", {"__name__": "sysid.gp.rules"})
     monkeypatch.setattr(ErrorThreshold, "__post_init__", bug)
-    assert is_bug_of_ours(failure(build))
     assert not is_mistake(failure(build))
+    raised = eval("lambda self: (_ for _ in ()).throw(ValueError('a bug'))", {"__name__": "sysid.gp.rules"})
+    monkeypatch.setattr(ErrorThreshold, "__post_init__", raised)
+    assert not is_mistake(failure(build)), "a ValueError is a mistake of the user only if it says so"
 
 
 X, BOTH = np.random.default_rng(0).normal(size=(8, 3)), {"outputs": {"y": 1, "z": 1}, "inputs": {"u": [1]}}

@@ -38,6 +38,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from sysid.arrays import Array, Indices
+from sysid.errors import UserError
 from sysid.gp.kernels import SquaredExponential
 from sysid.model.model import Model
 from sysid.simulation.dynamics import AFFINE, Dynamics, Moments
@@ -165,7 +166,7 @@ class Mixture:
             (model.mean, AFFINE, "a zero, constant or linear mean"),
         ):
             if type(given) not in known:
-                raise ValueError(
+                raise UserError(
                     f"MomentMatching: expected {words}, got {type(given).__name__} for {model.narx.target!r}; Taylor, "
                     "MonteCarlo and SequentialConditioning take any kernel and mean function"
                 )

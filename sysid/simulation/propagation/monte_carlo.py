@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from sysid.arrays import Array
+from sysid.errors import UserError
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.simulation.propagation.propagation import Paths, Trajectories
@@ -58,7 +59,7 @@ class SequentialConditioning(Trajectories):
             More steps than memory holds.
         """
         if (size := len(past) * self.size(dynamics, exogenous.shape[1])) > LARGEST:
-            raise ValueError(
+            raise UserError(
                 f"SequentialConditioning: {exogenous.shape[1]} steps of {self.n_samples} trajectories need "
                 f"{8 * size / 2**30:.0f} GiB; use fewer trajectories, a shorter horizon, or Pathwise"
             )

@@ -24,6 +24,7 @@ from numba import njit
 from scipy.linalg import solve_triangular
 
 from sysid.arrays import Array, check_counts
+from sysid.errors import UserError
 from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Sum
 from sysid.model.model import Model
 from sysid.simulation.dynamics import Dynamics, Moments
@@ -125,7 +126,7 @@ def _sum_waves(points, frequency, phase, amplitude):  # type: ignore[no-untyped-
 def _frequencies(kernel: Kernel, shape: tuple[int, int], generator: np.random.Generator) -> Array:
     """Frequencies (P, F, p) from the spectral density of a stationary kernel."""
     if not isinstance(kernel, SquaredExponential | Matern32 | Matern52):
-        raise ValueError(
+        raise UserError(
             f"Pathwise: the spectral density of {type(kernel).__name__} is not known; SequentialConditioning draws "
             "functions of any kernel"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from sysid.arrays import Array, check_counts
+from sysid.errors import UserError
 from sysid.simulation.dynamics import Dynamics, Moments, run
 
 MOST_STEPS = 1_000_000  # of all draws to a horizon; beyond, fewer are drawn
@@ -170,7 +171,7 @@ class Trajectories(Propagation):
     def __post_init__(self) -> None:
         check_counts(self, n_samples=2)
         if self.coverage is not None and not 0 < self.coverage < 1:
-            raise ValueError(
+            raise UserError(
                 f"{type(self).__name__}: coverage must be None or a number above 0 and below 1, got {self.coverage!r}"
             )
 
