@@ -20,11 +20,12 @@ from numba import njit
 from scipy.linalg import cholesky, solve_triangular
 
 from sysid.arrays import Array, Indices, check_counts
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Matern52, Stationary
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import LinearMean, linear_fit
+from sysid.gp.mean import LinearMean, linear_fit
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import FARTHEST
+from sysid.simulation.segments import Limits, Segment, feedback_of, n_samples, scale_signals, stack_regressors
 from sysid.simulation_error.candidate import (
     BLOCK,
     Candidate,
@@ -36,7 +37,6 @@ from sysid.simulation_error.candidate import (
     pivots,
     squared_error,
 )
-from sysid.simulation_error.segments import Limits, Segment, feedback_of, n_samples, scale_signals, stack_regressors
 
 FEWEST = 8  # windows that a record is cut into, whatever its length
 REACH = 1e3  # a free run farther away than this has diverged, standard deviations of the output

@@ -37,8 +37,10 @@ from sysid import (
     lag_choice,
     make_record,
 )
-from sysid.model.mean import linear_fit
+from sysid.gp.mean import linear_fit
 from sysid.narx.lags import consecutive
+from sysid.simulation import bands
+from sysid.simulation.segments import Segment, find_copies, folds_of, segments_of, truncate
 from sysid.simulation_error import calibration, refinement
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.calibration import calibrate, find_saturation
@@ -54,7 +56,6 @@ from sysid.simulation_error.candidate import (
     squared_error,
 )
 from sysid.simulation_error.profile_search import Profile, ProfileProblem, Ridge, optimise
-from sysid.simulation_error.segments import Segment, find_copies, folds_of, segments_of, truncate
 from sysid.simulation_error.training import Trial, find_best
 
 FREE = (-np.inf, np.inf)
@@ -1004,8 +1005,8 @@ def test_bands_are_those_of_a_typical_part_that_was_held_out(monkeypatch):
 
 def test_bands_of_several_parts_are_their_medians_by_horizon_as_far_as_all_have_it():
     parts = [((1, 1.0), (3, 9.0), (10, 2.0)), ((1, 2.0), (3, 1.0)), ((1, 7.0), (3, 4.0), (10, 1.0))]
-    assert calibration.typical(parts) == ((1, 2.0), (3, 4.0))
-    assert calibration.typical(parts[::2]) == ((1, 4.0), (3, 6.5), (10, 1.5))
+    assert bands.typical(parts) == ((1, 2.0), (3, 4.0))
+    assert bands.typical(parts[::2]) == ((1, 4.0), (3, 6.5), (10, 1.5))
 
 
 def test_lags_are_compared_on_the_samples_that_all_of_them_have():
