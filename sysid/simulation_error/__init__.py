@@ -22,9 +22,11 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
      from one Bayesian regression, and the model simulates parts of the samples that the regression left out. Nelder
      and Mead's simplex minimises the error of these simulations over the hyper-parameters, for each kernel. For a plant
      that integrates `DifferenceSearch` does the same of differences of the outputs.
-   - `OutputErrorRefinement` (`refinement.py`) serves few lags and many samples. Levenberg-Marquardt minimises the
-     error of the simulation itself over linear part, weights and the directions in which the function varies, with
-     exact sensitivities of the free run. The directions begin with those of the gradient of the function.
+   - `OutputErrorRefinement` (`refinement.py`) serves few lags and many samples.
+     Levenberg-Marquardt minimises the error of the simulation itself over linear part, weights and
+     the directions in which the function varies, with exact sensitivities of the free run
+     (`output_error.py`) on windows of the records (`windows.py`). The directions begin with those
+     of the gradient of the function (`metric.py`).
 
 5. *Choice*. The estimator with the smallest held-out error is fitted to all segments. Its free run must stay within
    the range of the samples and half as much again on both sides (`candidate.find_runaway`): of all segments, of the
