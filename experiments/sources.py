@@ -22,7 +22,7 @@ from experiments.plant import Plant, plant_of, warn_of_integration
 from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 from sysid.errors import UserError
-from sysid.stream import PARTS
+from sysid.simulation.bands import N_BAND_FOLDS
 
 OF_SIMULATION, OF_RECORD = 0.5, 0.7  # fraction that is identified, if nothing is said; the rest judges the model
 BLOCK = 1000  # samples that are delivered at a time; nothing depends on it
@@ -301,7 +301,7 @@ class RecordedSource:
     def _held_out(self) -> tuple[xr.Dataset, ...]:
         """Estimation records with physics that has not seen the fifth of them that a sample is in."""
         records = self._recordings.estimation
-        return tuple(records) if self.physics is None else self.physics.held_out(records, PARTS)
+        return tuple(records) if self.physics is None else self.physics.held_out(records, N_BAND_FOLDS)
 
     def calibrate(self, identification: Identification) -> None:
         """Measure the bands of the model by the estimation records."""
