@@ -20,7 +20,7 @@ COMMANDS = ("identify", "validate", "compare", "generate", "collect", "report", 
 AREAS = {
     "sysid": {
         "Identify": ("sysid.identified", "sysid.stream", "sysid.lag_choice"),
-        "Models and files": ("sysid.model", "sysid.export", "sysid.store"),
+        "Models and files": ("sysid.model", "sysid.gp.mean", "sysid.gp.affine_map", "sysid.export", "sysid.store"),
         "Lags": ("sysid.narx",),
         "Online Gaussian process": ("sysid.gp.online", "sysid.gp.rules", "sysid.gp.dictionary", "sysid.gp.selection"),
         "Kernels": ("sysid.gp.kernels",),

@@ -17,7 +17,8 @@ from sysid.arrays import check_whole, matrix, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError
 from sysid.gp.adaptation import Adaptation, Adaptive
-from sysid.gp.dictionary import RECORD, UpdateReport
+from sysid.gp.dictionary import NOT_PREDICTED, RECORD, UpdateReport
+from sysid.gp.mean import AutomaticMean, MeanFunction
 from sysid.gp.online import LeaveOneOut, OnlineGP
 from sysid.gp.rules import (
     Acceptance,
@@ -32,12 +33,11 @@ from sysid.gp.rules import (
 )
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
-from sysid.model.mean import AutomaticMean, MeanFunction
 from sysid.model.model import NO_LIMITS, Model
 from sysid.narx.lags import LagRows, Narx, Target, consecutive
 from sysid.narx.window import LagWindow
-from sysid.simulation_error.calibration import between, measure_bands
-from sysid.simulation_error.segments import Segment, folds_of, n_samples, segments_of
+from sysid.simulation.bands import between, measure_bands
+from sysid.simulation.segments import Segment, folds_of, n_samples, segments_of
 
 SCREENINGS, MOST_SCREENED = 3, 2000  # trainings that leave outliers out, and samples that are looked at, at most
 PARTS, LEAST = 5, 100  # parts of a record that are held out in turn to calibrate bands, and rows that it needs
@@ -51,9 +51,6 @@ DECISIONS = tuple(name for name in RECORD.names or () if name not in ("mean", "v
 
 #: settings that the online GP takes as they are
 PASSED_ON = ("budget", "insertion", "acceptance", "reduction", "scale", "forgetting")
-
-#: what is reported of a sample that is only collected: nothing is predicted, nothing enters
-NOT_PREDICTED = np.array([(np.nan, np.nan, False, False, False, -1, -1, 0, np.nan, np.nan, np.nan)], dtype=RECORD)
 
 
 class Measurement(Protocol):

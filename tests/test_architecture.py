@@ -25,7 +25,7 @@ LAYERS = {
         *("systems", "grey_box"),
     ),
     "sysid": (
-        *("errors", "beside", "arrays", "store", "gp", "narx", "model", "data", "simulation", "simulation_error"),
+        *("errors", "beside", "arrays", "store", "narx", "gp", "model", "data", "simulation", "simulation_error"),
         *("stream", "lag_choice", "identified", "estimators", "export"),
     ),
     "experiments": (

@@ -18,17 +18,12 @@ import sysid
 from experiments.benchmark.harness import Job, Plan, Row, interleave, ratio, resident_memory, row, timed
 from sysid.gp import online
 from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
+from sysid.gp.rules import CRITERIA as CRITERION_CLASSES
 
 N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample asks for a place
-#: the five criteria of section 3.2 of the paper by their names in the options
-CRITERIA: dict[str, sysid.Criterion] = {
-    "prior_entropy": sysid.PriorEntropy(),
-    "predictive_entropy": sysid.PredictiveEntropy(),
-    "mean_relevance": sysid.MeanRelevance(),
-    "marginal_log_likelihood": sysid.MarginalLogLikelihood(),
-    "log_predictive_density": sysid.LogPredictiveDensity(),
-}
+#: the criteria by their names in the options; five are those of section 3.2 of the paper
+CRITERIA: dict[str, sysid.Criterion] = {name: kind() for name, kind in CRITERION_CLASSES.items()}
 REPLACED = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # criteria whose replacements are timed
 UNIT = "matvec"
 SEARCH = 100  # blocks of samples among which accepted ones are looked for
@@ -417,7 +412,7 @@ def _latent_variance(factor: np.ndarray, point: LeftOut) -> float:
 
 
 FORMULAS = (prior_entropy, predictive_entropy, mean_relevance, marginal_log_likelihood, log_predictive_density)
-PUBLISHED_SCORES = dict(zip(CRITERIA, FORMULAS, strict=True))
+PUBLISHED_SCORES = {formula.__name__: formula for formula in FORMULAS}  # by the name of their criterion
 
 
 class Scored(NamedTuple):
@@ -460,9 +455,9 @@ def score_seconds(size: int, rounds: int, seed: int) -> dict[tuple[str, str], np
     point = case.published(0)
 
     jobs: dict[tuple[str, str], Job] = {}
-    for name, criterion in CRITERIA.items():
-        jobs[PUBLISHED, name] = Job(partial(PUBLISHED_SCORES[name], point))
-        jobs[COMPILED, name] = Job(case.compiled_scores(criterion, times), times)
+    for name, formula in PUBLISHED_SCORES.items():
+        jobs[PUBLISHED, name] = Job(partial(formula, point))
+        jobs[COMPILED, name] = Job(case.compiled_scores(CRITERIA[name], times), times)
     return interleave(jobs, rounds)
 
 

@@ -14,17 +14,20 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from sysid.gp.rules import CRITERIA
 from sysid.model.result import INITIAL, VALIDATION
 
 BLUE, ORANGE, GREEN, GREY = "#0b6fa4", "#d9741a", "#3a8a4d", "#7a7a7a"
 SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a run
 
 #: the criteria in the order of the paper, and their names for people
-NAMES = ("prior_entropy", "predictive_entropy", "mean_relevance", "marginal_log_likelihood", "log_predictive_density")
-LABELS = {name: name.replace("_", " ").capitalize() for name in NAMES}
+LABELS = {name: name.replace("_", " ").capitalize() for name in CRITERIA}
+#: of the criteria, and three to spare for others;
 #: readable in grey and by the colour-blind (Okabe and Ito, Color universal design)
-COLORS = dict(zip(LABELS, ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7"), strict=True))
-MARKERS = dict(zip(LABELS, ("o", "v", "s", "^", "D"), strict=True))
+CRITERION_COLORS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#000000", "#7a7a7a")
+CRITERION_MARKERS = ("o", "v", "s", "^", "D", "P", "X", "h")
+COLORS = dict(zip(LABELS, CRITERION_COLORS, strict=False))
+MARKERS = dict(zip(LABELS, CRITERION_MARKERS, strict=False))
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7a7a7a")
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
 PUBLISHED, BASELINE = "#000000", "#7a7a7a"

@@ -36,7 +36,7 @@ from experiments.validate.report import tell_free_run, validate_on_test, writers
 from simulators import DivergenceError
 from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, learn_from
 from sysid.errors import UserError
-from sysid.stream import NOT_PREDICTED
+from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
 ALL = "all"  # value of narx.target: every output of the source

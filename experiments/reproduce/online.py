@@ -19,6 +19,7 @@ from experiments.reproduce import online_methods as other
 from experiments.reproduce.baselines import Fitted, condition, solve_linear
 from experiments.reproduce.study import Plan, Study, Unit, part_of
 from experiments.reproduce.tasks import TASKS, Rows, draw_rows
+from sysid.gp.rules import CRITERIA as CRITERION_CLASSES
 
 N_PARTS = 12  # of a stream, whose errors stand apart
 PARTS = tuple(f"error_{k + 1}" for k in range(N_PARTS))  # mean squared, over the variance of the target in the stream
@@ -146,11 +147,13 @@ def _basis(name: str, case: Case, rows: Rows) -> other.Method:
 OURS: dict[str, Any] = {"insertion": sysid.Novelty(), "learning": "every_sample", "gate": 4.0}
 STORED: dict[str, Any] = {"learning": "stored"}
 BASES = {"KRLS-T": "krls_t", "SOGP": "sogp", "ALD-KRLS": "ald_krls", "RGP": "rgp", "RGP, best points": "rgp"}
-CRITERIA = {
-    "entropy": sysid.PredictiveEntropy(),
-    "mean relevance": sysid.MeanRelevance(),
-    "likelihood": sysid.MarginalLogLikelihood(),
+#: criteria that are compared: title in the report, name in the options
+TITLES = {
+    "entropy": "predictive_entropy",
+    "mean relevance": "mean_relevance",
+    "likelihood": "marginal_log_likelihood",
 }
+CRITERIA = {title: CRITERION_CLASSES[name]() for title, name in TITLES.items()}
 
 
 N_OURS = 10  # of the methods, the first ones, are of this toolbox

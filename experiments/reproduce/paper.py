@@ -10,7 +10,7 @@ FULL_GP_VAN_DER_POL = 0.0002  # SMSE, section 6
 VFE_BUILDING = 0.3397  # SMSE, section 6
 TABLES = ("table_1", "table_2", "table_3", "table_4")
 THRESHOLDS = {"table_3": "variance_threshold", "table_4": "error_threshold"}
-CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # of tables 2 to 4
+CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # the three of tables 2 to 4
 
 
 @cache

@@ -12,7 +12,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.benchmark.dictionary import WAYS, rounds_for, score_seconds
+from experiments.benchmark.dictionary import PUBLISHED_SCORES, WAYS, rounds_for, score_seconds
 from experiments.benchmark.harness import describe, machine
 from experiments.drawing.style import COLORS, LABELS, MARKERS, PUBLISHED, page
 from experiments.drawing.tables import fixed, quantiles, significant, to_markdown
@@ -232,7 +232,7 @@ class ComplexityStudy(Study):
         printed, rows = paper.read_table("table_1"), []
         for n in plan.table_sizes:
             seconds = score_seconds(n, rounds_for(n, plan.repetitions), unit.seed)
-            for name in stream.CRITERIA:
+            for name in PUBLISHED_SCORES:
                 one, every = (1e3 * float(np.median(seconds[way, name])) for way in WAYS)
                 published = printed[f"median_ms_n{n}"][name] if n in PRINTED_SIZES else np.nan
                 times = dict(zip(self.quantities, (published, one, every, n * one / every), strict=True))
@@ -242,7 +242,7 @@ class ComplexityStudy(Study):
     def combine(self, plan: Plan) -> xr.Dataset:
         """The one part over criterion and points."""
         part = study.read_part(Unit(self.name, ""), plan)
-        over: dict[str, Sequence[Any]] = {"criterion": [*stream.CRITERIA], "points": plan.table_sizes}
+        over: dict[str, Sequence[Any]] = {"criterion": [*PUBLISHED_SCORES], "points": plan.table_sizes}
         return study.spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(machine=part.attrs["machine"])
 
     def rows(self, store: xr.Dataset) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sysid.errors import UserError
-from sysid.model.affine_map import AffineMap
+from sysid.gp.affine_map import AffineMap
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from sysid.arrays import Array, Indices
 from sysid.errors import UserError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.training import InitialSamples
-from sysid.model.affine_map import AffineMap
 from sysid.narx.lags import Narx, Target
 
 COPY = 0.95  # correlation of changes from which on a stretch of a record is a copy of another one [-]
