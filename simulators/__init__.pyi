@@ -54,6 +54,7 @@ from .simulation import simulate as simulate
 from .system import Change as Change
 from .system import Signal as Signal
 from .system import System as System
+from .system import parameter as parameter
 from .systems.bouc_wen import BoucWen as BoucWen
 from .systems.building import Building as Building
 from .systems.cascaded_tanks import CascadedTanks as CascadedTanks
