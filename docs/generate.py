@@ -224,7 +224,8 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
     """
     if not (is_dataclass(kind) or hasattr(kind, "_fields")):
         return
-    source = re.sub(r"(field|parameter)\(\n\s+(.*?)\n\s+\)", r"\1(\2)", inspect.getsource(kind))
+    source = re.sub(r"field\(\n\s+(.*?)\n\s+\)", r"field(\1)", inspect.getsource(kind))
+    source = re.sub(r"parameter\(\n.*?\n    \)", lambda m: " ".join(m[0].split()), source, flags=re.DOTALL)
     source = re.sub(r"(?<!\w)\(\n\s+(.*?)(  # .*)?\n\s+\)", r"\1\2", source)
     factory = r"field\(default_factory=(?:lambda: (.*?)|(\w+))(?:, repr=False)?\)(?=$|  #)"
     source = re.sub(factory, lambda m: m[1] or f"{m[2]}()", source, flags=re.MULTILINE)

@@ -65,10 +65,14 @@ class CascadedTanks(System):
     pump_gain: float = parameter(0.04204, "1/s", symbol="k4")
     pump_threshold: float = parameter(0.7396, "V", symbol="u0")
     overflow_fraction: float = parameter(
-        0.879, symbol="c", meaning="part of the overflow that reaches the lower tank"
+        0.879,
+        symbol="c",
+        meaning="part of the overflow that reaches the lower tank",
     )
     overflow_depth: float = parameter(
-        0.2, "V below the brim at which the upper tank starts to overflow", symbol="d"
+        0.2,
+        "V below the brim at which the upper tank starts to overflow",
+        symbol="d",
     )
     upper_height: float = parameter(10.0, "V", symbol="H1")
     lower_height: float = parameter(10.0, "V", symbol="H2")
