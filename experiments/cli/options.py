@@ -1,20 +1,26 @@
-"""Values of options: durations, whole numbers, flags, choices; each error names the key."""
+"""Values of options: durations, whole numbers, flags, choices; each error names the key.
+
+The checks of `sysid.arrays` are imported where they are used: ``--help`` shall not wait for NumPy.
+"""
+
+from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sysid.errors import UserError
+
+if TYPE_CHECKING:
+    from sysid.arrays import Choice
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 MOST_SAMPLES = 20_000_000  # of one run: more do not fit into memory with their states
 MOST_NAMES = 50  # that an error lists
 EXAMPLE = "365d, or a number of samples such as 5000samples"
-Choice = TypeVar("Choice", bound=Enum)
 
 
 def choice(option: str, choices: type[Choice], value: Any) -> Choice:
@@ -25,11 +31,9 @@ def choice(option: str, choices: type[Choice], value: Any) -> Choice:
     ValueError
         With the values there are.
     """
-    try:
-        return choices(value)
-    except ValueError:
-        names = ", ".join(member.value for member in choices)
-        raise UserError(f"{option} must be one of {names}, got {value!r}") from None
+    from sysid.arrays import member
+
+    return member(choices, value, option, quoted=False)
 
 
 def whole(option: str, value: Any, least: int) -> int:
@@ -40,9 +44,10 @@ def whole(option: str, value: Any, least: int) -> int:
     ValueError
         Anything else.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"{option} must be a whole number of at least {least}, got {value!r}")
-    return value
+    from sysid.arrays import check_whole
+
+    check_whole(value, least, option, below=math.inf)
+    return int(value)
 
 
 def flag(option: str, value: Any) -> bool:

@@ -17,6 +17,7 @@ from experiments.drawing.tables import to_markdown
 from experiments.generate.baselines import TASKS, label_baselines
 from experiments.generate.benchmark import Benchmark, noises_of
 from simulators import Interpolation, System, noise_free, signal_to_noise, substep_error
+from simulators.system import describe_fields
 
 TEMPLATE = Path(__file__).with_name("card.md")
 REACHED = ("record", "input", "mean", "rms about the mean", "min", "max", "crest factor")  # by the excitation
@@ -65,9 +66,9 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         (system.noises, "process noise", answer),
     )
     signals = [(f"`{s.name}`", role, s.unit, s.description, place) for group, role, place in groups for s in group]
-    comments = read_comments(system)
+    texts = describe_fields(type(system))
     fields = [one.name for one in dataclasses.fields(system)]
-    parameters = [(f"`{name}`", getattr(system, name), comments.get(name, "")) for name in fields]
+    parameters = [(f"`{name}`", getattr(system, name), texts.get(name, "")) for name in fields]
     stds = system.noise_std().tolist()
     process = [(f"`{s.name}`", std, s.unit, s.description) for s, std in zip(system.noises, stds, strict=True)]
 
@@ -179,15 +180,6 @@ def read_notes(system: System) -> str:
 def read_summary(thing: object) -> str:
     """First paragraph of the docstring of an object's class, on one line."""
     return " ".join(_as_markdown(_docstring(thing).split("\n\n")[0]).split())
-
-
-def read_comments(system: System) -> dict[str, str]:
-    """Comments beside the fields of a class and of its bases, by field: symbol, meaning, unit."""
-    comments: dict[str, str] = {}
-    for owner in reversed(type(system).__mro__):
-        if dataclasses.is_dataclass(owner):
-            comments |= dict(re.findall(r"^\s+(\w+)\s*:[^#\n]*#\s*(.+?)\s*$", _source(owner), re.MULTILINE))
-    return comments
 
 
 def read_code(system: System) -> str:

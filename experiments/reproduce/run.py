@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import signal
 import time
@@ -36,6 +35,7 @@ from experiments.reproduce.sweeps import BuildingSweep, Grid, RastriginMaps, Red
 from experiments.reproduce.tables import RULES, ComplexityStudy, Table, count_below, summarise_cells
 from experiments.reproduce.tasks import TASKS
 from sysid import DataError, store
+from sysid.beside import n_cores
 from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def run(config: DictConfig, folder: Path) -> None:
     begin = time.perf_counter()
     plan, names = make_plan(config), set(choose("study", config.study, list(STUDIES)))
     names |= {needed for name in names for needed in STUDIES[name].needs}
-    workers = len(os.sched_getaffinity(0)) if config.workers is None else whole("workers", config.workers, 1)
+    workers = n_cores() if config.workers is None else whole("workers", config.workers, 1)
     plan.folder.mkdir(parents=True, exist_ok=True)
     plan, gaps = read_records(plan)
     if any((plan.folder / "parts").glob("*")) and not plan.parts.is_dir():
