@@ -1,5 +1,6 @@
 """Pages that the code writes: options and commands from conf/, public names from `__init__.pyi`, files from a run."""
 
+import ast
 import importlib
 import inspect
 import os
@@ -12,6 +13,8 @@ from dataclasses import is_dataclass
 from pathlib import Path
 
 import xarray as xr
+
+from simulators.system import describe_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -29,6 +32,7 @@ AREAS = {
         "Prediction and validation": ("sysid.simulation",),
         "Records": ("sysid.data",),
         "Sparse Gaussian processes": ("sysid.gp.sparse",),
+        "Errors": ("sysid.errors",),
     },
     "sysid.estimators": {"scikit-learn and river": ("sysid.estimators",)},
     "simulators": {
@@ -38,6 +42,7 @@ AREAS = {
         "Controllers and weather": ("simulators.controllers", "simulators.weather"),
         "Grey-box fits": ("simulators.grey_box", "simulators.reference_solution"),
         "Functions, sampling, noise": ("simulators.functions", "simulators.sampling", "simulators.noise"),
+        "Errors": ("simulators.errors",),
     },
 }
 KEY = re.compile(r"^(?P<indent> *)(?P<item>- )?(?P<key>[\w./@]+):(?: +(?P<value>.*?))??(?: +# (?P<note>.*))?$")
@@ -213,13 +218,18 @@ def _area(package: str, title: str, names: list[str]) -> str:
 
 
 def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Name, default and comment of the fields of a dataclass or a named tuple, as they stand in its source."""
+    """Name, default and comment of the fields of a dataclass or a named tuple, as they stand in its source.
+
+    What a field of a system says in its metadata counts as its comment.
+    """
     if not (is_dataclass(kind) or hasattr(kind, "_fields")):
         return
     source = re.sub(r"field\(\n\s+(.*?)\n\s+\)", r"field(\1)", inspect.getsource(kind))
+    source = re.sub(r"parameter\(\n.*?\n    \)", lambda m: " ".join(m[0].split()), source, flags=re.DOTALL)
     source = re.sub(r"(?<!\w)\(\n\s+(.*?)(  # .*)?\n\s+\)", r"\1\2", source)
     factory = r"field\(default_factory=(?:lambda: (.*?)|(\w+))(?:, repr=False)?\)(?=$|  #)"
     source = re.sub(factory, lambda m: m[1] or f"{m[2]}()", source, flags=re.MULTILINE)
+    texts = describe_fields(kind)
     above = ""
     for line in source.splitlines():
         if re.match(r"    (@|def )", line):
@@ -227,9 +237,20 @@ def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
         above = f"{above} {line.strip()[2:].strip()}".strip() if line.startswith("    #:") else above
         found = re.match(r"    (\w+): (?!ClassVar)[^=#]*?(?: = (.*?))?(?:  # (.*))?$", line)
         if found and found[1] in kind.__annotations__:
-            note = re.sub(r"([\\*|])", r"\\\1", found[3] or above).replace("`", "``")
-            yield found[1], f"``{found[2]}``" if found[2] else "", re.sub(r"_(?!\w)", r"\\_", note)
+            default = _default(found[2] or "")
+            note = re.sub(r"([\\*|])", r"\\\1", found[3] or above or texts.get(found[1], "")).replace("`", "``")
+            yield found[1], f"``{default}``" if default else "", re.sub(r"_(?!\w)", r"\\_", note)
             above = ""
+
+
+def _default(source: str) -> str:
+    """Source of a field's default: of ``parameter`` its first argument, of ``field(metadata=...)`` nothing."""
+    if source.startswith("field(metadata="):
+        return ""
+    if source.startswith("parameter("):
+        call = ast.parse(source, mode="eval").body
+        return ast.get_source_segment(source, call.args[0])
+    return source
 
 
 #: runs whose files are described: command and overrides

@@ -9,13 +9,13 @@ from .controllers import SetPoint as SetPoint
 from .errors import SimulationError as SimulationError
 from .errors import UserError as UserError
 from .errors import UserTypeError as UserTypeError
-from .excitation import Excitation as Excitation
-from .excitation import excite as excite
 from .excitation.binary import APRBS as APRBS
 from .excitation.binary import PRBS as PRBS
 from .excitation.multisine import Multisine as Multisine
 from .excitation.noise import FilteredNoise as FilteredNoise
 from .excitation.recorded import Recorded as Recorded
+from .excitation.role import Excitation as Excitation
+from .excitation.role import excite as excite
 from .excitation.shaped import LinearChirp as LinearChirp
 from .excitation.shaped import LogarithmicChirp as LogarithmicChirp
 from .excitation.shaped import NoExcitation as NoExcitation
@@ -54,6 +54,7 @@ from .simulation import simulate as simulate
 from .system import Change as Change
 from .system import Signal as Signal
 from .system import System as System
+from .system import parameter as parameter
 from .systems.bouc_wen import BoucWen as BoucWen
 from .systems.building import Building as Building
 from .systems.cascaded_tanks import CascadedTanks as CascadedTanks

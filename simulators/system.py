@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from simulators.settings import (
     refuse,
 )
 
+T = TypeVar("T")
+
 
 class Signal(NamedTuple):
     """Name, unit and meaning of one scalar signal; the name becomes a data-set variable."""
@@ -31,6 +33,53 @@ class Signal(NamedTuple):
     name: str
     unit: str
     description: str
+
+
+def parameter(default: T, unit: str = "", *, symbol: str = "", meaning: str = "") -> T:
+    """Declare a field of a system together with its unit; the page that describes the system shows it.
+
+    Parameters
+    ----------
+    default : object
+        Default of the field; one that cannot be changed, such as a number or a tuple.
+    unit : str, optional
+        Unit, ``-`` for a number without one.
+    symbol : str, optional
+        Symbol in the equations.
+    meaning : str, optional
+        What the name of the field leaves open.
+
+    Returns
+    -------
+    dataclasses.Field
+        Field with the texts in its metadata; to a type checker it is the default.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Wall:
+    ...     resistance: float = parameter(0.005, "K/W", symbol="Rw", meaning="wall to ambient")
+    >>> Wall(), describe_fields(Wall)
+    (Wall(resistance=0.005), {'resistance': 'Rw, wall to ambient, K/W'})
+    """
+    return field(default=default, metadata={"symbol": symbol, "meaning": meaning, "unit": unit})
+
+
+def describe_fields(kind: type) -> dict[str, str]:
+    """Return symbol, meaning and unit of the fields of a dataclass as one text each, by the name of the field.
+
+    A field that says nothing about itself has the text that a base says about it; without one it is left out.
+    """
+    texts: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if not is_dataclass(owner):
+            continue
+        for one in fields(owner):
+            parts = [one.metadata.get(key, "") for key in ("symbol", "meaning", "unit")]
+            if any(parts):
+                texts[one.name] = ", ".join(part for part in parts if part)
+    return texts
 
 
 @dataclass(frozen=True)
@@ -101,8 +150,8 @@ class System(ABC):
     outputs: ClassVar[tuple[Signal, ...]]
     noises: ClassVar[tuple[Signal, ...]] = ()
 
-    dt: float  # s
-    substeps: int  # Runge-Kutta steps per sample
+    dt: float = field(metadata={"unit": "s"})
+    substeps: int = field(metadata={"meaning": "Runge-Kutta steps per sample"})
     changes: Sequence[Change | Mapping[str, Any]] = field(default=(), kw_only=True)
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -1,7 +1,12 @@
-"""Checked arrays at the boundary: what comes in is finite, float64, contiguous and of the right shape."""
+"""Checks at the boundary.
 
+Arrays that come in are finite, float64, contiguous and of the right shape; counts are whole numbers, names are members
+of their enumeration.
+"""
+
+from enum import Enum
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +15,7 @@ from sysid.errors import UserError, UserTypeError
 
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
+Choice = TypeVar("Choice", bound=Enum)
 
 LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measurement is as large
 
@@ -77,15 +83,9 @@ def rows(inputs: ArrayLike, targets: ArrayLike, n_columns: int, name: str) -> tu
     return x, vector(targets, len(x), "targets")
 
 
-def check_whole(value: Any, least: int, name: str) -> None:
-    """Refuse what is not a whole number of at least so much.
-
-    Raises
-    ------
-    ValueError
-        Naming the setting.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> None:
+    """Raise ValueError, naming the setting, unless a value is an integer from `least` to less than `below`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < below:
         raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
@@ -97,3 +97,35 @@ def check_counts(settings: object, **least: int) -> None:
     """
     for name, lowest in least.items():
         check_whole(getattr(settings, name), lowest, f"{type(settings).__name__}: {name}")
+
+
+def member(kind: type[Choice], value: Choice | str, setting: str, *, quoted: bool = True) -> Choice:
+    """Return the member of an enumeration with this value.
+
+    Parameters
+    ----------
+    kind : type of Enum
+        Enumeration.
+    value : Enum or str
+        Value of a member, or the member itself.
+    setting : str
+        Name of the setting, for the error.
+    quoted : bool, optional
+        Whether the error lists the values in brackets and quotes.
+
+    Raises
+    ------
+    ValueError
+        If there is no such member; the error names the setting and all values.
+
+    Examples
+    --------
+    >>> member(Enum("Colour", {"red": "red", "blue": "blue"}), "blue", "colour").name
+    'blue'
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        values = [one.value for one in kind]
+        listed = values if quoted else ", ".join(values)
+        raise UserError(f"{setting} must be one of {listed}, got {value!r}") from None

@@ -33,7 +33,9 @@ def n_cores() -> int:
     given = os.environ.get("PYTHON_CPU_COUNT", "")
     if given.isdigit():
         return max(1, int(given))
-    return len(os.sched_getaffinity(0)) if _is_linux() else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def n_processes() -> int:

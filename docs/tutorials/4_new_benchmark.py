@@ -32,7 +32,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulators import Signal, System
+from simulators import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Pendulum(System):
     inputs: ClassVar = (Signal("torque", "rad/s^2", "torque over inertia"),)
     outputs: ClassVar = (Signal("measured_angle", "rad", "measured angle"),)
 
-    dt: float = 0.05  # s
+    dt: float = 0.05
     substeps: int = 4
-    friction: float = 0.5  # c, 1/s
-    frequency: float = 3.0  # w, rad/s
+    friction: float = parameter(0.5, "1/s", symbol="c")
+    frequency: float = parameter(3.0, "rad/s", symbol="w")
 
     @staticmethod
     def drift(time, state, input, noise, parameters, derivative):

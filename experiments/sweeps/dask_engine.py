@@ -19,12 +19,13 @@ from signal import SIGKILL
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from experiments.build import build_one
-from experiments.launch import deferred_interrupt, no_interrupt_for_children
-from experiments.options import seconds, whole
-from experiments.sweeps.engines import Engine, EngineStopped, count_cores
+from experiments.cli.build import build_one
+from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
+from experiments.cli.options import seconds, whole
+from experiments.sweeps.engines import Engine, EngineStopped
 from experiments.sweeps.store import Job, Outcome, count_attempts, outcome_in
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute
+from sysid.beside import n_cores
 from sysid.errors import UserError
 
 CONNECTING = 15.0  # s until a scheduler has to answer
@@ -111,7 +112,7 @@ class DaskCluster(Engine):
                         stack.callback(_end, cluster)
                         cluster.adapt(minimum=self.workers, maximum=self.workers)  # workers that end are replaced
                     else:
-                        cluster = self._start(min(self.workers or count_cores(), n_jobs), folder)
+                        cluster = self._start(min(self.workers or n_cores(), n_jobs), folder)
                         stack.callback(_end, cluster, is_local=True)
                     client = Client(cluster, set_as_default=False, name="sysid")
                     stack.callback(_end, client)

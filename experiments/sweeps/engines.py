@@ -1,7 +1,6 @@
 """Where the jobs of a sweep run: the role of an engine, and the two engines of this machine alone."""
 
 import os
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
@@ -10,10 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from experiments.launch import no_interrupt_for_children
-from experiments.options import whole
+from experiments.cli.ends import no_interrupt_for_children
+from experiments.cli.options import whole
 from experiments.sweeps.store import Job, Limits, Outcome
 from experiments.sweeps.task import ONE_THREAD, end_with, execute, limits_of
+from sysid.beside import n_cores
 
 #: in the folder of a sweep: what goes on when its sweep is killed, as only the engine that has sent it can tell
 TASKS = ".slurm/tasks.json"
@@ -66,11 +66,6 @@ class Engine(ABC):
         """
 
 
-def count_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
 @dataclass(frozen=True)
 class InProcess(Engine):
     """One job after the other, in this process: what kills a job kills the sweep."""
@@ -93,7 +88,7 @@ class JoblibPool(Engine):
             from joblib.externals import loky
         except ImportError:
             raise ImportError('hydra/launcher=joblib needs joblib: pip install -e ".[joblib]"') from None
-        workers = min(self.workers or count_cores(), len(jobs))
+        workers = min(self.workers or n_cores(), len(jobs))
         quiet = "ignore:resource_tracker"  # an interrupted start has removed what loky's tracker wants to remove
         os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), quiet)))
         pool = loky.ProcessPoolExecutor(workers, initializer=end_with, initargs=(os.getpid(),), env=ONE_THREAD)

@@ -21,12 +21,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from experiments.launch import deferred_interrupt, no_interrupt_for_children
-from experiments.options import seconds, whole
-from experiments.sweeps.engines import TASKS, Engine, EngineStopped, count_cores
+from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
+from experiments.cli.options import seconds, whole
+from experiments.sweeps.engines import TASKS, Engine, EngineStopped
 from experiments.sweeps.store import Job, Outcome, count_attempts, forget, outcome_in, read_outcome
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute
 from sysid import store
+from sysid.beside import n_cores
 from sysid.errors import UserError
 
 CLUSTERS = ("slurm", "local")
@@ -103,7 +104,7 @@ class SlurmQueue(Engine):
     @property
     def at_a_time(self) -> int:
         """Tasks that may run at a time."""
-        return self.workers or (self.array_size if self.cluster == "slurm" else count_cores())
+        return self.workers or (self.array_size if self.cluster == "slurm" else n_cores())
 
     @property
     def minutes(self) -> int | None:

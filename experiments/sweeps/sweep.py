@@ -19,12 +19,12 @@ from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from experiments.launch import Refused, interruptible
-from experiments.options import seconds_text
+from experiments.cli.ends import Refused, interruptible
+from experiments.cli.options import seconds_text
+from experiments.files.identity import code_digest, file_digests, identity_of, text_digest
 from experiments.sweeps import store
+from experiments.sweeps.composer import Composer
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
-from experiments.sweeps.identity import code_digest, file_digests, identity_of, text_digest
-from experiments.sweeps.keys import Composer
 from experiments.sweeps.store import OUTCOME, Job, Manifest, Outcome, outcome_in, read_outcome
 from experiments.sweeps.task import keep
 from sysid.errors import UserError

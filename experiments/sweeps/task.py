@@ -39,9 +39,9 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from experiments import THREAD_VARIABLES
-from experiments.options import seconds
+from experiments.cli.options import seconds
+from experiments.files.identity import code_digest, file_digests, text_digest
 from experiments.sweeps import store
-from experiments.sweeps.identity import code_digest, file_digests, text_digest
 from experiments.sweeps.store import TRACE, Job, Limits, Outcome
 from sysid.errors import UserError
 from sysid.store import package_versions

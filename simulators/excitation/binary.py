@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulators.excitation import WHOLE, Excitation, count_samples, find_first_sample
+from simulators.excitation.role import WHOLE, Excitation, count_samples, find_first_sample
 from simulators.settings import Array, check_ascending, check_positive, check_whole, list_given, refuse
 
 FEWEST, MOST = 2, 32  # stages with known feedback

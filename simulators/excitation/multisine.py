@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulators.errors import UserError
-from simulators.excitation import Band, Excitation, check_below_nyquist, check_sampling, read_band
+from simulators.excitation.role import Band, Excitation, check_below_nyquist, check_sampling, read_band
 from simulators.settings import Array, check_positive, check_whole, refuse
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulators.excitation import Band, Excitation, check_below_nyquist, read_band
+from simulators.excitation.role import Band, Excitation, check_below_nyquist, read_band
 from simulators.settings import Array, check_positive, check_whole, refuse
 
 SLOWEST = 1e-5  # bandwidth and lower cut-off over the sampling frequency, below which the warm-up takes millions

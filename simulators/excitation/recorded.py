@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from simulators.errors import UserError
-from simulators.excitation import Excitation
+from simulators.excitation.role import Excitation
 from simulators.settings import Array, check_flag, find_file, parse_number, read_csv, refuse
 
 JITTER = 0.05  # samples by which a row's time may miss its place

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simulators.excitation import Excitation, check_below_nyquist, count_samples, find_first_sample, is_pair
+from simulators.excitation.role import Excitation, check_below_nyquist, count_samples, find_first_sample, is_pair
 from simulators.settings import (
     Array,
     check_ascending,

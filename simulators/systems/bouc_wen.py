@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative, check_positive, refuse
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,20 @@ class BoucWen(System):
     outputs: ClassVar = (Signal("displacement", "m", "measured position of the mass"),)
     noises: ClassVar = (Signal("force_noise", "N", "process noise on the force"),)
 
-    dt: float = 1 / 750  # s
-    substeps: int = 20  # Runge-Kutta steps per sample
-    mass: float = 2.0  # m, kg
-    damping: float = 10.0  # c, N s/m
-    stiffness: float = 5e4  # k, N/m
-    alpha: float = 5e4  # stiffness of the hysteresis, N/m
-    beta: float = 1e3  # weight of the hysteresis, N^(1-nu)/m
-    gamma: float = 0.8  # shape of the loop, -
-    delta: float = -1.1  # shape of the loop, -
-    nu: float = 1.0  # smoothness of the loop, -
-    force_noise_std: float = 0.0  # N
-    initial_position: float = 0.0  # m
-    initial_velocity: float = 0.0  # m/s
-    initial_restoring_force: float = 0.0  # N
+    dt: float = parameter(1 / 750, "s")
+    substeps: int = parameter(20, meaning="Runge-Kutta steps per sample")
+    mass: float = parameter(2.0, "kg", symbol="m")
+    damping: float = parameter(10.0, "N s/m", symbol="c")
+    stiffness: float = parameter(5e4, "N/m", symbol="k")
+    alpha: float = parameter(5e4, "N/m", meaning="stiffness of the hysteresis")
+    beta: float = parameter(1e3, "N^(1-nu)/m", meaning="weight of the hysteresis")
+    gamma: float = parameter(0.8, "-", meaning="shape of the loop")
+    delta: float = parameter(-1.1, "-", meaning="shape of the loop")
+    nu: float = parameter(1.0, "-", meaning="smoothness of the loop")
+    force_noise_std: float = parameter(0.0, "N")
+    initial_position: float = parameter(0.0, "m")
+    initial_velocity: float = parameter(0.0, "m/s")
+    initial_restoring_force: float = parameter(0.0, "N")
 
     def __post_init__(self) -> None:
         super().__post_init__()

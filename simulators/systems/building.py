@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative, check_positive
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,22 @@ class Building(System):
         Signal("radiator_noise", "K/s", "process noise on the rate of the radiator temperature"),
     )
 
-    dt: float = 900.0  # s
-    substeps: int = 30  # Runge-Kutta steps per sample
-    zone_capacity: float = 2e6  # Cz, J/K
-    wall_capacity: float = 4e7  # Cw, J/K
-    radiator_capacity: float = 2e5  # Cr, J/K
-    zone_resistance: float = 0.002  # Rz, zone to wall, K/W
-    wall_resistance: float = 0.005  # Rw, wall to ambient, K/W
-    radiator_resistance: float = 0.002  # Rr, radiator to zone, K/W
-    water_heat_capacity: float = 4180.0  # cw, J/(kg K)
-    supply_temperature: float = 60.0  # Ts, degC
-    zone_noise_std: float = 5e-5  # K/s
-    wall_noise_std: float = 5e-5  # K/s
-    radiator_noise_std: float = 5e-5  # K/s
-    initial_zone: float = 20.0  # degC
-    initial_wall: float = 15.0  # degC
-    initial_radiator: float = 30.0  # degC
+    dt: float = parameter(900.0, "s")
+    substeps: int = parameter(30, meaning="Runge-Kutta steps per sample")
+    zone_capacity: float = parameter(2e6, "J/K", symbol="Cz")
+    wall_capacity: float = parameter(4e7, "J/K", symbol="Cw")
+    radiator_capacity: float = parameter(2e5, "J/K", symbol="Cr")
+    zone_resistance: float = parameter(0.002, "K/W", symbol="Rz", meaning="zone to wall")
+    wall_resistance: float = parameter(0.005, "K/W", symbol="Rw", meaning="wall to ambient")
+    radiator_resistance: float = parameter(0.002, "K/W", symbol="Rr", meaning="radiator to zone")
+    water_heat_capacity: float = parameter(4180.0, "J/(kg K)", symbol="cw")
+    supply_temperature: float = parameter(60.0, "degC", symbol="Ts")
+    zone_noise_std: float = parameter(5e-5, "K/s")
+    wall_noise_std: float = parameter(5e-5, "K/s")
+    radiator_noise_std: float = parameter(5e-5, "K/s")
+    initial_zone: float = parameter(20.0, "degC")
+    initial_wall: float = parameter(15.0, "degC")
+    initial_radiator: float = parameter(30.0, "degC")
 
     def __post_init__(self) -> None:
         super().__post_init__()

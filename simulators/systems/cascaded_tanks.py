@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative, check_positive, refuse
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,29 @@ class CascadedTanks(System):
         Signal("lower_noise", "V/s", "process noise on the rate of the lower level"),
     )
 
-    dt: float = 4.0  # s
-    substeps: int = 4  # Runge-Kutta steps per sample
-    upper_outflow: float = 0.0349  # k1, V^0.5/s
-    lower_inflow: float = 0.04397  # k2, V^0.5/s
-    lower_outflow: float = 0.04659  # k3, V^0.5/s
-    pump_gain: float = 0.04204  # k4, 1/s
-    pump_threshold: float = 0.7396  # u0, V
-    overflow_fraction: float = 0.879  # c, part of the overflow that reaches the lower tank
-    overflow_depth: float = 0.2  # d, V below the brim at which the upper tank starts to overflow
-    upper_height: float = 10.0  # H1, V
-    lower_height: float = 10.0  # H2, V
-    upper_noise_std: float = 0.0  # V/s
-    lower_noise_std: float = 0.0  # V/s
-    initial_upper: float = 5.449  # V
-    initial_lower: float = 5.238  # V
+    dt: float = parameter(4.0, "s")
+    substeps: int = parameter(4, meaning="Runge-Kutta steps per sample")
+    upper_outflow: float = parameter(0.0349, "V^0.5/s", symbol="k1")
+    lower_inflow: float = parameter(0.04397, "V^0.5/s", symbol="k2")
+    lower_outflow: float = parameter(0.04659, "V^0.5/s", symbol="k3")
+    pump_gain: float = parameter(0.04204, "1/s", symbol="k4")
+    pump_threshold: float = parameter(0.7396, "V", symbol="u0")
+    overflow_fraction: float = parameter(
+        0.879,
+        symbol="c",
+        meaning="part of the overflow that reaches the lower tank",
+    )
+    overflow_depth: float = parameter(
+        0.2,
+        "V below the brim at which the upper tank starts to overflow",
+        symbol="d",
+    )
+    upper_height: float = parameter(10.0, "V", symbol="H1")
+    lower_height: float = parameter(10.0, "V", symbol="H2")
+    upper_noise_std: float = parameter(0.0, "V/s")
+    lower_noise_std: float = parameter(0.0, "V/s")
+    initial_upper: float = parameter(5.449, "V")
+    initial_lower: float = parameter(5.238, "V")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative, check_positive
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Servo(System):
     outputs: ClassVar = (Signal("displacement", "m", "measured position of the slide"),)
     noises: ClassVar = (Signal("force_noise", "N", "process noise on the force"),)
 
-    dt: float = 0.01  # s
-    substeps: int = 10  # Runge-Kutta steps per sample
-    mass: float = 1.0  # m, kg
-    viscous_friction: float = 4.0  # d, N s/m
-    coulomb_friction: float = 1.5  # c, N
-    creep_speed: float = 0.02  # s, m/s
-    force_noise_std: float = 0.0  # N
-    initial_position: float = 0.0  # m
-    initial_velocity: float = 0.0  # m/s
+    dt: float = parameter(0.01, "s")
+    substeps: int = parameter(10, meaning="Runge-Kutta steps per sample")
+    mass: float = parameter(1.0, "kg", symbol="m")
+    viscous_friction: float = parameter(4.0, "N s/m", symbol="d")
+    coulomb_friction: float = parameter(1.5, "N", symbol="c")
+    creep_speed: float = parameter(0.02, "m/s", symbol="s")
+    force_noise_std: float = parameter(0.0, "N")
+    initial_position: float = parameter(0.0, "m")
+    initial_velocity: float = parameter(0.0, "m/s")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative, check_positive
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,25 @@ class Silverbox(System):
     outputs: ClassVar = (Signal("output_voltage", "V", "measured displacement"),)
     noises: ClassVar = (Signal("input_noise", "V", "process noise on the input"),)
 
-    dt: float = 0.0016384  # s
-    substeps: int = 4  # Runge-Kutta steps per sample
-    natural_frequency: float = 429.0  # w, rad/s
-    damping_ratio: float = 0.04704  # z, -
-    gain: float = 1.0107  # g, -
-    cubic: float = 3.55  # a, 1/V^2
-    quadratic: float = -0.0343  # b, 1/V
-    absolute_stiffness: float = 0.053  # k, 1/V
-    velocity_stiffness: float = 0.66  # l, 1/V^2
-    cubic_damping: float = -24.1  # d, 1/V^2
-    quadratic_damping: float = 0.733  # f, 1/V
-    velocity_damping: float = 5.22  # c, 1/V^2
-    displacement_gain: float = -0.47  # p, 1/V^2
-    mixed_gain: float = -2.1  # m, 1/V^2
-    velocity_gain: float = 0.47  # q, 1/V^2
-    input_offset: float = -0.00543  # o, V
-    input_noise_std: float = 0.0  # V
-    initial_displacement: float = 0.0  # V
-    initial_velocity: float = 0.0  # V/s
+    dt: float = parameter(0.0016384, "s")
+    substeps: int = parameter(4, meaning="Runge-Kutta steps per sample")
+    natural_frequency: float = parameter(429.0, "rad/s", symbol="w")
+    damping_ratio: float = parameter(0.04704, "-", symbol="z")
+    gain: float = parameter(1.0107, "-", symbol="g")
+    cubic: float = parameter(3.55, "1/V^2", symbol="a")
+    quadratic: float = parameter(-0.0343, "1/V", symbol="b")
+    absolute_stiffness: float = parameter(0.053, "1/V", symbol="k")
+    velocity_stiffness: float = parameter(0.66, "1/V^2", symbol="l")
+    cubic_damping: float = parameter(-24.1, "1/V^2", symbol="d")
+    quadratic_damping: float = parameter(0.733, "1/V", symbol="f")
+    velocity_damping: float = parameter(5.22, "1/V^2", symbol="c")
+    displacement_gain: float = parameter(-0.47, "1/V^2", symbol="p")
+    mixed_gain: float = parameter(-2.1, "1/V^2", symbol="m")
+    velocity_gain: float = parameter(0.47, "1/V^2", symbol="q")
+    input_offset: float = parameter(-0.00543, "V", symbol="o")
+    input_noise_std: float = parameter(0.0, "V")
+    initial_displacement: float = parameter(0.0, "V")
+    initial_velocity: float = parameter(0.0, "V/s")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class VanDerPol(System):
     outputs: ClassVar = (Signal("displacement", "m", "measured position"),)
     noises: ClassVar = (Signal("acceleration_noise", "m/s^2", "process noise on the acceleration"),)
 
-    dt: float = 0.1  # s
-    substeps: int = 10  # Runge-Kutta steps per sample
-    damping: float = 2.0  # mu, 1/s
-    acceleration_noise_std: float = 0.1**0.5  # m/s^2
-    initial_position: float = 1.0  # m
-    initial_velocity: float = 0.0  # m/s
+    dt: float = parameter(0.1, "s")
+    substeps: int = parameter(10, meaning="Runge-Kutta steps per sample")
+    damping: float = parameter(2.0, "1/s", symbol="mu")
+    acceleration_noise_std: float = parameter(0.1**0.5, "m/s^2")
+    initial_position: float = parameter(1.0, "m")
+    initial_velocity: float = parameter(0.0, "m/s")
 
     def __post_init__(self) -> None:
         super().__post_init__()

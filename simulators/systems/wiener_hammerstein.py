@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulators.settings import Array, check_finite, check_not_negative, check_positive
-from simulators.system import Signal, System
+from simulators.system import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class WienerHammerstein(System):
     outputs: ClassVar = (Signal("response", "V", "measured voltage behind the second filter"),)
     noises: ClassVar = (Signal("input_noise", "V", "process noise on the voltage"),)
 
-    dt: float = 1.0  # s
-    substeps: int = 4  # Runge-Kutta steps per sample
-    first_pole: float = 0.05  # F, Hz
-    first_frequency: float = 0.08  # f1, Hz
-    first_damping: float = 0.25  # zeta
-    second_frequency: float = 0.06  # f2, Hz
-    second_damping: float = 0.15  # eta
-    saturation_level: float = 1.6  # h, V
-    input_noise_std: float = 0.0  # V
-    initial_first: float = 0.0  # V
-    initial_filtered: float = 0.0  # V
-    initial_filtered_rate: float = 0.0  # V/s
-    initial_second: float = 0.0  # V
-    initial_second_rate: float = 0.0  # V/s
+    dt: float = parameter(1.0, "s")
+    substeps: int = parameter(4, meaning="Runge-Kutta steps per sample")
+    first_pole: float = parameter(0.05, "Hz", symbol="F")
+    first_frequency: float = parameter(0.08, "Hz", symbol="f1")
+    first_damping: float = parameter(0.25, symbol="zeta")
+    second_frequency: float = parameter(0.06, "Hz", symbol="f2")
+    second_damping: float = parameter(0.15, symbol="eta")
+    saturation_level: float = parameter(1.6, "V", symbol="h")
+    input_noise_std: float = parameter(0.0, "V")
+    initial_first: float = parameter(0.0, "V")
+    initial_filtered: float = parameter(0.0, "V")
+    initial_filtered_rate: float = parameter(0.0, "V/s")
+    initial_second: float = parameter(0.0, "V")
+    initial_second_rate: float = parameter(0.0, "V/s")
 
     def __post_init__(self) -> None:
         super().__post_init__()

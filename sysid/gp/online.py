@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
-from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.dictionary import RECORD, Dictionary, Rules, UpdateReport
@@ -30,7 +30,6 @@ from sysid.gp.rules import (
     Learning,
     MarginalLogLikelihood,
     at_least,
-    member,
 )
 
 #: smallest noise variance, relative to the prior variance at features of one; points further out may have 1e5 times

@@ -6,26 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf, log, pi
 from numbers import Real
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
 
-from sysid.arrays import LARGEST
+from sysid.arrays import LARGEST, member
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.dictionary import ACCEPT_ALL, IN_SAMPLE, LEAVE_ONE_OUT
 from sysid.gp.formula import DECISION, SCORE, address
-
-Choice = TypeVar("Choice", bound=Enum)
-
-
-def member(kind: type[Choice], name: Choice | str, setting: str) -> Choice:
-    """Member of an enumeration by its name; the error names the setting."""
-    try:
-        return kind(name)
-    except ValueError:
-        names = [choice.value for choice in kind]
-        raise UserError(f"{setting} must be one of {names}, got {name!r}") from None
 
 
 def at_least(least: float, value: Any, setting: str) -> float | None:

@@ -1,14 +1,25 @@
 """The role of a system: what it need not state, and what it is refused for, with the name of its class."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from plants import Lag, every_run
 
-from simulators import DivergenceError, OpenLoop, Signal, System, closed_loop, simulate, simulate_many
+from simulators import (
+    Building,
+    DivergenceError,
+    OpenLoop,
+    Signal,
+    System,
+    closed_loop,
+    parameter,
+    simulate,
+    simulate_many,
+)
 from simulators.runge_kutta import PLAIN
+from simulators.system import describe_fields
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,31 @@ def test_what_a_system_need_not_state():
     assert trajectory.noise.shape == (3, 0)
     assert np.isinf(Plain().state_limits()).all()
     assert Plain().jacobian(np.zeros(2), np.zeros(1)) is None
+
+
+def test_a_field_says_its_symbol_meaning_and_unit():
+    @dataclass(frozen=True)
+    class Wall(Plain):
+        dt: float = 2.0
+        resistance: float = parameter(0.5, "K/W", symbol="R", meaning="zone to wall")
+        capacity: float = parameter(3.0, "J/K")
+        silent: float = 1.0
+
+    @dataclass(frozen=True)
+    class Corner(Wall):
+        resistance: float = 0.25
+        capacity: float = parameter(4.0, "kJ/K")
+
+    assert (Wall().resistance, Wall(resistance=0.7).resistance, Wall(resistance=0.7).capacity) == (0.5, 0.7, 3.0)
+    inherited = {"dt": "s", "substeps": "Runge-Kutta steps per sample"}
+    assert describe_fields(Wall) == {**inherited, "resistance": "R, zone to wall, K/W", "capacity": "J/K"}
+    assert describe_fields(Corner) == {**inherited, "resistance": "R, zone to wall, K/W", "capacity": "kJ/K"}
+
+
+def test_every_parameter_of_a_building_has_its_unit():
+    texts = describe_fields(Building)
+    assert {*texts} == {one.name for one in fields(Building)} - {"changes"}
+    assert texts["zone_resistance"] == "Rz, zone to wall, K/W"
 
 
 @pytest.mark.parametrize("name", ["one", "time", "not a name"])

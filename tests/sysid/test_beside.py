@@ -37,6 +37,15 @@ def test_cores_are_those_that_the_process_is_bound_to(monkeypatch):
     assert n_cores() == 1
 
 
+@pytest.mark.parametrize(("counted", "expected"), [(6, 6), (None, 1)])
+def test_cores_of_the_machine_count_where_a_process_cannot_be_bound(monkeypatch, counted, expected):
+    monkeypatch.delenv("PYTHON_CPU_COUNT", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: counted)
+    assert n_cores() == expected
+    assert n_processes() == expected
+
+
 @pytest.mark.parametrize(
     "fate",
     [
