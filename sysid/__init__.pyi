@@ -68,6 +68,8 @@ from .gp.training import MaximumAPosteriori as MaximumAPosteriori
 from .gp.training import MaximumLikelihood as MaximumLikelihood
 from .gp.training import Start as Start
 from .gp.training import Training as Training
+from .identification import Identification as Identification
+from .identification import Settings as Settings
 from .identified import IdentifiedModel as IdentifiedModel
 from .identified import identify as identify
 from .lag_choice import LagChoice as LagChoice
@@ -113,9 +115,7 @@ from .simulation_error.profile_search import ProfileSearch as ProfileSearch
 from .simulation_error.refinement import OutputErrorRefinement as OutputErrorRefinement
 from .simulation_error.training import FreeRun as FreeRun
 from .store import StoreError as StoreError
-from .stream import Identification as Identification
 from .stream import Measurement as Measurement
-from .stream import Settings as Settings
 from .stream import learn_from as learn_from
 
 __all__: list[str]

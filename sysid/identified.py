@@ -33,6 +33,7 @@ from sysid.gp.rules import (
     VarianceThreshold,
 )
 from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
+from sysid.identification import Identification, Settings
 from sysid.lag_choice import LagChoice, best_arx, choose_lags
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx
@@ -44,7 +45,6 @@ from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.validation import validate
 from sysid.simulation_error.training import FreeRun
-from sysid.stream import Identification, Settings
 
 #: a record: a data set over time, a table, arrays by name, the path of a CSV file, or inputs and outputs (u, y)
 Signals: TypeAlias = "xr.Dataset | pd.DataFrame | Mapping[str, Any] | str | os.PathLike[str] | tuple[Any, Any]"

@@ -26,7 +26,16 @@ LAYERS = {
     ),
     "sysid": (
         *("errors", "beside", "arrays", "store", "narx", "gp", "model", "data", "simulation", "simulation_error"),
-        *("stream", "lag_choice", "identified", "estimators", "export"),
+        *(
+            "outliers",
+            "initial_training",
+            "identification",
+            "stream",
+            "lag_choice",
+            "identified",
+            "estimators",
+            "export",
+        ),
     ),
     "experiments": (
         *("cli", "drawing", "plant", "files", "sweeps", "collect", "report", "export", "generate"),

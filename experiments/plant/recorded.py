@@ -14,7 +14,7 @@ from experiments.plant.physics import FittedPhysics, Measured, columns_of, varia
 from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION, identified_share, physics_of
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 from sysid.errors import UserError
-from sysid.stream import PARTS
+from sysid.simulation.bands import N_BAND_FOLDS
 
 IDENTIFIED_SHARE = 0.7  # of each record, if nothing is said and no other record judges; the rest judges the model
 
@@ -104,7 +104,7 @@ class RecordedSource:
     def _held_out(self) -> tuple[xr.Dataset, ...]:
         """Estimation records with physics that has not seen the fifth of them that a sample is in."""
         records = self._recordings.estimation
-        return tuple(records) if self.physics is None else self.physics.held_out(records, PARTS)
+        return tuple(records) if self.physics is None else self.physics.held_out(records, N_BAND_FOLDS)
 
     def calibrate(self, identification: Identification) -> None:
         """Measure the bands of the model by the estimation records."""

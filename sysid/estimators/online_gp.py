@@ -22,9 +22,9 @@ from sysid.gp.mean import MeanFunction
 from sysid.gp.rules import Acceptance, Criterion, Insertion
 from sysid.gp.selection import Selection
 from sysid.gp.training import Start, Training
+from sysid.identification import Identification, Settings
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.stream import Identification, Settings
 
 LEAST_SAMPLES = 2  # that a batch is fitted to
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -10,12 +10,18 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from sysid.arrays import Array
+from sysid.gp.training import InitialSamples
 from sysid.model.model import Model
+from sysid.narx.lags import reach_of
 from sysid.simulation.dynamics import Dynamics
 from sysid.simulation.forecast import FEWEST
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
-from sysid.simulation.segments import Segment
+from sysid.simulation.segments import Segment, folds_of, n_samples, segments_of
+
+N_BAND_FOLDS = 5  # parts of the rows of records that are held out in turn
+MIN_ROWS_FOR_BANDS = 100  # with fewer rows of records nothing is measured
+PLENTIFUL_ROWS_PER_POINT = 100  # with more rows for each point of the model nothing is held out
 
 HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
 REACH = 1.75  # times and part of a horizon: steps that count for it
@@ -23,6 +29,61 @@ SHORT, LONG = (10, 16), 400  # simulations of each part that is held out, and th
 Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
 LEVELS = (0.5, 0.95)  # of the bands that shall cover
 MOST_INFLATED = 100.0  # largest standardised error that counts
+
+
+def measure_bands_by_folds(
+    model: Model,
+    samples: InitialSamples,
+    learn: Callable[[InitialSamples], Model],
+    seed: int,
+    *,
+    estimates: Array | None = None,
+    added: ArrayLike = 0.0,
+) -> Bands:
+    """Bands of a model by the rows that it has learned, each fifth of which is held out in turn.
+
+    A fifth is predicted by a model that learns the other rows; if there are plenty for each point,
+    by the model itself, whose errors do not differ from these any more.
+
+    Parameters
+    ----------
+    model : Model
+    samples : InitialSamples
+        All rows that it has learned.
+    learn : callable
+        Model of some of the rows, with the hyper-parameters of the model.
+    seed : int
+        Of the draws.
+    estimates : (n, n_features), optional
+        Regressors of the rows as they are for who has not seen them, where some are estimates that
+        know the rows. The bands lie between what both say (`between`).
+    added : (n,), optional
+        Variance that the prediction of each row has beside that of the model, in one step.
+
+    Returns
+    -------
+    tuple of (int, float)
+        As of `measure_bands`.
+    """
+    narx, x, t, follows = samples
+    seen = [x] if estimates is None else [estimates, x]
+    if reach_of(narx):
+        segments = [segments_of(samples._replace(regressors=each)) for each in seen]
+    else:
+        segments = [[Segment(each, t, np.full(1, np.nan))] for each in seen]
+    is_plentiful = len(t) > PLENTIFUL_ROWS_PER_POINT * model.gp.budget
+    held_out = []
+    begin = 0
+    for folds in zip(*(folds_of(each, N_BAND_FOLDS) for each in segments), strict=True):
+        end = begin + n_samples(folds[0].parts)
+        judge = model
+        if not is_plentiful:
+            rest = np.r_[0:begin, end : len(t)]
+            judge = learn(InitialSamples(narx, x[rest], t[rest], follows[rest] & (rest != end)))
+        held_out.append([(judge, fold.parts) for fold in folds])
+        begin = end
+    bands = [measure_bands(model, each, seed, added) for each in zip(*held_out, strict=True)]
+    return between(bands[0], bands[-1])
 
 
 def measure_bands(

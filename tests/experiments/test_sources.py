@@ -27,7 +27,7 @@ from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol
 from sysid import Model, Narx, Recordings, Settings, export_python, make_record, store
 from sysid.data.source import part
 from sysid.lag_choice import best_arx
-from sysid.stream import PARTS
+from sysid.simulation.bands import N_BAND_FOLDS
 
 LIVE = ("duration=80samples", "system=bouc_wen", "excitation.rms=20")
 LENGTHS = {"first": 40, "second": 31, "choose": 22, "judge": 25}
@@ -420,7 +420,7 @@ def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
     seen: list[Recordings] = []
     choosing = mock.Mock(of_records=lambda given, settings: (seen.append(given), ""))
     RecordedSource(joined, fitted).lags(choosing, Settings())  # so are the parts that choose the lags
-    xr.testing.assert_equal(seen[0].estimation[0], fitted.held_out([record], PARTS)[0])
+    xr.testing.assert_equal(seen[0].estimation[0], fitted.held_out([record], N_BAND_FOLDS)[0])
 
 
 @pytest.mark.parametrize("interpolation", Interpolation)

@@ -26,10 +26,10 @@ from sysid.gp.training import (
     Start,
     Training,
 )
+from sysid.identification import Identification, Settings
 from sysid.model.description import build, describe
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 from sysid.narx.lags import Narx
-from sysid.stream import Identification, Settings
 
 NARX = Narx(outputs={"y": 1}, inputs={"u": 1})  # two features
 QUICK = {"n_initial": 12, "restarts": 1, "interval": 10, "window": 20, "sample_size": 15}

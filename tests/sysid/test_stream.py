@@ -19,9 +19,10 @@ from sysid.gp.mean import ConstantMean
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import ErrorThreshold, ExceedsMinimum, MarginalLogLikelihood, MeanRelevance
 from sysid.gp.training import Fixed, Hyperparameters, MaximumLikelihood, Start
+from sysid.identification import Identification, Settings
 from sysid.narx.lags import LagRows, Narx, OnMissing
 from sysid.narx.window import LagWindow
-from sysid.stream import Identification, Settings, learn_from
+from sysid.stream import learn_from
 
 NARX = Narx(outputs={"y": 2}, inputs={"u": 1})
 SKIP = Narx(outputs={"y": 2}, inputs={"u": 1}, on_missing=OnMissing.skip)
