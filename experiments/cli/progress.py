@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, ClassVar
 
 QUIET = 0.5  # s without output, after which the line says what is being done
@@ -112,6 +113,17 @@ def doing(words: str) -> Iterator[None]:
     finally:
         with Terminal.lock:
             Terminal.work.remove(words)
+
+
+@cache
+def use_own_lock() -> None:
+    """Give the bars of this process a lock of its own.
+
+    The lock that tqdm makes is shared by processes, and would be left in the system when one of them is killed.
+    """
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())
 
 
 def _watch_compiler() -> bool:

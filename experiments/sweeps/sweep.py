@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from experiments.cli.ends import Refused, interruptible
 from experiments.cli.options import seconds_text
+from experiments.cli.progress import use_own_lock
 from experiments.files.identity import code_digest, file_digests, identity_of, text_digest
 from experiments.sweeps import store
 from experiments.sweeps.composer import Composer
@@ -111,6 +112,7 @@ class Sweep:
         KeyboardInterrupt, EngineStopped
             What is finished is stored.
         """
+        use_own_lock()
         is_shown = None if len(batch) > MANY else True  # on a terminal, where composing takes seconds
         asked = [self._job(each) for each in tqdm(batch, "checking", unit="job", disable=is_shown, leave=False)]
         self._manifest.write(self.swept)
