@@ -25,9 +25,9 @@ from omegaconf import DictConfig
 from experiments.benchmark.harness import Job, Plan, Row, interleave, resident_memory, row, time_once, timed
 from experiments.cli.build import build
 from experiments.cli.config import CONF
-from experiments.files.cache import Cache, cached_source
+from experiments.files.cache import Cache
 from experiments.identify.run import identify as identify_output
-from experiments.identify.run import prepare, run, source_of, stream
+from experiments.identify.run import prepare, read_settings, run, source_of, stream
 from experiments.plant.plant import plant_of
 from experiments.plant.source import Source
 from experiments.sweeps import store
@@ -98,7 +98,7 @@ def loop(plan: Plan) -> Iterator[Row]:
             deque(samples, maxlen=0)
 
     def learn(config: DictConfig, source: Source) -> tuple[float, np.ndarray, Identification]:
-        identification, records = prepare(config, source), list[np.ndarray]()
+        identification, records = prepare(read_settings(config), source), list[np.ndarray]()
         start = time.perf_counter()
         stopped = stream(source, identification, LagWindow(identification.narx), records)
         if stopped is not None:
@@ -107,7 +107,7 @@ def loop(plan: Plan) -> Iterator[Row]:
 
     with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
         for _ in range(min(ROUNDS, plan.repetitions)):
-            replayed, *_ = learn(once, cached_source(once, Cache(Path(folder))))
+            replayed, *_ = learn(once, source_of(once, Cache(Path(folder))))
             source = source_of(config)
             whole, record, identification = learn(config, source)
             assert identification.adaptation is not None
@@ -159,7 +159,7 @@ def free_run(plan: Plan) -> Iterator[Row]:
         if rows and "training=free_run" in overrides and n_cores() > 1:
             config = compose("identify", overrides=["figures=false", f"seed={plan.seed}", *overrides])
             with patch.dict(os.environ, PYTHON_CPU_COUNT="1"):
-                alone = time_once(identify_output, config, source_of(config), None, {})
+                alone = time_once(identify_output, read_settings(config), source_of(config), None, {})
             ratio = alone / rows[0]["details"]["seconds"]
             yield row(f"{case}: one core, over {n_cores()}", ratio, "times", target=">= 1.7")
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
@@ -175,7 +175,7 @@ def free_run(plan: Plan) -> Iterator[Row]:
     errors = []
     for physics in ((), WRONG):
         config = compose("identify", overrides=["figures=false", f"seed={plan.seed}", *physics])
-        errors.append(identify_output(config, source_of(config), None, {}).summary["rmse"])
+        errors.append(identify_output(read_settings(config), source_of(config), None, {}).summary["rmse"])
     details = {"K": errors[1], "without K": errors[0]}
     yield row("building beside wrong physics, one step", errors[1] / errors[0], "times", target="<= 0.9", **details)
 
@@ -187,7 +187,7 @@ def _free_run(
     config = compose("identify", overrides=["figures=false", f"seed={seed}", *overrides])
     start = time.perf_counter()
     try:
-        found = identify_output(config, source_of(config), None, {})
+        found = identify_output(read_settings(config), source_of(config), None, {})
     except OSError as reason:
         log.warning("%s is left out: %s", case, reason)
         return

@@ -33,7 +33,7 @@ def run(config: DictConfig, folder: Path) -> None:
         No sweep, none of its jobs is done, or a file that cannot be written (the others are).
     """
     flag("figures", config.figures)
-    has_page(config)
+    has_page(config.report)
 
     if config.folder is None:
         raise UserError("folder: expected the folder of a sweep, sysid-collect multirun/identify/...")
@@ -69,7 +69,7 @@ def run(config: DictConfig, folder: Path) -> None:
 
         for name, draw in plan_figures(found, dataset).items():
             store.write_bytes(render(draw, "png")["png"], output / f"{name}.png")
-    if has_page(config):
+    if has_page(config.report):
         from experiments.collect.page import write_sweep  # imports matplotlib
 
         write_sweep(found, dataset, count_jobs(found, dataset), output)

@@ -23,7 +23,7 @@ from experiments.files.outputs import has_page, write_every
 from experiments.validate import assessment as judged
 from experiments.validate.assessment import FREE_RUN, Assessment, Material
 from experiments.validate.report import warn
-from experiments.validate.run import add_physics
+from experiments.validate.run import add_physics, read_material
 from sysid import JointModel, Recordings, StoreError, store
 from sysid.errors import UserError
 from sysid.store import header
@@ -52,7 +52,7 @@ def run(config: DictConfig, folder: Path) -> None:
     whole("seed", config.seed, 0)
     if config.window is not None:
         whole("window", config.window, 1)
-    has_page(config)
+    has_page(config.report)
     paths = find_models([str(name) for name in config.runs])
     joints = {name: JointModel.load(path, trusted=trusted_names(config)) for name, path in paths.items()}
     (first, outputs), *others = ((name, joint.output_names) for name, joint in joints.items())
@@ -61,7 +61,7 @@ def run(config: DictConfig, folder: Path) -> None:
             have = f"{first} has outputs {list(outputs)}, {name} has {list(names)}"
             raise UserError(f"runs: {have}: compare models of the same outputs")
     is_named = "_target_" in config.data or "_target_" in config.system
-    material = judged.read_material(config) if is_named else read_own_record(paths, config.part)
+    material = read_material(config) if is_named else read_own_record(paths, config.part)
     given = {name: fit_material(material, joints[name], path, trusted_names(config)) for name, path in paths.items()}
     needed = [one.default_window(joints[name].models[0].narx) for name, one in given.items()]
     window = config.window or max([*needed, *([] if is_named else map(read_window, paths.values()))])
@@ -78,7 +78,7 @@ def run(config: DictConfig, folder: Path) -> None:
         if config.figures:
             files["comparison.png"] = draw(found)
         write_every([partial(store.write_bytes, content, folder / name) for name, content in files.items()])
-        if has_page(config):
+        if has_page(config.report):
             write_page(config, found, table, notes, folder)
         for line in write_text(table).splitlines():
             log.info("%s", line)

@@ -18,10 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from experiments.cli.build import build_all, check_trusted, targets_of, trusted_names
 from experiments.cli.config import CONF
+from experiments.cli.invocation import is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.drawing.tables import to_csv
-from experiments.files.outputs import is_multirun
 from experiments.generate.baselines import choose_lags, score_models
 from experiments.generate.benchmark import Benchmark, plan_records, read_ranges, simulate_record
 from experiments.generate.card import fill_card, table

@@ -171,7 +171,7 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     """
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
-    n_identified = int(identified_share(config, IDENTIFIED_SHARE) * (n_samples - 1)) + 1
+    n_identified = int(identified_share(config.identified, IDENTIFIED_SHARE) * (n_samples - 1)) + 1
     made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
     if physics is not None:
         physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)

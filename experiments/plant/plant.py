@@ -174,25 +174,26 @@ def plant_of(config: DictConfig) -> Plant:
     closed = "_target_" in config.controller
     controller: simulators.Controller = build(config, "controller") if closed else OpenLoop(system.dt)
     weather = {} if "_target_" not in config.weather else {config.weather_input: build(config, "weather")}
+    own = build_all(config, "excitations")
+    taken = {*controller.inputs_driven, *weather, *own}
+    excited = _check_excited(config.excited, [signal.name for signal in system.inputs if signal.name not in taken])
     return Plant(
         system=system,
         controller=controller,
         weather=weather,
-        excitations=_excitations(config, system, {*controller.inputs_driven, *weather}),
+        excitations=dict.fromkeys(excited, build(config, "excitation") if excited else None) | own,
         measurement=build(config, "noise"),
         interpolation=choice("interpolation", Interpolation, config.interpolation),
     )
 
 
-def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[str, simulators.Excitation]:
-    """Excitation of every input: its own, or the common one if it is to be excited."""
-    own = build_all(config, "excitations")
-    free = [signal.name for signal in system.inputs if signal.name not in taken | set(own)]
-    chosen = free if config.excited is None else config.excited
+def _check_excited(excited: Any, free: list[str]) -> list[str]:
+    """Inputs that have the common excitation: as ``excited`` lists them, null for all that are free."""
+    chosen = free if excited is None else excited
     if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
         names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"
         raise UserError(f"excited must be a list of {names}, got {chosen!r}")
-    return dict.fromkeys(chosen, build(config, "excitation") if chosen else None) | own
+    return list(chosen)
 
 
 def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:

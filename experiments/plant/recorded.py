@@ -137,12 +137,11 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     ValueError, OSError
         Whatever the source refuses; no record to identify from; parts of a simulation beside it.
     """
-    refuse_simulation(config)
-    recordings: Recordings = build(config, "data").load()
+    recordings = recordings_of(config)
     if not recordings.estimation:
         advice = "name one (data.estimation, data.split, data.user_made_estimation), or take another set"
         raise UserError(f"data: {recordings.name} has no estimation record to identify from; {advice}")
-    fraction = identified_share(config, IDENTIFIED_SHARE)
+    fraction = identified_share(config.identified, IDENTIFIED_SHARE)
     split = None if recordings.test or recordings.validation or fraction == 1 else fraction
     if split is not None:
         recordings = recordings.hold_out(1 - split)
@@ -150,6 +149,19 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     if physics is not None:
         fitted, recordings = physics.join(recordings, seed=config.seed)
     return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
+
+
+def recordings_of(config: DictConfig) -> Recordings:
+    """Return the records of the configured source of data.
+
+    Raises
+    ------
+    ValueError, OSError
+        Whatever the source refuses; parts of a simulation beside it.
+    """
+    refuse_simulation(config)
+    recordings: Recordings = build(config, "data").load()
+    return recordings
 
 
 def refuse_simulation(config: DictConfig) -> None:

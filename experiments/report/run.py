@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments.collect.page import write_sweep
 from experiments.collect.read import build_dataset, read_results
@@ -29,7 +29,7 @@ def run(config: DictConfig, folder: Path) -> None:
     if not isinstance(config.folder, str) or not config.folder:
         raise UserError("folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/...")
     source = Path(config.folder)
-    has_page(OmegaConf.create({"report": True}))  # refuses without Bokeh
+    has_page(True)  # refuses without Bokeh
     if (source / MANIFEST).is_file():
         found = read_results(source)
         dataset = build_dataset(found)

@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
 
-from experiments.cli.build import build
 from experiments.cli.progress import doing
 from experiments.plant.physics import FittedPhysics, widen
-from experiments.plant.plant import Plant, plant_of
-from experiments.plant.recorded import refuse_simulation
+from experiments.plant.plant import Plant
 from experiments.plant.source import SIMULATION
 from simulators import Controller
 from sysid import AboutPath, Divergence, Forecast, JointModel, Narx, Propagation, Recordings, Target, Validation
@@ -65,22 +62,16 @@ class Material:
         return None if self.plant is None or self.plant.is_open_loop else self.plant.controller
 
 
-def read_material(config: DictConfig) -> Material:
-    """Read the configured records, or simulate the configured plant.
+def simulate_material(plant: Plant, duration: float | str, seed: int) -> Material:
+    """Simulate a plant for a duration, in seconds or with its unit.
 
     Raises
     ------
-    ValueError, OSError, ArithmeticError
-        Whatever the source or the simulation refuses; no record of the wanted part; neither data nor system.
+    ValueError, ArithmeticError
+        A duration that is none, whatever the simulation refuses.
     """
-    if "_target_" in config.data:
-        refuse_simulation(config)
-        return select_records(build(config, "data").load(), config.part)
-    if "_target_" not in config.system:
-        raise UserError("nothing to validate on: choose records with data=..., or a plant with system=...")
-    plant = plant_of(config)
     name = type(plant.system).__name__
-    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset()
+    record = plant.trajectory(plant.n_samples(duration), seed).to_dataset()
     record = record.assign_attrs(name=name, sampling_time=float(plant.system.dt), initialisation_window=0)
     recordings = Recordings(name, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
     return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part", "on_missing"} | plant.unused, plant)
