@@ -160,9 +160,8 @@ def identify(
             choices[target] = choose_lags(recordings.estimation, target, recordings.inputs, settings=chosen)
             lags = choices[target].narx
         identification = Identification.of_records(recordings.estimation, lags, chosen)
-        assert identification.model is not None
         origin = Origin.of(lags.dataset(recordings.estimation))
-        identification.model = replace(identification.model, origin=origin)
+        identification.model = replace(identification.require_model(), origin=origin)
         found[target] = identification
     return IdentifiedModel(found, recordings, purpose, choices)
 
@@ -429,7 +428,8 @@ class IdentifiedModel:
         Returns
         -------
         dict
-            What was predicted and decided, by output; empty until the lags are there.
+            What was predicted and decided, by output; empty until the lags are there. A sample that may be an
+            outlier is decided about by the next call: `Identification.correction`.
         """
         given: dict[str, float] = {}
         for kind, values in (("outputs", y), ("inputs", u)):
