@@ -22,8 +22,8 @@ COMMANDS = ("identify", "validate", "compare", "generate", "collect", "report", 
 #: areas of the public names: title, and the modules that it takes them from
 AREAS = {
     "sysid": {
-        "Identify": ("sysid.identified", "sysid.stream", "sysid.lag_choice"),
-        "Models and files": ("sysid.model", "sysid.export", "sysid.store"),
+        "Identify": ("sysid.identified", "sysid.identification", "sysid.stream", "sysid.lag_choice"),
+        "Models and files": ("sysid.model", "sysid.gp.mean", "sysid.gp.affine_map", "sysid.export", "sysid.store"),
         "Lags": ("sysid.narx",),
         "Online Gaussian process": ("sysid.gp.online", "sysid.gp.rules", "sysid.gp.dictionary", "sysid.gp.selection"),
         "Kernels": ("sysid.gp.kernels",),

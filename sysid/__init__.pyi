@@ -19,6 +19,9 @@ from .errors import UserTypeError as UserTypeError
 from .export.python_file import export_python as export_python
 from .gp.adaptation import Adaptive as Adaptive
 from .gp.adaptation import Estimate as Estimate
+from .gp.affine_map import AffineMap as AffineMap
+from .gp.affine_map import Projection as Projection
+from .gp.affine_map import Scaling as Scaling
 from .gp.dictionary import UpdateReport as UpdateReport
 from .gp.kernels import Kernel as Kernel
 from .gp.kernels import Linear as Linear
@@ -28,6 +31,11 @@ from .gp.kernels import Product as Product
 from .gp.kernels import SquaredExponential as SquaredExponential
 from .gp.kernels import Sum as Sum
 from .gp.marginal_likelihood import log_marginal_likelihood as log_marginal_likelihood
+from .gp.mean import AutomaticMean as AutomaticMean
+from .gp.mean import ConstantMean as ConstantMean
+from .gp.mean import LinearMean as LinearMean
+from .gp.mean import MeanFunction as MeanFunction
+from .gp.mean import ZeroMean as ZeroMean
 from .gp.online import OnlineGP as OnlineGP
 from .gp.rules import AcceptAll as AcceptAll
 from .gp.rules import Acceptance as Acceptance
@@ -60,21 +68,15 @@ from .gp.training import MaximumAPosteriori as MaximumAPosteriori
 from .gp.training import MaximumLikelihood as MaximumLikelihood
 from .gp.training import Start as Start
 from .gp.training import Training as Training
+from .identification import Identification as Identification
+from .identification import Settings as Settings
 from .identified import IdentifiedModel as IdentifiedModel
 from .identified import identify as identify
 from .lag_choice import LagChoice as LagChoice
 from .lag_choice import choose_lags as choose_lags
 from .lag_choice import rank_lags as rank_lags
-from .model.affine_map import AffineMap as AffineMap
-from .model.affine_map import Projection as Projection
-from .model.affine_map import Scaling as Scaling
 from .model.description import build as build
 from .model.description import describe as describe
-from .model.mean import AutomaticMean as AutomaticMean
-from .model.mean import ConstantMean as ConstantMean
-from .model.mean import LinearMean as LinearMean
-from .model.mean import MeanFunction as MeanFunction
-from .model.mean import ZeroMean as ZeroMean
 from .model.model import JointModel as JointModel
 from .model.model import Model as Model
 from .model.model import Origin as Origin
@@ -113,9 +115,7 @@ from .simulation_error.profile_search import ProfileSearch as ProfileSearch
 from .simulation_error.refinement import OutputErrorRefinement as OutputErrorRefinement
 from .simulation_error.training import FreeRun as FreeRun
 from .store import StoreError as StoreError
-from .stream import Identification as Identification
 from .stream import Measurement as Measurement
-from .stream import Settings as Settings
 from .stream import learn_from as learn_from
 
 __all__: list[str]

@@ -24,19 +24,16 @@ from sysid.gp.adaptation import Adaptive
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Matern32, Matern52, SquaredExponential
 from sysid.gp.rules import (
+    CRITERIA,
     AcceptAll,
     Always,
     ErrorThreshold,
     ExceedsMinimum,
-    LogPredictiveDensity,
-    MarginalLogLikelihood,
-    MeanRelevance,
     Novelty,
-    PredictiveEntropy,
-    PriorEntropy,
     VarianceThreshold,
 )
 from sysid.gp.training import MaximumAPosteriori, MaximumLikelihood
+from sysid.identification import Identification, Settings
 from sysid.lag_choice import LagChoice, best_arx, choose_lags
 from sysid.model.model import Model, Origin
 from sysid.narx.lags import Narx
@@ -48,18 +45,10 @@ from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
 from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
-from sysid.stream import Identification, Settings
 
 #: a record: a data set over time, a table, arrays by name, the path of a CSV file, or inputs and outputs (u, y)
 Signals: TypeAlias = "xr.Dataset | pd.DataFrame | Mapping[str, Any] | str | os.PathLike[str] | tuple[Any, Any]"
 
-CRITERIA = {
-    "prior_entropy": PriorEntropy,
-    "predictive_entropy": PredictiveEntropy,
-    "mean_relevance": MeanRelevance,
-    "marginal_log_likelihood": MarginalLogLikelihood,
-    "log_predictive_density": LogPredictiveDensity,
-}
 #: what words mean where a setting is an object: the defaults of the class, as on the command line
 WORDS: dict[str, dict[str, Any]] = {
     "training": {

@@ -15,11 +15,11 @@ import xarray as xr
 
 from sysid.errors import UserError
 from sysid.gp.training import InitialSamples, MaximumLikelihood
+from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation_error.refinement import LinearModel
 from sysid.simulation_error.training import FreeRun
-from sysid.stream import Identification, Settings
 
 ORDERS, LONG = (1, 2, 3, 4, 6), (10, 20, 41)  # lags of the output and of the inputs that are tried in free run
 LONG_FROM = 10  # the latter unless fewer lags than these are the most that may be tried

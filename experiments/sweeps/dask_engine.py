@@ -19,9 +19,9 @@ from signal import SIGKILL
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from experiments.build import build_one
-from experiments.launch import deferred_interrupt, no_interrupt_for_children
-from experiments.options import seconds, whole
+from experiments.cli.build import build_one
+from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
+from experiments.cli.options import seconds, whole
 from experiments.sweeps.engines import Engine, EngineStopped
 from experiments.sweeps.store import Job, Outcome, count_attempts, outcome_in
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from experiments.launch import no_interrupt_for_children
-from experiments.options import whole
+from experiments.cli.ends import no_interrupt_for_children
+from experiments.cli.options import whole
 from experiments.sweeps.store import Job, Limits, Outcome
 from experiments.sweeps.task import ONE_THREAD, end_with, execute, limits_of
 from sysid.beside import n_cores

@@ -25,11 +25,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.errors import HydraException
 
-from experiments.build import build_one
-from experiments.job_file import FILE, NUMBERS, TIMES, read_summary
-from experiments.options import meant, whole
-from experiments.plots.frames import to_csv
-from experiments.sweeps.identity import code_digest
+from experiments.cli.build import build_one
+from experiments.cli.options import meant, whole
+from experiments.drawing.tables import to_csv
+from experiments.files.identity import code_digest
+from experiments.files.job_file import FILE, NUMBERS, TIMES, read_summary
 from experiments.sweeps.store import SEARCH, TRIALS, Outcome
 from experiments.sweeps.sweep import Sweep, one_line
 from sysid import __version__, store

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from experiments.launch import deferred_interrupt, no_interrupt_for_children
-from experiments.options import seconds, whole
+from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
+from experiments.cli.options import seconds, whole
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
 from experiments.sweeps.store import Job, Outcome, count_attempts, forget, outcome_in, read_outcome
 from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute

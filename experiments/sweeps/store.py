@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from experiments.sweeps.identity import code_digest
+from experiments.files.identity import code_digest
 from sysid import __version__, store
 from sysid.errors import UserError, UserTypeError
 

@@ -19,12 +19,13 @@ from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from experiments.launch import Refused, interruptible
-from experiments.options import seconds_text
+from experiments.cli.ends import Refused, interruptible
+from experiments.cli.options import seconds_text
+from experiments.cli.progress import use_own_lock
+from experiments.files.identity import code_digest, file_digests, identity_of, text_digest
 from experiments.sweeps import store
+from experiments.sweeps.composer import Composer
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
-from experiments.sweeps.identity import code_digest, file_digests, identity_of, text_digest
-from experiments.sweeps.keys import Composer
 from experiments.sweeps.store import OUTCOME, Job, Manifest, Outcome, outcome_in, read_outcome
 from experiments.sweeps.task import keep
 from sysid.errors import UserError
@@ -111,6 +112,7 @@ class Sweep:
         KeyboardInterrupt, EngineStopped
             What is finished is stored.
         """
+        use_own_lock()
         is_shown = None if len(batch) > MANY else True  # on a terminal, where composing takes seconds
         asked = [self._job(each) for each in tqdm(batch, "checking", unit="job", disable=is_shown, leave=False)]
         self._manifest.write(self.swept)

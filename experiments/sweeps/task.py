@@ -36,12 +36,12 @@ from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from experiments import THREAD_VARIABLES
-from experiments.options import seconds
+from experiments.cli.options import seconds
+from experiments.cli.progress import use_own_lock
+from experiments.files.identity import code_digest, file_digests, text_digest
 from experiments.sweeps import store
-from experiments.sweeps.identity import code_digest, file_digests, text_digest
 from experiments.sweeps.store import TRACE, Job, Limits, Outcome
 from sysid.errors import UserError
 from sysid.store import package_versions
@@ -57,7 +57,6 @@ ONE_THREAD = dict.fromkeys((*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_TH
 PR_SET_PDEATHSIG = 1  # prctl(2)
 #: Hydra keeps its state in one place per process, so a worker with several threads runs one job at a time
 ONE_AT_A_TIME = threading.Lock()
-tqdm.set_lock(threading.RLock())  # its own, shared by processes, would be left in the system when a worker is killed
 
 
 def execute(job: Job) -> Outcome:
@@ -65,6 +64,7 @@ def execute(job: Job) -> Outcome:
 
     An outcome that is there already was stored by an attempt that had to end its process: it stands.
     """
+    use_own_lock()
     with ONE_AT_A_TIME:
         folder, limits, start = Path(job.folder), job.limits, time.perf_counter()
         if job.code and job.text != text_digest() and job.code != code_digest():

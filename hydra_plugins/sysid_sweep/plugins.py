@@ -1,6 +1,11 @@
-"""Launchers and sweepers: how the jobs of a multirun are run, and which. Hydra imports this file at every start."""
+"""Launchers and sweepers: how the jobs of a multirun are run, and which, and what the folder of a sweep is called.
 
+Hydra imports this file at every start.
+"""
+
+import hashlib
 import importlib
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +21,7 @@ from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from sysid.errors import UserError
 
@@ -131,7 +136,7 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def in_one_line() -> Iterator[None]:
     """Tell a mistake of the user in one line; end with the exit code of what happens inside."""
-    from experiments.launch import is_mistake
+    from experiments.cli.ends import is_mistake
 
     try:
         yield
@@ -143,7 +148,7 @@ def in_one_line() -> Iterator[None]:
 
 def end_with_error(message: str) -> NoReturn:
     """End the command with exit code 1."""
-    from experiments.launch import Refused
+    from experiments.cli.ends import Refused
 
     print(f"Error: {message}", file=sys.stderr)
     raise Refused(1) from None
@@ -175,6 +180,28 @@ class GridSweeper(BasicSweeper):
         if failed:
             raise SystemExit(1)
         return returned
+
+
+def sweep_name(command: str, overrides: Sequence[str]) -> str:
+    """Name of the folder of a sweep: the same command finds the same folder, whatever runs it.
+
+    Parameters
+    ----------
+    command : str
+    overrides : sequence of str
+        Of the command line, those of Hydra left out; their order does not count, the version of the code does.
+    """
+    from experiments.files.identity import code_digest
+
+    if isinstance(overrides, ListConfig):  # interpolations as they are: many can be looked up in a job only
+        overrides = OmegaConf.to_container(overrides, resolve=False)  # type: ignore[assignment]
+    lines = [str(line) for line in overrides]
+    named = [line.partition("=")[2] for line in lines if line.startswith(("experiment=", "+experiment="))]
+    content = json.dumps([command, sorted(lines), code_digest()])
+    return f"{named[-1] if named else command}-{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+
+
+OmegaConf.register_new_resolver("sweep_name", sweep_name, replace=True)
 
 
 def _check(overrides: Sequence[Override]) -> None:

@@ -16,15 +16,15 @@ from sysid.arrays import vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptive
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel
+from sysid.gp.mean import MeanFunction
 from sysid.gp.rules import Acceptance, Criterion, Insertion
 from sysid.gp.selection import Selection
 from sysid.gp.training import Start, Training
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import MeanFunction
+from sysid.identification import Identification, Settings
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.stream import Identification, Settings
 
 LEAST_SAMPLES = 2  # that a batch is fitted to
 

@@ -14,15 +14,15 @@ from scipy.special import gammainc, gammaincc
 
 from sysid.arrays import check_counts, matrix, vector
 from sysid.errors import UserError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import RECORD
 from sysid.gp.kernels import Kernel
 from sysid.gp.marginal_likelihood import minimise
+from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Learning
 from sysid.gp.sparse import VariationalProblem
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumAPosteriori, Start
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import MeanFunction
 
 
 class Reservoir:

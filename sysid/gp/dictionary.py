@@ -180,6 +180,8 @@ _HINTS = {name: get_args(hint) for name, hint in get_type_hints(UpdateReport, in
 #: type of the record of many samples: one `UpdateReport` a row, written by `learn`, kept as it is in files
 RECORD = np.dtype([(name, np.dtype(kind)) for name, (kind, _) in _HINTS.items()], align=True)
 MEANINGS = {name: meaning for name, (_, meaning) in _HINTS.items()}
+#: what is reported of a sample that is only collected: nothing is predicted, nothing enters
+NOT_PREDICTED = np.array([(np.nan, np.nan, False, False, False, -1, -1, 0, np.nan, np.nan, np.nan)], dtype=RECORD)
 
 
 def _caller(signature: Any) -> Any:

@@ -215,6 +215,16 @@ class MarginalLogLikelihood(LogPredictiveDensity):
     """
 
 
+#: the criteria by their names in options, files and tables, in the order of the paper; another one is added here
+CRITERIA: dict[str, type[Criterion]] = {
+    "prior_entropy": PriorEntropy,
+    "predictive_entropy": PredictiveEntropy,
+    "mean_relevance": MeanRelevance,
+    "marginal_log_likelihood": MarginalLogLikelihood,
+    "log_predictive_density": LogPredictiveDensity,
+}
+
+
 class Insertion(ABC):
     """Decides from its own prediction whether a sample is worth a place (algorithm 2, section 3.1)."""
 

@@ -14,10 +14,10 @@ from scipy.optimize import OptimizeResult, minimize
 
 from sysid.arrays import check_counts, check_whole, matrix, vector
 from sysid.errors import UserError, UserTypeError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
 from sysid.gp.marginal_likelihood import Likelihood
 from sysid.gp.training import MarginalLikelihoodProblem, MaximumLikelihood
-from sysid.model.affine_map import AffineMap
 
 #: covariances of samples and inducing points that an evaluation keeps between its two passes, 16 byte each
 MOST_KEPT = 2_000_000

@@ -14,12 +14,12 @@ import numpy as np
 
 from sysid.arrays import check_counts
 from sysid.errors import UserError, UserTypeError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Expected, Kernel, SearchSpace, SquaredExponential
 from sysid.gp.marginal_likelihood import Likelihood, log_marginal_likelihood, minimise
+from sysid.gp.mean import MeanFunction
 from sysid.gp.online import LEAST_NOISE, OnlineGP
 from sysid.gp.rules import Learning
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import MeanFunction
 from sysid.narx.lags import Narx
 
 

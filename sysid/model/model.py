@@ -19,13 +19,13 @@ from sysid.arrays import matrix, rows
 from sysid.errors import UserError, UserTypeError
 from sysid.gp import dictionary
 from sysid.gp.adaptation import LOOKED_AT, Adaptation, Adaptive
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
+from sysid.gp.mean import ConstantMean, MeanFunction
 from sysid.gp.online import FIRST_MEMORY, OnlineGP
 from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
-from sysid.model.affine_map import AffineMap
 from sysid.model.description import OwnClassError, build, describe
-from sysid.model.mean import ConstantMean, MeanFunction
 from sysid.model.model_file import MAP_ARRAYS, map_from_arrays, map_to_arrays, read_models, to_variables
 from sysid.narx.lags import Narx
 

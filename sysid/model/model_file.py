@@ -12,11 +12,11 @@ import xarray as xr
 
 from sysid import store
 from sysid.errors import UserTypeError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel
+from sysid.gp.mean import MeanFunction
 from sysid.gp.training import Hyperparameters, Points, Start
-from sysid.model.affine_map import AffineMap
 from sysid.model.description import build, describe
-from sysid.model.mean import MeanFunction
 
 JOB, GROUP = "job", "model"  # kind of a file that holds more than models, and where they lie in it
 

@@ -8,11 +8,10 @@ import numpy as np
 import xarray as xr
 
 from sysid.gp.adaptation import Estimate, Reason
-from sysid.gp.dictionary import MEANINGS
+from sysid.gp.dictionary import MEANINGS, NOT_PREDICTED
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.model.model import Model, Prediction
 from sysid.narx.lags import Target
-from sysid.stream import NOT_PREDICTED
 
 INITIAL, ONLINE, VALIDATION = range(3)
 

@@ -391,6 +391,11 @@ def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
     return np.concatenate([np.zeros(min(1, len(time)), dtype=bool), follows])
 
 
+def reach_of(narx: Narx) -> int:
+    """Number of rows after its own that a measured target is part of."""
+    return max([*narx.lags[narx.target], int(narx.predict is Target.change)])
+
+
 def one_earlier(signal: Array) -> Array:
     """Signal (n,), n >= 1, one sample earlier; nan at the first sample, which has none before it.
 

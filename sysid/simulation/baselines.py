@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import Array
 from sysid.errors import UserError
-from sysid.model.mean import linear_fit
+from sysid.gp.mean import linear_fit
 from sysid.narx.lags import Narx
 from sysid.narx.record import Record, read_signals
 from sysid.narx.window import LagWindow
@@ -178,7 +178,7 @@ class LinearArx(Baseline):
     def fit(
         cls, narx: Narx, records: xr.Dataset | Sequence[xr.Dataset], *, ridge: float = 0.0, intercept: bool = True
     ) -> LinearArx:
-        """Least squares over the rows of one or several records; see `sysid.model.mean.linear_fit`.
+        """Least squares over the rows of one or several records; see `sysid.gp.mean.linear_fit`.
 
         Parameters
         ----------

@@ -11,10 +11,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sysid.arrays import Array, Indices
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import ConstantMean, LinearMean, MeanFunction, ZeroMean
+from sysid.gp.mean import ConstantMean, LinearMean, MeanFunction, ZeroMean
 from sysid.model.model import JointModel, Model
 from sysid.narx.lags import Narx, Target
 

@@ -1,26 +1,19 @@
-"""What held-out samples say of the bands, for every horizon; where an output saturates."""
+"""Noise and variance of a free run by what held-out samples say of its band; where an output saturates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from math import comb
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import ndtri
 
 from sysid.arrays import Array
-from sysid.model.model import Model
-from sysid.simulation.dynamics import Dynamics
-from sysid.simulation.forecast import FEWEST
-from sysid.simulation.propagation.pathwise import Pathwise
-from sysid.simulation.propagation.propagation import AboutPath, MeanOnly, of_draws
+from sysid.simulation.propagation.propagation import of_draws
+from sysid.simulation.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
 from sysid.simulation.validation import Z_95
 from sysid.simulation_error.candidate import Candidate, FitResult, pivots, solve_increasing
-from sysid.simulation_error.segments import Fold, Limits, Segment, n_samples, stack_regressors, truncate
 
 LONGEST_RUN = 3  # samples in a row that equal the extreme value exactly
 LEAST_SAMPLES = 5  # of them in all
@@ -36,111 +29,6 @@ TOLERANCE = 1e-4  # of the kernel's variance: points that have less left add not
 SHARES = (1e-9, 1e3)  # smallest and largest share of the variance of the estimator [-]
 DIFFERENCES = 3  # highest order of the differences that tell the noise
 LEAST_SHARE = 1e-12  # of the variance of the output, that the noise has at least [-]
-
-
-HORIZONS = (3, 10, 30, 100, 300)  # samples, that bands are measured at, beside one step
-REACH = 1.75  # times and part of a horizon: steps that count for it
-SHORT, LONG = (10, 16), 400  # simulations of each part that is held out, and their steps; steps of longer ones
-Bands: TypeAlias = tuple[tuple[int, float], ...]  # horizons and factors, as of `sysid.Model.bands`
-LEVELS = (0.5, 0.95)  # of the bands that shall cover
-MOST_INFLATED = 100.0  # largest standardised error that counts
-
-
-def measure_bands(
-    model: Model,
-    held_out: Sequence[tuple[Model, Sequence[Segment]]],
-    seed: int,
-    added: ArrayLike = 0.0,
-    *,
-    horizons: Sequence[int] = HORIZONS,
-    n_long: int = 2,
-) -> Bands:
-    """How much wider than a model says bands must be, by horizon, for samples that it has not learned.
-
-    Parts are predicted one step ahead, and simulated from several places on, by models that have not learned them; the
-    model itself says how sure it is there, in simulations by the spread of functions drawn from its posterior
-    (`sysid.Pathwise`). Of the standardised errors z of a horizon and those about it, q_p their quantile of the distance
-    from zero and n_p that of a standard normal::
-
-        c = sqrt(q_50 / n_50  q_95 / n_95)
-
-    so that neither the 50 % nor the 95 % band is far off where z is not normal (conformal prediction takes one of the
-    quantiles, Lei et al. 2018). Models of several outputs, and without lags of any, are judged one step ahead.
-
-    Parameters
-    ----------
-    model : Model
-    held_out : sequence of (Model, sequence of Segment)
-        Models, and the parts that each of them has not learned.
-    seed : int
-        Of the draws.
-    added : (n,), optional
-        Variances that one step has beside those of the model, at the samples of all parts, one behind the other.
-    horizons : sequence of int
-        Beside one step, in samples.
-    n_long : int
-        Simulations of `LONG` steps of each part.
-
-    Returns
-    -------
-    tuple of (int, float)
-        Horizons [samples] and factors c, as of `sysid.Model.bands`.
-    """
-    narx, noise, runs = model.narx, model.gp.noise_variance, []
-    errors, variances = [], []
-    generator, spread = np.random.default_rng([seed]), AboutPath(Pathwise(FEWEST))
-    for judge, parts in held_out:
-        for part in parts:
-            mean, variance = judge.predict(part.regressors).mean, model.predict(part.regressors).variance
-            predicted = np.clip(narx.predict.to_value(mean, part.previous), *judge.limits)
-            errors.append(part.values - predicted)
-            variances.append(variance)
-            if not horizons or narx.output_names != (narx.target,) or not narx.lags[narx.target]:
-                continue
-            for most, longest in (SHORT, (n_long, LONG)):
-                n_steps = min(len(part.values), longest)
-                starts = np.unique(np.linspace(0, len(part.values) - n_steps, most).astype(int))
-                pieces = [part.part(start, start + n_steps) for start in starts.tolist()]
-                past = np.nan_to_num([piece.past for piece in pieces])[:, :, None]  # where no feature needs it
-                exogenous = np.array([piece.regressors for piece in pieces])
-                path = MeanOnly().propagate(Dynamics(judge), past, exogenous, generator).mean[:, :, 0]
-                about = spread.propagate(Dynamics(model), past, exogenous, generator).variance[:, :, 0]
-                runs.append((np.array([piece.values for piece in pieces]) - path) / np.sqrt(about + noise))
-    bands = [(1, _widen(np.concatenate(errors) / np.sqrt(np.add(np.concatenate(variances), added) + noise)))]
-    for horizon in horizons:
-        steps = slice(round(horizon / REACH) - 1, int(horizon * REACH) if horizon < HORIZONS[-1] else None)
-        z = np.concatenate([np.zeros(0), *(run[:, steps].ravel() for run in runs)])
-        bands += [(horizon, _widen(z))] if len(z) else []
-    return tuple(bands)
-
-
-def between(held_out: Bands, learned: Bands) -> Bands:
-    """Mean of the factors of held-out samples and of those that are known, by horizon.
-
-    What is estimated without a part, a fit of a cross-validation or the parameters of physics, is estimated from fewer
-    samples: its errors are larger than those of what knows all of them, which are larger than the errors that this
-    makes where it knows the samples. (Efron, Estimating the error rate of a prediction rule, 1983, weighs the two for
-    the same reason.)
-    """
-    return tuple((horizon, 0.5 * (c + d)) for (horizon, c), (_, d) in zip(held_out, learned, strict=True))
-
-
-def typical(parts: Sequence[Bands]) -> Bands:
-    """Median of the factors of several parts, by horizon, as far as all of them have it.
-
-    One part where a fit to fewer samples failed, or where the record holds what is found nowhere else, does not set
-    the bands of a model that knows all samples.
-    """
-    several = [dict(bands) for bands in parts]
-    common = sorted(set.intersection(*map(set, several)))
-    return tuple((horizon, float(np.median([one[horizon] for one in several]))) for horizon in common)
-
-
-def _widen(z: Array) -> float:
-    """Factor of the standard deviation with which errors are within bands as often as they shall be."""
-    distance = np.minimum(np.nan_to_num(np.abs(z), nan=MOST_INFLATED), MOST_INFLATED)
-    ratios = [np.quantile(distance, level) / ndtri(0.5 + 0.5 * level) for level in LEVELS]
-    return float(np.sqrt(np.prod(np.maximum(ratios, 1.0 / MOST_INFLATED))))
 
 
 def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int]]:

@@ -18,15 +18,15 @@ from scipy.optimize import brentq
 from sysid.arrays import Array, Indices
 from sysid.beside import n_cores, n_processes
 from sysid.errors import UserError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
+from sysid.gp.mean import LinearMean
 from sysid.gp.online import LEAST_NOISE
 from sysid.gp.training import Hyperparameters, Points, Start
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import LinearMean
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import FARTHEST, MeanMap, run
-from sysid.simulation_error.segments import Limits, Segment, feedback_of
+from sysid.simulation.segments import Limits, Segment, feedback_of
 
 MARGIN = 10.0  # of the smallest noise that double precision can hold beside the variance [-]
 BLOCK = 4096  # rows of covariances that are held at a time

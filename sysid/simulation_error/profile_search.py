@@ -21,20 +21,11 @@ from scipy.optimize import minimize
 from sysid.arrays import Array, Indices, check_counts
 from sysid.beside import together
 from sysid.errors import UserError, UserTypeError
+from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Matern52, SquaredExponential, Stationary
-from sysid.model.affine_map import AffineMap
-from sysid.model.mean import LinearMean, linear_fit
+from sysid.gp.mean import LinearMean, linear_fit
 from sysid.narx.lags import Narx, Target
-from sysid.simulation_error.candidate import (
-    Candidate,
-    Estimator,
-    FitResult,
-    Pivots,
-    Refusal,
-    find_runaway,
-    pivots,
-)
-from sysid.simulation_error.segments import (
+from sysid.simulation.segments import (
     Limits,
     Segment,
     feedback_of,
@@ -43,6 +34,15 @@ from sysid.simulation_error.segments import (
     scale_signals,
     stack_regressors,
     truncate,
+)
+from sysid.simulation_error.candidate import (
+    Candidate,
+    Estimator,
+    FitResult,
+    Pivots,
+    Refusal,
+    find_runaway,
+    pivots,
 )
 
 SMALLEST = 1e-3  # difference of the cost within the simplex at which it stops [-]

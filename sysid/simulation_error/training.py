@@ -14,12 +14,23 @@ import numpy as np
 from sysid.arrays import check_counts
 from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_for_any
 from sysid.errors import UserError, UserTypeError
+from sysid.gp.mean import MeanFunction
 from sysid.gp.online import OnlineGP
 from sysid.gp.training import Hyperparameters, InitialSamples, Start, Training
-from sysid.model.mean import MeanFunction
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
-from sysid.simulation_error.calibration import calibrate, find_saturation, measure_bands, typical
+from sysid.simulation.bands import measure_bands, typical
+from sysid.simulation.segments import (
+    Fold,
+    Limits,
+    Segment,
+    find_copies,
+    folds_of,
+    n_samples,
+    segments_of,
+    stack_regressors,
+)
+from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import (
     Estimator,
     FitResult,
@@ -31,16 +42,6 @@ from sysid.simulation_error.candidate import (
 )
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
 from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
-from sysid.simulation_error.segments import (
-    Fold,
-    Limits,
-    Segment,
-    find_copies,
-    folds_of,
-    n_samples,
-    segments_of,
-    stack_regressors,
-)
 
 PLENTY = 15000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from running import configured
 
-from experiments.reproduction import compute_unit
-from experiments.studies.stream import QUANTITIES
-from experiments.studies.study import Plan, Unit
-from experiments.studies.tasks import TASKS
+from experiments.reproduce.run import compute_unit
+from experiments.reproduce.stream import QUANTITIES
+from experiments.reproduce.study import Plan, Unit
+from experiments.reproduce.tasks import TASKS
 
 configure = partial(configured, command="reproduce")
 

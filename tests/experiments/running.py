@@ -56,6 +56,7 @@ def call(command, *arguments, cwd=".", main=None):
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", [f"sysid-{command}", *map(str, arguments)]),
         mock.patch.object(sys, "path", sys.path[:]),
+        mock.patch("experiments.cli.entry.owns_process", return_value=False),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -85,7 +86,7 @@ def configured(*overrides, command="identify", directory=CONF):
 
 def execute(folder, *overrides):
     """Run in this process into a new folder; returns the folder."""
-    from experiments.identification import run
+    from experiments.identify.run import run
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from running import CONF, call
 
-from experiments.job_file import NUMBERS, Content, write
+from experiments.files.job_file import NUMBERS, Content, write
 
 FULL = dict.fromkeys((*NUMBERS, "free_run", "training")) | {
     "system": "Building",

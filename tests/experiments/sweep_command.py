@@ -16,8 +16,8 @@ import psutil
 from running import ROOT, Said, bits, call, configured
 from sweep_jobs import alive, wait_until
 
-from experiments.collection.run import run
-from experiments.job_file import read_summary
+from experiments.collect.run import run
+from experiments.files.job_file import read_summary
 from sysid import store
 
 MARK = "SYSID_TEST_SWEEP"  # an environment variable that all processes of a sweep have

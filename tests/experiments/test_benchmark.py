@@ -12,12 +12,13 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 from running import call
 
-from experiments.benchmarks import command, dictionary, harness, session, simulation
-from experiments.benchmarks.dictionary import double_posterior, extended_posterior, narx_samples, online_gp
-from experiments.benchmarks.harness import Job, interleave, ratio
-from experiments.benchmarks.simulation import calibration
-from experiments.launch import CONF
-from experiments.options import choose
+from experiments.benchmark import command, dictionary, harness, simulation
+from experiments.benchmark import run as session
+from experiments.benchmark.dictionary import double_posterior, extended_posterior, narx_samples, online_gp
+from experiments.benchmark.harness import Job, interleave, ratio
+from experiments.benchmark.simulation import calibration
+from experiments.cli.config import CONF
+from experiments.cli.options import choose
 from sysid.simulation.dynamics import Moments
 
 NAMES = [name for name in session.BENCHMARKS if name != "free_run"]

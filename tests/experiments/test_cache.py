@@ -12,11 +12,11 @@ from running import broken_off, configured
 from sweep_command import found_by
 from sweep_jobs import driven, wait_until
 
-from experiments.identification import run
-from experiments.launch import Stopped
-from experiments.plant import Plant
-from experiments.sweeps import cache as cache_module
-from experiments.sweeps.cache import Cache, CachedTraining, Kind, cache_of, counts_of
+from experiments.cli.ends import Stopped
+from experiments.files import cache as cache_module
+from experiments.files.cache import Cache, CachedTraining, Kind, cache_of, counts_of
+from experiments.identify.run import run
+from experiments.plant.plant import Plant
 from simulators import DivergenceError
 from sysid import Adaptive, ConstantMean, InitialSamples, MaximumAPosteriori, Narx, Start, ZeroMean, store
 
@@ -137,7 +137,7 @@ def test_a_run_has_a_cache_in_a_sweep_or_if_its_folder_is_absolute(tmp_path, mon
 JOB = """
 import sys, time
 from pathlib import Path
-from experiments.sweeps.cache import Cache, counts_of
+from experiments.files.cache import Cache, counts_of
 from test_cache import NUMBERS, VALUES
 folder, name, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 

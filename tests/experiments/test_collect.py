@@ -17,10 +17,10 @@ from running import REFUSALS, call, configured, read_csv
 from searching import FULL
 
 from experiments.collect import mark_folder
-from experiments.collection.read import STATUSES, build_dataset, find_comparable_times, read_results
-from experiments.collection.run import count_jobs, run, write_csv, write_markdown
-from experiments.job_file import Content, write
-from experiments.plots.frames import significant
+from experiments.collect.read import STATUSES, build_dataset, find_comparable_times, read_results
+from experiments.collect.run import count_jobs, run, write_csv, write_markdown
+from experiments.drawing.tables import significant
+from experiments.files.job_file import Content, write
 from experiments.sweeps.store import Entry, Job, Manifest, Outcome, write_outcome
 from sysid import store
 

@@ -20,14 +20,16 @@ from test_generate import BOUC_WEN, generate
 from test_sweep_identity import master_of
 from validating import ONE_STEP, csv_file, from_csv, model, recorded, saved, validate
 
-from experiments import export, progress, reproduction
-from experiments.benchmarks import session
-from experiments.build import build_one
-from experiments.help import print_help
-from experiments.launch import is_mistake
+from experiments.benchmark import run as session
+from experiments.cli import progress
+from experiments.cli.build import build_one
+from experiments.cli.ends import is_mistake
+from experiments.cli.help import print_help
+from experiments.export import run as export
+from experiments.reproduce import run as reproduction
 from experiments.sweeps import search
-from experiments.sweeps.keys import Composer
-from experiments.validation import run as validation
+from experiments.sweeps.composer import Composer
+from experiments.validate import run as validation
 from sysid import ErrorThreshold, Identification, Narx, StoreError
 from sysid.gp.formula import PLAIN
 
@@ -83,7 +85,7 @@ def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
         return original(self, *given, **options)
 
     monkeypatch.setattr(Identification, "observe_many", observe_many)
-    monkeypatch.setattr("experiments.sources.BLOCK", 4)
+    monkeypatch.setattr("experiments.plant.live.SAMPLES_PER_BLOCK", 4)
     said = call("identify", f"hydra.run.dir={tmp_path}/run", *SHORT)
     assert (said.code, "Traceback" in said.out + said.err) == (130, False)
     assert f"Run interrupted. Partial results are in {tmp_path}/run" in said.out
@@ -93,7 +95,7 @@ def test_ctrl_c_ends_with_its_code_and_the_results(monkeypatch, tmp_path):
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.identification.run", interrupted)
+    monkeypatch.setattr("experiments.identify.run.run", interrupted)
     said = call("identify", f"hydra.run.dir={tmp_path}/other", *SHORT)
     assert (said.code, "Interrupted before all results were written" in said.out) == (130, True)
 
@@ -184,6 +186,12 @@ def test_help_shows_options_and_their_values_on_demand():
     assert "budget: 100  # points of the online GP" in own
     for command in ("validate", "generate", "export", "collect", "reproduce", "benchmark"):
         print_help(command)
+
+
+@pytest.mark.parametrize("group", ["hydra", "nothing", "nothing=at_all"])
+def test_help_of_what_is_no_group_says_so(group):
+    said = call("identify", "--help", group)
+    assert (said.code, said.out) == (0, f"There is no group {group!r}; sysid-identify --help lists them.\n")
 
 
 def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):

@@ -18,9 +18,9 @@ from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, s
 
 import simulators
 import sysid
-from experiments.automatic import AutomaticNarx
-from experiments.options import MOST_SAMPLES, samples_of, seconds, seconds_text
-from experiments.physics import Physics, ResidualNarx
+from experiments.cli.options import MOST_SAMPLES, samples_of, seconds, seconds_text
+from experiments.plant.lags import AutomaticNarx
+from experiments.plant.physics import Physics, ResidualNarx
 from sysid import Matern52, Model
 from sysid.model.description import name_of
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from experiments.collection.figures import find_front, plan_figures
-from experiments.collection.read import Results, build_dataset, column_of
-from experiments.plots import identification as figures
-from experiments.plots.style import COLORS, MARKERS, with_clock
+from experiments.collect.figures import find_front, plan_figures
+from experiments.collect.read import Results, build_dataset, column_of
+from experiments.drawing.style import COLORS, MARKERS, with_clock
+from experiments.identify import figures
 from experiments.sweeps.store import Manifest
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 

@@ -19,13 +19,13 @@ from omegaconf import OmegaConf
 from running import call, configured, read_csv, tree
 from test_records import naive_arx
 
-from experiments.generate import SharedOutput
-from experiments.generation import run as module
-from experiments.generation.benchmark import count_samples
-from experiments.generation.floor import find_floor
-from experiments.generation.run import choose_window, run
-from experiments.launch import Refused
-from experiments.plant import Plant, plant_of
+from experiments.cli.ends import Refused
+from experiments.generate import run as module
+from experiments.generate.benchmark import count_samples
+from experiments.generate.floor import find_floor
+from experiments.generate.run import choose_window, run
+from experiments.generate.shared_output import SharedOutput
+from experiments.plant.plant import Plant, plant_of
 from simulators import BoucWen, Change, DivergenceError, Interpolation, Signal, System, simulate
 from simulators.noise import held_noise
 from sysid import Narx, Recordings, StoreError, store
@@ -618,7 +618,7 @@ def test_a_divergence_names_record_time_and_state_and_leaves_nothing(tmp_path):
 
 
 def test_a_configuration_of_others_calls_nothing_but_classes_of_the_toolbox(tmp_path):
-    for target in ("sysid.store.write_bytes", "experiments.launch.sys.exit"):
+    for target in ("sysid.store.write_bytes", "experiments.cli.entry.sys.exit"):
         with pytest.raises(ValueError, match=r"noise: .* trust it with \+trusted=\["):
             generate(tmp_path / "bw", *BOUC_WEN, noise={"_target_": target})
         with pytest.raises(ValueError, match=r"excitation\.schedule\.0: "):

@@ -9,9 +9,9 @@ from two_rooms import TwoRooms
 from validating import csv_file, from_csv
 
 import sysid
-from experiments.automatic import AutomaticNarx
-from experiments.identification import narx_of, source_of
-from experiments.plant import Plant
+from experiments.identify.run import narx_of, source_of
+from experiments.plant.lags import AutomaticNarx
+from experiments.plant.plant import Plant
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
 
 

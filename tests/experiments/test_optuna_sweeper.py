@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from running import REFUSALS
 from searching import BEST, CONF, THRESHOLD, files_of, found_in, rows_of, search, summary_of
 
-from experiments.collection.figures import find_front
+from experiments.collect.figures import find_front
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.search import Settings, objective, space_of
 

@@ -12,20 +12,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from running import configured, execute, read_csv, summary_of
+from running import ROOT, configured, execute, read_csv, summary_of
 from test_collect import VALUES, summary_like, write_sweep
 from validating import BOTH, ONE, RECORD
 
-from experiments import comparison, report
-from experiments.collection.run import run as collect
-from experiments.job_file import NUMBERS, has_page
-from experiments.sweeps.identity import identity_of
+from experiments.collect.run import run as collect
+from experiments.compare import run as comparison
+from experiments.files.identity import identity_of
+from experiments.files.job_file import NUMBERS
+from experiments.files.outputs import has_page
+from experiments.report import run as report
 from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
-from experiments.pages.page import FILE, Curve, draw_series, thin, write, write_number
-from experiments.pages.run import find_points, write_run
+from experiments.drawing.page import FILE, Curve, draw_series, thin, write, write_number
+from experiments.report.page import find_points, write_run
 
 EVIL = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -147,7 +149,7 @@ def test_a_page_of_a_long_record_is_small(tmp_path):
     x = np.arange(200_000.0)
     curve = Curve(np.cos(x), np.full(len(x), 0.1))
     figure = draw_series(x, np.sin(x), {"model": curve}, labels=("t", "y", "e"))
-    write(tmp_path / FILE, "page.html", {"record": figure}, title="long")
+    write(tmp_path / FILE, ROOT / "experiments/drawing/page.html", {"record": figure}, title="long")
     assert (tmp_path / FILE).stat().st_size < 5e6
 
 
@@ -170,7 +172,7 @@ def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
     assert not has_page(configured("report=true", "outputs=lean"))
     with pytest.raises(ValueError, match="report must be true or false"):
         has_page(configured("report=yes please"))
-    monkeypatch.setattr("experiments.job_file.find_spec", lambda name: None)
+    monkeypatch.setattr("experiments.files.outputs.find_spec", lambda name: None)
     assert not has_page(configured("report=null"))
     with pytest.raises(ValueError, match=re.escape('pip install -e ".[report]"')):
         has_page(configured("report=true"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from running import CONF, SMALL, configured, data_of, execute, phases, summary_of
 
-from experiments.plant import plant_of
+from experiments.plant.plant import plant_of
 from simulators import PI, PRBS, Interpolation, random_streams, simulate
 
 N = 120  # samples

@@ -13,13 +13,13 @@ from recorded_plants import NOISE, PLANTS, records
 from running import configured, execute, summary_of
 from validating import from_csv
 
-from experiments.identification import prepare, source_of
-from experiments.linear import note_linear
-from experiments.sources import recorded_source
+from experiments.identify.linear import note_linear
+from experiments.identify.run import prepare, source_of
+from experiments.plant.recorded import recorded_source
 from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, make_record, rank_lags
 from sysid.narx.lags import consecutive
+from sysid.simulation.segments import segments_of
 from sysid.simulation_error.refinement import LinearModel
-from sysid.simulation_error.segments import segments_of
 
 SMALL = ("training.n_initial=40", "training.record_samples=120", "training.max_iterations=40", "budget=40")
 GIVEN = ("narx=orders", "narx.na=3", "narx.nb=2")

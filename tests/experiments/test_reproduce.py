@@ -14,13 +14,13 @@ from naive import NaiveGP
 from reproducing import configure, make_plan, prepare
 from sweep_jobs import driven, wait_until
 
-from experiments import reproduction
-from experiments.launch import Stopped
-from experiments.reproduction import STUDIES, compute_unit, write_study
-from experiments.studies import paper, study
-from experiments.studies.stream import Setting, data_of, hyperparameters_of
-from experiments.studies.study import Unit, digest_code, read_part, write_part
-from experiments.studies.tasks import TASKS, Rows, TaskData, draw_rows, load_task
+from experiments.cli.ends import Stopped
+from experiments.reproduce import paper, study
+from experiments.reproduce import run as reproduction
+from experiments.reproduce.run import STUDIES, compute_unit, write_study
+from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
+from experiments.reproduce.study import Unit, digest_code, read_part, write_part
+from experiments.reproduce.tasks import TASKS, Rows, TaskData, draw_rows, load_task
 from sysid import ConcreteData, log_marginal_likelihood, standardised_mean_squared_error, store
 
 QUICK = ("study=table_4", "tasks=[rastrigin]", "quick=true", "figures=false", "workers=1")

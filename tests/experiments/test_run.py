@@ -18,12 +18,13 @@ from running import BUDGET, DATA, DAYS, N_INITIAL, SHORT, bits, configured, data
 from test_records import naive_arx
 from validating import BOTH, ONE, signals
 
-from experiments import export, identification
-from experiments.job_file import FILE, NUMBERS, VARIABLES, read_summary
-from experiments.launch import Stopped
-from experiments.plots import style
-from experiments.summary import _describe_training, _quality_warnings
-from experiments.validation import run as validation
+from experiments.cli.ends import Stopped
+from experiments.drawing import style
+from experiments.export import run as export
+from experiments.files.job_file import FILE, NUMBERS, VARIABLES, read_summary
+from experiments.identify import run as identification
+from experiments.identify.summary import _describe_training, _quality_warnings
+from experiments.validate import run as validation
 from sysid import JointModel, MaximumAPosteriori, Model, OnlineGP, store, validate
 from sysid import standardised_mean_squared_error as smse
 
@@ -412,7 +413,7 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
 
 
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(monkeypatch, record, tmp_path):
-    for module in ("job_file", "results", "identification"):
+    for module in ("files.outputs", "identify.result", "identify.run"):
         monkeypatch.setattr(f"experiments.{module}.is_multirun", lambda: True)
     assert tree(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")

@@ -14,17 +14,20 @@ import xarray as xr
 from running import SMALL, call, configured, data_of, execute, phases, summary_of
 from validating import csv_file, from_csv, signals, validate
 
-from experiments import export, sources, standalone_physics
-from experiments.function_data import FunctionData
-from experiments.identification import identify, prepare, source_of
-from experiments.launch import Stopped
-from experiments.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
-from experiments.sources import RecordedSource, trajectory_of
+from experiments.cli.ends import Stopped
+from experiments.export import run as export
+from experiments.export import standalone_physics
+from experiments.identify.run import identify, prepare, source_of
+from experiments.plant import recorded as sources
+from experiments.plant.functions import FunctionData
+from experiments.plant.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
+from experiments.plant.recorded import RecordedSource
+from experiments.plant.source import trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate
 from sysid import Model, Narx, Recordings, Settings, export_python, make_record, store
 from sysid.data.source import part
 from sysid.lag_choice import best_arx
-from sysid.stream import PARTS
+from sysid.simulation.bands import N_BAND_FOLDS
 
 LIVE = ("duration=80samples", "system=bouc_wen", "excitation.rms=20")
 LENGTHS = {"first": 40, "second": 31, "choose": 22, "judge": 25}
@@ -170,7 +173,7 @@ def test_an_interrupted_recorded_run_keeps_what_it_has(n, learned, files, monkey
                 raise KeyboardInterrupt
             yield sample
 
-    monkeypatch.setattr(sources, "BLOCK", 1)
+    monkeypatch.setattr(sources, "SAMPLES_PER_BLOCK", 1)
     monkeypatch.setattr(RecordedSource, "_samples", samples)
     with pytest.raises(Stopped) as caught:
         execute(tmp_path, *overrides, *TWO, f"data.test={records}/judge.csv")
@@ -417,7 +420,7 @@ def test_a_held_out_part_is_simulated_by_parameters_that_have_not_seen_it():
     seen: list[Recordings] = []
     choosing = mock.Mock(of_records=lambda given, settings: (seen.append(given), ""))
     RecordedSource(joined, fitted).lags(choosing, Settings())  # so are the parts that choose the lags
-    xr.testing.assert_equal(seen[0].estimation[0], fitted.held_out([record], PARTS)[0])
+    xr.testing.assert_equal(seen[0].estimation[0], fitted.held_out([record], N_BAND_FOLDS)[0])
 
 
 @pytest.mark.parametrize("interpolation", Interpolation)

@@ -7,11 +7,11 @@ import pytest
 from naive import NaiveGP
 from reproducing import make_plan
 
-from experiments.reproduction import STUDIES
-from experiments.studies import baselines
-from experiments.studies.baselines import METHODS, QUANTITIES, Fitted, Material, Method, measure
-from experiments.studies.study import write_part
-from experiments.studies.tasks import Rows, TaskData, simulate_building
+from experiments.reproduce import baselines
+from experiments.reproduce.baselines import METHODS, QUANTITIES, Fitted, Material, Method, measure
+from experiments.reproduce.run import STUDIES
+from experiments.reproduce.study import write_part
+from experiments.reproduce.tasks import Rows, TaskData, simulate_building
 from sysid import Hyperparameters, SquaredExponential
 
 STUDY = STUDIES["baselines"]

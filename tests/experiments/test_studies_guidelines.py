@@ -10,13 +10,14 @@ import pytest
 import xarray as xr
 from reproducing import cells_of, make_plan
 
-from experiments.reproduction import STUDIES, to_short_csv
-from experiments.studies import guidelines, paper
-from experiments.studies.guidelines import EQUAL, FAILS, HOLDS, IN_PART, LOST, MISSING, TIED, UNDECIDED, WON, Comparison
-from experiments.studies.paper import CRITERIA
-from experiments.studies.stream import VARIANTS
-from experiments.studies.tables import CHOICES
-from experiments.studies.tasks import PAPER_TASKS
+from experiments.reproduce import claims as guidelines
+from experiments.reproduce import paper
+from experiments.reproduce.claims import EQUAL, FAILS, HOLDS, IN_PART, LOST, MISSING, TIED, UNDECIDED, WON, Comparison
+from experiments.reproduce.paper import CRITERIA
+from experiments.reproduce.run import STUDIES, to_short_csv
+from experiments.reproduce.stream import VARIANTS
+from experiments.reproduce.tables import CHOICES
+from experiments.reproduce.tasks import PAPER_TASKS
 from sysid import store as files
 
 STUDY = STUDIES["guidelines"]

@@ -6,10 +6,10 @@ from naive import NaiveGP
 from reproducing import make_plan
 
 import sysid
-from experiments.studies import online, online_methods
-from experiments.studies.online_methods import JITTER, PRESETS, BasisPosterior, RandomFeatures, StreamingVFE
-from experiments.studies.study import Unit, part_of, write_part
-from experiments.studies.tasks import STREAMS, draw_rows
+from experiments.reproduce import online, online_methods
+from experiments.reproduce.online_methods import JITTER, PRESETS, BasisPosterior, RandomFeatures, StreamingVFE
+from experiments.reproduce.study import Unit, part_of, write_part
+from experiments.reproduce.tasks import STREAMS, draw_rows
 from sysid import SquaredExponential
 
 STUDY = online.OnlineStudy()

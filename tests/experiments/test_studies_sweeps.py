@@ -6,12 +6,12 @@ import xarray as xr
 from naive import NaiveGP, backward_elimination
 from reproducing import cells_of, make_plan, outcome, prepare
 
-from experiments.reproduction import STUDIES
-from experiments.studies import paper, sweeps
-from experiments.studies.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
-from experiments.studies.study import Unit, part_of, write_part
-from experiments.studies.sweeps import ACCEPTANCES, CRITERIA, UNIFORM_SHARE
-from experiments.studies.tasks import FUNCTIONS, TaskData, draw_rows
+from experiments.reproduce import paper, sweeps
+from experiments.reproduce.run import STUDIES
+from experiments.reproduce.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
+from experiments.reproduce.study import Unit, part_of, write_part
+from experiments.reproduce.sweeps import ACCEPTANCES, CRITERIA, UNIFORM_SHARE
+from experiments.reproduce.tasks import FUNCTIONS, TaskData, draw_rows
 from sysid import ExceedsMinimum, Hyperparameters, OnlineGP, SquaredExponential, standardised_mean_squared_error
 from sysid import store as files
 

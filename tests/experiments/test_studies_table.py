@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from reproducing import cells_of, configure, make_plan, prepare
 
-from experiments.benchmarks.dictionary import CRITERIA, PUBLISHED_SCORES, scored
-from experiments.reproduction import STUDIES, compute_unit, to_short_csv, write_study
-from experiments.studies import paper, stream, tables
-from experiments.studies.stream import QUANTITIES, VARIANTS, Setting, data_of
-from experiments.studies.study import Plan, Unit, spread_out
-from experiments.studies.tables import CHOICES, find_exceeded, summarise_cells
+from experiments.benchmark.dictionary import CRITERIA, PUBLISHED_SCORES, scored
+from experiments.reproduce import paper, stream, tables
+from experiments.reproduce.run import STUDIES, compute_unit, to_short_csv, write_study
+from experiments.reproduce.stream import QUANTITIES, VARIANTS, Setting, data_of
+from experiments.reproduce.study import Plan, Unit, spread_out
+from experiments.reproduce.tables import CHOICES, find_exceeded, summarise_cells
 from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP, standardised_mean_squared_error
 
 SEEDS = 4

@@ -24,13 +24,13 @@ from test_generate import BOUC_WEN
 from test_generate import SHORT as SHORT_BENCHMARK
 from validating import ONE_STEP, csv_file, from_csv, saved
 
-from experiments.launch import sweep_name
-from experiments.progress import ERASE
+from experiments.cli.progress import ERASE
 from experiments.sweeps import store
 from experiments.sweeps import sweep as sweep_module
 from experiments.sweeps.engines import InProcess
 from experiments.sweeps.store import Manifest
 from experiments.sweeps.sweep import say
+from hydra_plugins.sysid_sweep.plugins import sweep_name
 
 
 def told(said):

@@ -12,11 +12,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from running import configured
 
-from experiments.sources import SIMULATION
-from experiments.sweeps import identity
-from experiments.sweeps.cache import array_digest
-from experiments.sweeps.identity import code_digest, file_digests, identity_of, key_of, trajectory_key
-from experiments.sweeps.keys import Composer, resolve
+from experiments.files import identity
+from experiments.files.cache import array_digest
+from experiments.files.identity import code_digest, file_digests, identity_of, key_of, trajectory_key
+from experiments.plant.source import SIMULATION
+from experiments.sweeps.composer import Composer, resolve
 
 SETTINGS = {
     **{"seed": 1, "outputs": "lean", "figures": True, "cache": "/somewhere", "path": None},

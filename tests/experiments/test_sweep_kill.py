@@ -13,7 +13,7 @@ import sweep_command
 from sweep_command import JOBS, QUICK, N, at_work, check_whole, done, ended, living, marked, outcome, results, started
 from sweep_jobs import wait_until
 
-from experiments.launch import deferred_interrupt, interruptible
+from experiments.cli.ends import deferred_interrupt, interruptible
 from experiments.sweeps.store import Manifest
 
 LAUNCHERS = {

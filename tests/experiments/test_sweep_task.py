@@ -14,8 +14,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from sweep_jobs import attempts, driven, job
 
-from experiments.sweeps import identity
-from experiments.sweeps.identity import file_digests
+from experiments.files import identity
+from experiments.files.identity import file_digests
 from experiments.sweeps.store import TRACE, Limits, damage, forget, read_outcome
 from experiments.sweeps.task import DIED_TWICE, bytes_of, execute, hydra_config, limits_of
 

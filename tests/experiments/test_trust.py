@@ -13,10 +13,10 @@ from running import call, configured
 from sweep_jobs import driven
 
 import sysid
-from experiments.generation import score
-from experiments.generation.score import read_predictions
-from experiments.launch import check_arguments
-from experiments.summary import _tell_drift
+from experiments.cli.mistakes import check_arguments
+from experiments.generate import score
+from experiments.generate.score import read_predictions
+from experiments.identify.summary import _tell_drift
 from experiments.sweeps import dask_engine
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.slurm_engine import SlurmQueue

@@ -10,11 +10,12 @@ from running import CONF, execute, summary_of
 from validating import DT, LAGS, ONE, ONE_STEP, csv_file, model, recorded, saved, signals, stored, validate
 
 import sysid
-from experiments import identification
-from experiments.launch import Stopped, remove_unused
-from experiments.validation import figures, report
-from experiments.validation.loop import check_controller, close_loop, variance_of_draws
-from experiments.validation.report import find_outside
+from experiments.cli.ends import Stopped
+from experiments.cli.launch import remove_unused
+from experiments.identify import run as identification
+from experiments.validate import figures, report
+from experiments.validate.loop import check_controller, close_loop, variance_of_draws
+from experiments.validate.report import find_outside
 from simulators import PI, Levels
 from sysid import forecast, make_record, store
 from sysid.simulation.dynamics import Dynamics

@@ -72,7 +72,7 @@ def recorded(path, *tests, outputs=("y",)):
 
 def validate(folder, *overrides):
     """Run in this process into a new folder; returns the content of validation.json."""
-    from experiments.validation.run import run
+    from experiments.validate.run import run
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

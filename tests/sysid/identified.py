@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
+from sysid.gp.affine_map import Projection, Scaling
 from sysid.gp.kernels import SquaredExponential
+from sysid.gp.mean import LinearMean
 from sysid.gp.online import OnlineGP
-from sysid.model.affine_map import Projection, Scaling
-from sysid.model.mean import LinearMean
 from sysid.model.model import JointModel, Model, Origin
 from sysid.narx.lags import Narx
 from sysid.narx.window import LagWindow

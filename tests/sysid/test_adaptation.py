@@ -6,7 +6,9 @@ from naive import NaiveGP, covariance, finite_differences
 from scipy.stats import chi2, chisquare, multivariate_normal
 
 from sysid.gp.adaptation import EVALUATIONS_PER_UPDATE, Adaptive, Reason, Reservoir, contradicts
+from sysid.gp.affine_map import Scaling
 from sysid.gp.kernels import Linear, Matern32, SquaredExponential, Sum
+from sysid.gp.mean import ZeroMean
 from sysid.gp.rules import (
     AcceptAll,
     ExceedsMinimum,
@@ -24,12 +26,10 @@ from sysid.gp.training import (
     Start,
     Training,
 )
-from sysid.model.affine_map import Scaling
+from sysid.identification import Identification, Settings
 from sysid.model.description import build, describe
-from sysid.model.mean import ZeroMean
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 from sysid.narx.lags import Narx
-from sysid.stream import Identification, Settings
 
 NARX = Narx(outputs={"y": 1}, inputs={"u": 1})  # two features
 QUICK = {"n_initial": 12, "restarts": 1, "interval": 10, "window": 20, "sample_size": 15}

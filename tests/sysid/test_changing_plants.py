@@ -487,9 +487,9 @@ def test_what_is_pending_is_forgotten_where_the_model_learned_on_without():
     assert found.model.pending["seen"] == 398
     rows = found.narx.regressors(coupled(300, seed=2)[0])
     alone = sysid.Identification.resume(found.model)
-    assert alone._mended.last.any()
+    assert alone._phase.outliers.mended.last.any()
     found.model.update_many(rows.regressor[:1], rows.target[:1])
-    assert not sysid.Identification.resume(found.model)._mended.last.any()
+    assert not sysid.Identification.resume(found.model)._phase.outliers.mended.last.any()
 
 
 def test_nothing_is_pending_once_the_last_sample_was_learned():

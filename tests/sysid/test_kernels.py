@@ -9,11 +9,11 @@ from naive import FAMILY, LENGTHS, LINEAR, SE, covariance, finite_differences
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from sysid.gp import formula
+from sysid.gp.affine_map import Scaling
 from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, SquaredExponential, Stationary, Sum
+from sysid.gp.mean import ZeroMean
 from sysid.gp.online import OnlineGP
-from sysid.model.affine_map import Scaling
 from sysid.model.description import build, describe
-from sysid.model.mean import ZeroMean
 from sysid.model.model import Model
 from sysid.narx.lags import Narx
 

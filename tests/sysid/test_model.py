@@ -16,9 +16,9 @@ from naive import CRITERIA, INSERTIONS, insertion_rule
 import sysid
 from sysid import AffineMap, ConstantMean, JointModel, LinearMean, Model, Narx, Origin, SquaredExponential, store
 from sysid.gp.adaptation import Reason
+from sysid.gp.dictionary import NOT_PREDICTED
 from sysid.model.model import digest
 from sysid.model.result import INITIAL, ONLINE, VALIDATION, result_dataset, with_estimates
-from sysid.stream import NOT_PREDICTED
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,11 @@ from sysid import (
     make_record,
 )
 from sysid.gp.kernels import Stationary
+from sysid.simulation.bands import measure_bands
 from sysid.simulation.dynamics import Dynamics, exogenous_rows
 from sysid.simulation.propagation.pathwise import Draws, _sum_waves, draw
 from sysid.simulation.propagation.propagation import of_draws
-from sysid.simulation_error.calibration import measure_bands
-from sysid.simulation_error.segments import Segment
+from sysid.simulation.segments import Segment
 
 SE = SquaredExponential(0.3, [2.0, 1.5, 3.0])
 DRAWN = [MonteCarlo(8), Pathwise(8, 20), SequentialConditioning(8)]

@@ -37,9 +37,11 @@ from sysid import (
     lag_choice,
     make_record,
 )
-from sysid.model.mean import linear_fit
+from sysid.gp.mean import linear_fit
 from sysid.narx.lags import consecutive
-from sysid.simulation_error import calibration, refinement
+from sysid.simulation import bands
+from sysid.simulation.segments import Segment, find_copies, folds_of, segments_of, truncate
+from sysid.simulation_error import calibration, output_error, refinement
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import (
@@ -53,9 +55,10 @@ from sysid.simulation_error.candidate import (
     range_of,
     squared_error,
 )
+from sysid.simulation_error.metric import gradient_metric, state_metric, whitening
 from sysid.simulation_error.profile_search import Profile, ProfileProblem, Ridge, optimise
-from sysid.simulation_error.segments import Segment, find_copies, folds_of, segments_of, truncate
 from sysid.simulation_error.training import Trial, find_best
+from sysid.simulation_error.windows import hold_back, windows_of
 
 FREE = (-np.inf, np.inf)
 LAGS = {
@@ -275,7 +278,7 @@ def test_short_records_are_no_copies_of_themselves_by_chance(n):
 @pytest.mark.parametrize(("lengths", "window", "transient"), [((1000,), 2048, 400), ((500, 40, 3), 100, 20)])
 def test_windows_score_every_sample_once_but_the_transients_of_the_segments(lengths, window, transient):
     segments = [segment_of(VALUE, random_signals(VALUE, n + 2, seed=n)) for n in lengths]
-    windows = refinement.windows_of(segments, window, transient)
+    windows = windows_of(segments, window, transient)
     assert len(windows) >= 4
     scored = np.concatenate([w.values[w.transient :] for w in windows])
     everything = np.concatenate([segment.values for segment in segments])
@@ -367,9 +370,9 @@ def test_the_free_run_and_its_sensitivities_are_those_of_a_plain_loop(narx, limi
     later = naive_free_run(candidate, signals, first + 6, 40)
     np.testing.assert_allclose(candidate.simulate(segment, 6), later, rtol=1e-9, atol=1e-12)
     assert squared_error(candidate, [segment]) == pytest.approx(np.mean((path - signals["y"][first:]) ** 2))
-    found, expected = refinement.sensitivity(candidate, segment, path), naive_jacobian(candidate, signals, first, 40)
+    found, expected = output_error.sensitivity(candidate, segment, path), naive_jacobian(candidate, signals, first, 40)
     np.testing.assert_allclose(found, expected[:, : found.shape[1]], rtol=1e-5, atol=1e-6)
-    moving = refinement.sensitivity(candidate, segment, path, moves=True)
+    moving = output_error.sensitivity(candidate, segment, path, moves=True)
     np.testing.assert_allclose(moving, expected, rtol=1e-5, atol=1e-6)
     cut_off = np.isin(path, limits)
     assert not found[cut_off].any()
@@ -389,7 +392,7 @@ def test_normal_equations_of_the_problem_equal_those_of_differences(moves):
     signals, candidate = random_signals(narx, 60), candidate_of(narx, size=0.4, n_coordinates=2)
     segment = segment_of(narx, signals)
     windows = [segment.part(0, 25)._replace(transient=4), segment.part(20, 55)._replace(transient=7)]
-    problem = refinement.FreeRunProblem(candidate, windows, penalty=0.3, moves=moves)
+    problem = output_error.FreeRunProblem(candidate, windows, penalty=0.3, moves=moves)
     x = problem.parameters()
     assert len(x) == narx.n_features + 1 + len(candidate.weights) + moves * candidate.scaling.matrix.size
     np.testing.assert_allclose(problem.at(x).weights, candidate.weights, rtol=1e-7)
@@ -417,7 +420,7 @@ def test_levenberg_marquardt_reaches_the_minimum_around_a_forbidden_region():
         return jacobian.T @ jacobian, jacobian.T @ residual
 
     def minimise(n, start=(-1.2, 1.0), tolerance=1e-3):
-        return refinement.minimise_squares(
+        return output_error.minimise_squares(
             cost, normal_equations, np.array(start), max_iterations=n, tolerance=tolerance
         )
 
@@ -435,12 +438,13 @@ def test_a_step_to_where_the_sensitivities_overflow_is_refused():
     def normal_equations(x):
         return np.array([[1.0 if x[0] >= 1.0 else np.inf]]), -x
 
-    x, cost, _ = refinement.minimise_squares(
+    x, cost, _ = output_error.minimise_squares(
         lambda x: float(x @ x), normal_equations, np.array([9.0]), max_iterations=50
     )
     assert 1.0 <= x[0] < 2.0
     assert cost == x[0] ** 2
-    assert refinement.minimise_squares(lambda x: 1.0, normal_equations, np.array([0.5]), max_iterations=5)[1] == np.inf
+    start = np.array([0.5])
+    assert output_error.minimise_squares(lambda x: 1.0, normal_equations, start, max_iterations=5)[1] == np.inf
 
 
 # from a candidate to an online GP
@@ -672,16 +676,16 @@ def test_the_metric_is_the_scaled_outer_product_of_gradients():
     x, gradient = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 3)), rng.standard_normal((300, 3))
     outer, covariance = gradient.T @ gradient / 300, np.cov(x.T)
     mu = np.linalg.eigvals(covariance @ outer).real.max()
-    matrix, spectrum = refinement.gradient_metric(x, gradient, spread=1.5)
+    matrix, spectrum = gradient_metric(x, gradient, spread=1.5)
     np.testing.assert_allclose(matrix.T @ matrix, outer / (1.5**2 * mu), rtol=1e-9, atol=1e-12)
     assert spectrum[0] == 1.0
     assert (np.diff(spectrum) < 0).all()
-    white, _ = refinement.gradient_metric(x, gradient, spread=1.5, power=0.0)
+    white, _ = gradient_metric(x, gradient, spread=1.5, power=0.0)
     np.testing.assert_allclose(white.T @ white, np.linalg.inv(covariance) / 1.5**2, rtol=1e-8)
-    assert refinement.gradient_metric(x, np.zeros((300, 3)), spread=1.5) is None
-    assert refinement.gradient_metric(np.ones((300, 3)), gradient, spread=1.5) is None  # a free run that is at rest
+    assert gradient_metric(x, np.zeros((300, 3)), spread=1.5) is None
+    assert gradient_metric(np.ones((300, 3)), gradient, spread=1.5) is None  # a free run that is at rest
     collinear = x[:, :2] @ np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 2.0]])
-    v, _ = refinement.whitening(collinear)
+    v, _ = whitening(collinear)
     assert v.shape == (2, 3)
     np.testing.assert_allclose(np.cov((collinear @ v.T).T), np.eye(2), atol=1e-9)
 
@@ -692,7 +696,7 @@ def test_the_state_of_a_linear_model_is_what_its_future_depends_on(narx):
     rng = np.random.default_rng(5)
     linear = linear_candidate(narx, rng.uniform(-0.3, 0.3, narx.n_features), 0.4)
     x = rng.standard_normal((200, narx.n_features)) @ rng.standard_normal((narx.n_features, narx.n_features))
-    state = refinement.state_metric(replace(linear, limits=(-0.1, 0.1), bounds=(-0.1, 0.1)), x)
+    state = state_metric(replace(linear, limits=(-0.1, 0.1), bounds=(-0.1, 0.1)), x)
     future, ahead = [], 30
     for changed in np.eye(narx.n_features):  # of a lagged value, with everything else and every later input at zero
         signals = {name: np.zeros(2 * narx.max_lag + ahead) for name in narx.signals}
@@ -717,7 +721,7 @@ def test_the_state_has_as_many_coordinates_as_the_plant_however_many_the_lags():
     narx = Narx({"y": 5}, {"u": 12}, predict="value")
     coefficients = [1.5, -0.7, 0.0, 0.0, 0.0, 1.0, *np.zeros(11)]
     segment = segment_of(narx, {"y": y + 0.1 * noise, "u": u})
-    state = refinement.state_metric(linear_candidate(narx, coefficients), segment.regressors)
+    state = state_metric(linear_candidate(narx, coefficients), segment.regressors)
     assert state.shape == (2, 17)
     used = np.isin(np.arange(17), [0, 1, 5])
     np.testing.assert_allclose(state[:, ~used], 0.0, atol=1e-6 * np.abs(state).max())
@@ -750,7 +754,7 @@ def test_the_refinement_simulates_a_record_that_it_has_not_seen():
     names = [stage["stage"] for stage in refined.report["stages"]]
     assert (names[0], names[-4:]) == ("linear", ["metric"] * 3 + ["all windows"])
     assert set(names[1:-4]) == {"whitened"}
-    _, held = refinement.hold_back(refinement.windows_of([segment_of(WIENER, wiener(800))], 120, 20), 8, 4)
+    _, held = hold_back(windows_of([segment_of(WIENER, wiener(800))], 120, 20), 8, 4)
     last = refined.report["stages"][-1]["held rmse"]  # of all windows
     assert np.sqrt(squared_error(refined.candidate, held)) == pytest.approx(last, rel=1e-4)
     first = refined.candidate.scaling.matrix[0]
@@ -864,12 +868,12 @@ def growing(factor, *, lag=1, predict="value"):
 
 
 def test_the_poles_of_an_unstable_start_are_drawn_inwards():
-    candidate, contraction, _ = refinement.fit_linear(*growing(1.2))
+    candidate, contraction, _ = output_error.fit_linear(*growing(1.2))
     assert contraction == 0.8  # the first that leaves less than 1 of 1.2
     assert np.isfinite(squared_error(candidate, growing(1.2)[1]))
-    assert refinement.fit_linear(*growing(1.2, lag=2))[1] == 0.8  # its square on the second lag
-    assert refinement.fit_linear(*growing(1.2, predict="change"))[1] == 0.8
-    assert refinement.fit_linear(*growing(4.0))[1] == 0.0
+    assert output_error.fit_linear(*growing(1.2, lag=2))[1] == 0.8  # its square on the second lag
+    assert output_error.fit_linear(*growing(1.2, predict="change"))[1] == 0.8
+    assert output_error.fit_linear(*growing(4.0))[1] == 0.0
 
 
 def test_the_latent_variance_is_that_of_laplace():
@@ -888,7 +892,7 @@ def test_the_latent_variance_is_that_of_laplace():
     prior_variance = candidate.weights @ gram @ candidate.weights / 4
     left = prior_variance * (candidate.kernel.variance - np.sum(across * np.linalg.solve(gram, across.T).T, axis=1))
     expected = np.mean(noise * np.sum((basis @ inverse) * basis, axis=1) + left)
-    found = refinement.latent_variance(candidate, [segment_of(WIENER, signals)], penalty)
+    found = output_error.latent_variance(candidate, [segment_of(WIENER, signals)], penalty)
     assert found == pytest.approx(expected, rel=1e-4)
 
 
@@ -1004,8 +1008,8 @@ def test_bands_are_those_of_a_typical_part_that_was_held_out(monkeypatch):
 
 def test_bands_of_several_parts_are_their_medians_by_horizon_as_far_as_all_have_it():
     parts = [((1, 1.0), (3, 9.0), (10, 2.0)), ((1, 2.0), (3, 1.0)), ((1, 7.0), (3, 4.0), (10, 1.0))]
-    assert calibration.typical(parts) == ((1, 2.0), (3, 4.0))
-    assert calibration.typical(parts[::2]) == ((1, 4.0), (3, 6.5), (10, 1.5))
+    assert bands.typical(parts) == ((1, 2.0), (3, 4.0))
+    assert bands.typical(parts[::2]) == ((1, 4.0), (3, 6.5), (10, 1.5))
 
 
 def test_lags_are_compared_on_the_samples_that_all_of_them_have():
@@ -1162,7 +1166,7 @@ def test_a_free_run_whose_sensitivities_overflow_is_refused():
     system = truth.kernel(truth.points, truth.points) + 1e-10 * np.eye(30)
     truth = replace(truth, weights=np.linalg.solve(system, y[1:31] - truth.mean(truth.points)))
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(Refusal, match="free run overflow"):
-        refinement.latent_variance(truth, [segment_of(narx, {"y": y})], 1.0)
+        output_error.latent_variance(truth, [segment_of(narx, {"y": y})], 1.0)
 
 
 def test_a_saturated_output_stays_within_its_limits():

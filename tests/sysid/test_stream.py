@@ -12,16 +12,17 @@ import xarray as xr
 from naive import CRITERIA, criterion_name
 
 from sysid.gp.adaptation import Adaptive
-from sysid.gp.dictionary import UpdateReport
+from sysid.gp.affine_map import Scaling
+from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.kernels import SquaredExponential
+from sysid.gp.mean import ConstantMean
 from sysid.gp.online import OnlineGP
 from sysid.gp.rules import ErrorThreshold, ExceedsMinimum, MarginalLogLikelihood, MeanRelevance
 from sysid.gp.training import Fixed, Hyperparameters, MaximumLikelihood, Start
-from sysid.model.affine_map import Scaling
-from sysid.model.mean import ConstantMean
+from sysid.identification import Identification, Settings
 from sysid.narx.lags import LagRows, Narx, OnMissing
 from sysid.narx.window import LagWindow
-from sysid.stream import NOT_PREDICTED, Identification, Settings, learn_from
+from sysid.stream import learn_from
 
 NARX = Narx(outputs={"y": 2}, inputs={"u": 1})
 SKIP = Narx(outputs={"y": 2}, inputs={"u": 1}, on_missing=OnMissing.skip)

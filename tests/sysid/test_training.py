@@ -9,8 +9,10 @@ import xarray as xr
 from naive import CRITERIA, NaiveGP, backward_elimination, covariance, criterion_name, finite_differences
 from scipy.optimize import rosen, rosen_der
 
+from sysid.gp.affine_map import AffineMap, Projection, Scaling
 from sysid.gp.kernels import Linear, Matern32, Matern52, Product, SquaredExponential, Sum
 from sysid.gp.marginal_likelihood import log_marginal_likelihood, minimise
+from sysid.gp.mean import ConstantMean, LinearMean, ZeroMean
 from sysid.gp.online import OnlineGP
 from sysid.gp.selection import Backward, Forward
 from sysid.gp.training import (
@@ -23,9 +25,7 @@ from sysid.gp.training import (
     Start,
     Training,
 )
-from sysid.model.affine_map import AffineMap, Projection, Scaling
 from sysid.model.description import build, describe
-from sysid.model.mean import ConstantMean, LinearMean, ZeroMean
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 from sysid.store import from_file, to_bytes
 

@@ -1,0 +1,1 @@
+"""From the command line to a run and back: what all commands share."""

@@ -1,0 +1,41 @@
+"""Where the configuration of the commands is, and which keys a command knows."""
+
+from functools import cache
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.cli.options import meant
+from sysid.errors import UserError
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def check_keys(config: DictConfig, name: str) -> None:
+    """Refuse keys that a command of the package does not know, which ``+key=value`` would add silently.
+
+    Raises
+    ------
+    ValueError
+        With the nearest valid name.
+    """
+    known = known_keys(name)
+    for key in config if known else ():
+        if key not in known and key != "hydra":
+            raise UserError(f"unknown configuration key {key!r}{meant(str(key), known)}")
+
+
+@cache
+def known_keys(name: str) -> list[str]:
+    """Keys of a command of the package; none for a primary configuration of the user's own."""
+    if not (CONF / f"{name}.yaml").is_file():
+        return []
+    primary = OmegaConf.load(CONF / f"{name}.yaml")
+    assert isinstance(primary, DictConfig)
+    known = {str(key) for key in primary} - {"defaults", "hydra"}
+    for entry in primary.get("defaults", []):
+        if isinstance(entry, str):
+            known |= set(known_keys(entry))
+        elif not str(next(iter(entry))).startswith("override "):
+            known.add(str(next(iter(entry))).split("@")[0])
+    return sorted(known)

@@ -1,0 +1,1 @@
+"""The one style of figures, tables and pages."""

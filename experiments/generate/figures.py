@@ -1,0 +1,29 @@
+"""The figure of a benchmark: its signals over time."""
+
+from textwrap import fill
+
+from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, png, screen, show_from_to, unit_of, with_clock
+from experiments.generate.benchmark import Benchmark
+from sysid.data.source import ROLES
+
+COLORS = {"estimation": BLUE, "validation": GREEN, "test": ORANGE}
+
+
+def draw_time_series(benchmark: Benchmark) -> bytes:
+    """Every input and output of the first record of each role, the initialisation window shaded, as PNG."""
+    records = {role: benchmark.select(role)[0] for role in ROLES}
+    measured = {role: with_clock(record.measured, "time") for role, record in records.items()}
+    names, panels = list(map(str, measured["test"].data_vars)), {"ncols": len(ROLES), "squeeze": False}
+    figure, axes = screen(len(names), 0.8 + 2.0 * len(names), sharey="row", sharex="col", **panels)
+    for column, (role, record) in enumerate(measured.items()):
+        x, window = record["shown"].values, records[role].window
+        for ax, name in zip(axes[:, column], names, strict=True):
+            ax.plot(x, record[name].values, color=COLORS[role], linewidth=0.7)
+            if window:
+                ax.axvspan(x[0], x[window - 1], color=GREY, alpha=0.25, linewidth=0)
+            show_from_to(ax, x)
+        axes[0, column].set_title(f"{records[role].name}: {len(x)} samples")
+        axes[-1, column].set_xlabel(record["shown"].attrs["label"])
+    for ax, name in zip(axes[:, 0], names, strict=True):
+        ax.set_ylabel(fill(f"{name} [{unit_of(measured['test'][name])}]", 22, break_long_words=False))
+    return png(figure)

@@ -1,0 +1,1 @@
+"""What delivers samples: the simulated plant, records, functions, physics beside them."""

@@ -1,1 +1,0 @@
-"""Figures and tables: one style, one way to write numbers."""

@@ -1,0 +1,6 @@
+"""`sysid-report`: a run or a sweep that is there as one page."""
+
+from experiments.cli.arguments import mark_folder
+from experiments.cli.entry import entry
+
+main = entry("report", "experiments.report.run", mark_folder)

@@ -1,1 +1,0 @@
-"""A stored model against records: one step, several steps, free run, and in the loop of a controller."""
