@@ -43,7 +43,7 @@ from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
-from sysid.simulation.validation import validate
+from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
 
 #: a record: a data set over time, a table, arrays by name, the path of a CSV file, or inputs and outputs (u, y)
@@ -63,7 +63,6 @@ WORDS: dict[str, dict[str, Any]] = {
 }
 KERNELS: dict[str, Any] = {"squared_exponential": SquaredExponential, "matern_32": Matern32, "matern_52": Matern52}
 PURPOSES = ("prediction", "simulation")
-BAND = 1.959963984540054  # half the width of a band of 95 % [standard deviations]
 
 
 @one_blas_thread
@@ -161,9 +160,8 @@ def identify(
             choices[target] = choose_lags(recordings.estimation, target, recordings.inputs, settings=chosen)
             lags = choices[target].narx
         identification = Identification.of_records(recordings.estimation, lags, chosen)
-        assert identification.model is not None
         origin = Origin.of(lags.dataset(recordings.estimation))
-        identification.model = replace(identification.model, origin=origin)
+        identification.model = replace(identification.require_model(), origin=origin)
         found[target] = identification
     return IdentifiedModel(found, recordings, purpose, choices)
 
@@ -323,7 +321,7 @@ class IdentifiedModel:
                 model, [one for one, _ in records], horizon=horizon, window=first, propagation=AboutPath(propagation)
             )
             warn_of_held(found.n_held)
-            half = [BAND * np.sqrt(one.variance[:, 0] + found.noise_variance[0]) for one in found.records]
+            half = [Z_95 * np.sqrt(one.variance[:, 0] + found.noise_variance[0]) for one in found.records]
             frames = []
             for one, width, (_, measured) in zip(found.records, half, records, strict=True):
                 mean = one.mean[:, 0]
@@ -351,7 +349,7 @@ class IdentifiedModel:
             for name, model in self.models.items():
                 known: Any = model.origin.output_mean, model.origin.output_variance
                 judged = frame[frame[name].notna()]  # the window of another output may be shorter
-                std = (judged[f"{name}_high"] - judged[f"{name}_mean"]) / BAND
+                std = (judged[f"{name}_high"] - judged[f"{name}_mean"]) / Z_95
                 measures = validate(judged[name], judged[f"{name}_mean"], std**2, trivial=known)
                 rows[name, words] = measures._asdict()
         return pd.DataFrame(rows).T.sort_index().drop(columns="window").rename_axis(["output", "horizon"])
@@ -430,7 +428,8 @@ class IdentifiedModel:
         Returns
         -------
         dict
-            What was predicted and decided, by output; empty until the lags are there.
+            What was predicted and decided, by output; empty until the lags are there. A sample that may be an
+            outlier is decided about by the next call: `Identification.correction`.
         """
         given: dict[str, float] = {}
         for kind, values in (("outputs", y), ("inputs", u)):

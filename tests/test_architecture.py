@@ -26,16 +26,8 @@ LAYERS = {
     ),
     "sysid": (
         *("errors", "beside", "arrays", "store", "narx", "gp", "model", "data", "simulation", "simulation_error"),
-        *(
-            "outliers",
-            "initial_training",
-            "identification",
-            "stream",
-            "lag_choice",
-            "identified",
-            "estimators",
-            "export",
-        ),
+        *("outliers", "initial_training", "identification", "stream"),
+        *("lag_choice", "identified", "estimators", "export"),
     ),
     "experiments": (
         *("cli", "drawing", "plant", "files", "sweeps", "collect", "report", "export", "generate"),
@@ -160,6 +152,12 @@ def test_no_folder_imports_one_above_it(package):
         if above := {other for other in others if heights[other] > heights[own]}:
             upwards[module] = above
     assert not upwards
+
+
+def test_the_loop_does_not_know_how_a_model_is_trained_for_the_free_run():
+    for name in ("outliers", "initial_training", "identification", "stream"):
+        names = imported(tree_of(CODE[f"sysid/{name}.py"]))
+        assert not [one for one in names if one.startswith("sysid.simulation_error")]
 
 
 def test_nothing_is_pickled():

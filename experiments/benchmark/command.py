@@ -14,16 +14,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from hydra import compose
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from omegaconf import DictConfig
 
 from experiments.benchmark.harness import Job, Plan, Row, interleave, resident_memory, row, time_once, timed
 from experiments.cli.build import build
+from experiments.cli.compose import compose
 from experiments.cli.config import CONF
 from experiments.files.cache import Cache
 from experiments.identify.run import identify as identify_output
@@ -34,7 +32,7 @@ from experiments.sweeps import store
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import Engine, InProcess, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
-from experiments.sweeps.sweep import Sweep
+from experiments.sweeps.sweep import open_sweep
 from experiments.validate.assessment import FREE_RUN, assess, plan_cases, select_records
 from sysid import Identification, JointModel, LagWindow
 from sysid.beside import n_cores
@@ -97,7 +95,7 @@ def loop(plan: Plan) -> Iterator[Row]:
         for samples in (*alone.segments(), alone.finish()):
             deque(samples, maxlen=0)
 
-    def learn(config: DictConfig, source: Source) -> tuple[float, np.ndarray, Identification]:
+    def learn(config: Any, source: Source) -> tuple[float, np.ndarray, Identification]:
         identification, records = prepare(read_settings(config), source), list[np.ndarray]()
         start = time.perf_counter()
         stopped = stream(source, identification, LagWindow(identification.narx), records)
@@ -292,11 +290,8 @@ def conduct(
     ChildProcessError
         If a job failed.
     """
-    loader = GlobalHydra.instance().config_loader()
-    overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir='{folder}'"]
-    master = loader.load_configuration("identify", overrides, run_mode=RunMode.MULTIRUN)
     with redirect_stdout(io.StringIO()):
-        outcomes = Sweep(loader, master, task, engine).conduct(lines)
+        outcomes = open_sweep("identify", folder, task, engine).conduct(lines)
     if failed := [outcome.error for outcome in outcomes if not outcome.done]:
         raise ChildProcessError(f"jobs of the sweep failed: {failed[0]}")
 
@@ -362,5 +357,5 @@ def _used() -> np.ndarray:
     return np.array([*(1e3 * each for each in seconds), 1024 * resident_memory()])
 
 
-def nothing(config: DictConfig) -> None:
+def nothing(config: object) -> None:
     """Be a job that does nothing."""

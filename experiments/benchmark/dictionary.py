@@ -302,7 +302,9 @@ def soak(plan: Plan) -> Iterator[Row]:
         for part in range(PARTS):
             squares = np.zeros(3)  # of the errors, of those of least squares, of the targets
             for block in islice(blocks, n_blocks):
-                entered += int((record["slot"] >= 0).sum())  # a last sample may get its place one block later
+                if block.correction is not None:  # the last sample got its place one block later
+                    record[-1] = block.correction
+                entered += int((record["slot"] >= 0).sum())
                 (x, y, _), record = block.rows, block.record
                 lags = np.column_stack([x, np.ones(len(x))])
                 squares += np.nansum((y - [record["mean"], lags @ weights, 0.0 * y]) ** 2, axis=1)

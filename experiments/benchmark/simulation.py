@@ -20,6 +20,7 @@ from simulators import Interpolation, System
 from simulators.errors import SimulationError
 from sysid.arrays import Array
 from sysid.simulation.dynamics import Dynamics, Moments
+from sysid.simulation.validation import Z_95
 from sysid.store import read, write
 
 METHODS = ("RK45", "DOP853", "LSODA")
@@ -36,7 +37,6 @@ KIND = "trajectory"
 N_LAGS, N_STEPS = 2, 100  # samples
 CHECKED = (10, 100)  # steps after which the error is compared with what was predicted of it
 MOST_STARTS = 50
-INSIDE = 1.96  # standard deviations that hold 95 % of a Gaussian
 PROPAGATIONS: dict[str, sysid.Propagation] = {
     "mean only": sysid.MeanOnly(),
     "independent draws": sysid.MonteCarlo(100),
@@ -317,5 +317,5 @@ def calibration(moments: Moments, true: np.ndarray, noise_variance: float) -> di
         variance = moments.variance[kept, steps - 1, 0] + noise_variance
         numbers[f"error after {steps}"] = float(np.sqrt(np.mean(error**2)))
         numbers[f"std after {steps}"] = float(np.sqrt(np.mean(variance)))
-        numbers[f"inside after {steps}"] = float(np.mean(np.abs(error) <= INSIDE * np.sqrt(variance)))
+        numbers[f"inside after {steps}"] = float(np.mean(np.abs(error) <= Z_95 * np.sqrt(variance)))
     return numbers | {"diverged": float(np.count_nonzero(~kept))}

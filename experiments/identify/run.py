@@ -304,9 +304,13 @@ def stream(
             for samples in source.segments():
                 window.reset()
                 for block in learn_from(count(samples), identification, window, **names):
+                    if block.correction is not None:
+                        records[-1][-1] = block.correction
                     records.append(block.record)
                     bar.set_postfix_str(f"{block.record['n_points'][-1]} points", refresh=False)
             identification.finish()
+            if identification.correction is not None:
+                records[-1][-1] = identification.correction
             deque(count(source.finish()), maxlen=0)
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:

@@ -16,6 +16,8 @@ from textwrap import shorten
 from typing import Any, TextIO
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
@@ -203,6 +205,26 @@ class Sweep:
                 elif not _is_seen(job):
                     outcome = outcome._replace(done=False, error=UNSEEN, stored=False)
                 yield outcome
+
+
+def open_sweep(command: str, folder: Path, task: str, make_engine: Callable[[Path], Engine]) -> Sweep:
+    """Open a sweep of a command in a folder, while another command runs.
+
+    Parameters
+    ----------
+    command : str
+        Name of the command whose configuration each job has.
+    folder : Path
+        Folder of the sweep.
+    task : str
+        Function that gets the configuration of each job, ``"experiments.identify:main"`` for example.
+    make_engine : callable
+        Makes the engine for the folder of the sweep.
+    """
+    loader = GlobalHydra.instance().config_loader()
+    overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir='{folder}'"]
+    master = loader.load_configuration(command, overrides, run_mode=RunMode.MULTIRUN)
+    return Sweep(loader, master, task, make_engine)
 
 
 def _search_path() -> tuple[str, ...]:

@@ -378,8 +378,9 @@ class NarxGPRegressor(GPRegressor):
         identification.finish()
         if self.standardise:
             identification.calibrate(rows)
-        assert identification.model is not None
-        return replace(identification.model, origin=replace(Origin.of(rows), sampling_time=self._sampling_time))
+        return replace(
+            identification.require_model(), origin=replace(Origin.of(rows), sampling_time=self._sampling_time)
+        )
 
     def _records(self, signals: Signals, outputs: Sequence[str], sampling_time: float | None) -> list[xr.Dataset]:
         """Data sets of checked records; time counts samples if the sampling time [s] is not known."""
