@@ -127,7 +127,7 @@ class Study:
     """One table or figure of the paper.
 
     To add one, write a subclass with `compute`, the `axes` and `quantities` of its rows, an entry of ``ALL`` in
-    `experiments/reproduction.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
+    `experiments/reproduce/studies.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
     """
 
     name: str  # how the configuration calls it
