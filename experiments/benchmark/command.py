@@ -272,7 +272,7 @@ def _direct_and_swept(plan: Plan, folder: Path) -> dict[str, Job]:
 
 
 def _lines(plan: Plan) -> list[list[str]]:
-    """Overrides of jobs that differ in the threshold alone."""
+    """Return the overrides of jobs that differ in the threshold alone."""
     common = [f"duration={plan.duration}", f"seed={plan.seed}", "outputs=lean"]
     return [[*common, f"insertion.error_threshold={value}"] for value in plan.sweep_thresholds]
 

@@ -150,7 +150,7 @@ class SampledProblem:
 
 
 def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
-    """The building with the flow that its controller has set, held over the samples."""
+    """Pose the building with the flow that its controller has set, held over the samples."""
     system, weather = simulators.Building(), {"ambient_temperature": simulators.SyntheticWeather()}
     plant = Plant(system, simulators.PI(), weather, {}, simulators.MeasurementNoise(), Interpolation.held)
     flow = plant.trajectory(plant.n_samples(duration), seed).input
@@ -241,7 +241,7 @@ def monte_carlo(plan: Plan) -> Iterator[Row]:
 
 
 def _ensemble(plan: Plan) -> "partial[simulators.Ensemble]":
-    """Simulation of all trajectories from their random initial states."""
+    """Prepare the simulation of all trajectories from their random initial states."""
     states = np.random.default_rng(plan.seed).uniform(-WIDEST, WIDEST, size=(plan.trajectories, 2))
     return partial(simulators.simulate_many, simulators.VanDerPol(), initial_states=states, seed=plan.seed)
 
