@@ -131,7 +131,7 @@ def make_plan(config: DictConfig) -> Plan:
 
 
 def read_records(plan: Plan) -> tuple[Plan, dict[str, str]]:
-    """The plan with the digests of the measured records, and the tasks that have none, with the reason."""
+    """Return the plan with the digests of the measured records, and why some tasks have none."""
     digests, gaps = {}, {}
     for name in plan.tasks:
         try:
@@ -243,7 +243,10 @@ def write_report(plan: Plan) -> None:
 
 
 def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
-    """Counts of the tables, what the baselines reach, verdicts on the guidelines: of the stores that are there."""
+    """Summarise the stores that are there.
+
+    The text has counts of the tables, what the baselines reach, and verdicts on the guidelines.
+    """
     counts, tables = [], []
     for name in (name for name in RULES if name in stores):
         cells, row = summarise_cells(stores[name], name), {"": name.replace("_", " ").capitalize()}
