@@ -42,10 +42,7 @@ def mark_runs(arguments: Sequence[str]) -> list[str]:
 
 
 def without_effect(unused: Collection[str]) -> list[str]:
-    """Return the overrides of the command line that name unused keys.
-
-    An unused name is a group with all that is in it, or a single value.
-    """
+    """Overrides of the command line that name unused keys: a group with all that is in it, or a single value."""
     from hydra.core.hydra_config import HydraConfig  # slow to import, and this file is read before everything else
 
     if not HydraConfig.initialized():
