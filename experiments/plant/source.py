@@ -43,7 +43,7 @@ class Source(Protocol):
         """How the lags were chosen by held-out errors, if they were."""
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """Samples to identify from, record by record: no lag reaches from one into another."""
+        """Yield the samples to identify from by record: no lag reaches from one into another."""
 
     def restart(self) -> None:
         """Begin again with the first sample."""
@@ -64,10 +64,10 @@ class Source(Protocol):
         """Estimation, validation and test records; None of a live simulation."""
 
     def warnings(self) -> list[str]:
-        """What a person should know of these samples."""
+        """Say what a person should know of these samples."""
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """What is known before the first sample is learned."""
+        """Return what is known before the first sample is learned."""
 
     def calibrate(self, identification: Identification) -> None:
         """Measure the bands of the model, where that takes held-out samples."""
