@@ -358,8 +358,8 @@ def thin(training: Training, recordings: Recordings, target: str) -> Training:
     What physics leaves of one sample, it leaves of its neighbours.
 
     The distance of the samples is the first at which the autocorrelation of ``y - physics.y`` is at
-    most `CORRELATED`. The prior of the length scales is that of a stream: that of records is made for
-    many lags of the same signals.
+    most `CORRELATED`. The prior of the length scales is that of a stream: that of records is made
+    for many lags of the same signals.
     """
     if not isinstance(training, MaximumLikelihood):
         return training
