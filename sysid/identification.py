@@ -527,7 +527,7 @@ class Identification:
         return learner
 
     def _initial_model(self, trained: Trained) -> Model:
-        """The model that the training found: its points, or the selected samples."""
+        """Build the model that the training found, of its points or of the selected samples."""
         s = self.settings
         scaling, mean, hyperparameters, points, limits, _, bands, _ = trained.start
         if scaling is None or mean is None or hyperparameters is None:

@@ -167,7 +167,7 @@ def identify(
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
-    """Settings with changes, of which some may be words."""
+    """Apply changes to settings; some of the changes may be words."""
     chosen, kernel = Settings() if settings is None else settings, changes.pop("kernel", None)
     if purpose == "simulation":
         if (settings is not None and not isinstance(settings.training, FreeRun)) or "training" in changes:
@@ -219,7 +219,7 @@ class _Reader:
         self.on_missing = on_missing
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
-        """Records of one or of a list; each part between two gaps is one."""
+        """Read the records of one source or of a list; each part between two gaps is one."""
         given = data if isinstance(data, list) else [data]
         return tuple(record for i, one in enumerate(given) for record in self._records(one, i))
 
@@ -469,7 +469,7 @@ class IdentifiedModel:
 
 
 def _known(record: xr.Dataset, name: str, window: int | None) -> tuple[xr.Dataset, np.ndarray]:
-    """A record whose outputs after the window are numbers, and what was measured of them."""
+    """Return a record whose outputs after the window are numbers, and what was measured of them."""
     measured = record[name].values
     if window is None:
         return record, measured

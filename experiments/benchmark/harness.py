@@ -46,7 +46,10 @@ class Plan:
     cold: bool  # whether the start with an empty compile cache is measured
 
     def rounds(self, size: int) -> int:
-        """Rounds for a dictionary of this size: more for short ones, whose times a busy machine spoils."""
+        """Choose the rounds for a dictionary of this size.
+
+        Short ones get more, since a busy machine spoils their times.
+        """
         return self.repetitions * min(max(2000 // size, 1), 20)
 
 

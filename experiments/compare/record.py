@@ -59,7 +59,7 @@ def read_window(path: Path) -> int:
 
 
 def fit_material(material: Material, joint: JointModel, path: Path, trusted: Sequence[str]) -> Material:
-    """What a model is given: its physics is added, signals that it does not know are left out."""
+    """Add the physics of a model to its material; signals that it does not know are left out."""
     material = add_physics(material, path, trusted)
     surplus = {*material.source.inputs, *material.source.outputs} - {*joint.output_names, *joint.input_names}
     judged.check_signals(joint, material, sorted(surplus))

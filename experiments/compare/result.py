@@ -19,7 +19,7 @@ LEARNING = ("record", "loop", "training", "bands")  # times of a run in which it
 
 
 def tabulate(found: Mapping[str, Assessment], paths: Mapping[str, Path]) -> pd.DataFrame:
-    """A row for each run and output; nan where a measure does not exist."""
+    """Tabulate a row for each run and output; nan where a measure does not exist."""
     rows = []
     for name, assessment in found.items():
         times = json.loads(str(header(paths[name]).get("timings", "{}")))
@@ -47,7 +47,7 @@ def _span(lags: Sequence[int]) -> str:
 
 
 def write_text(table: pd.DataFrame) -> str:
-    """The table for the terminal."""
+    """Write the table for the terminal."""
     text = pd.DataFrame({"run": table["run"], "output": table["output"]})
     for kind, words in (("one_step", "1 step"), (FREE_RUN, "free run")):
         errors = zip(table[f"rmse_{kind}"], table["unit"], strict=True)

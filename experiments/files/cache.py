@@ -160,7 +160,7 @@ def cache_of(folder: object, *, in_sweep: bool) -> Cache | None:
 
 
 def counts_of(cache: Cache | None) -> dict[str, Any]:
-    """What the cache did, to stand among the times of a job."""
+    """Return what the cache did, to stand among the times of a job."""
     if cache is None:
         return {}
     return {"cache": {name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())}}

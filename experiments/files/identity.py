@@ -115,7 +115,7 @@ def _add_modules(digest: Any, folder: Path) -> None:
 
 
 def _parsed(path: Path) -> bytes:
-    """What Python parses of a module, in which comments, docstrings and line breaks do not count."""
+    """Return what Python parses of a module; comments, docstrings and line breaks do not count."""
     source = path.read_bytes()
     try:
         tree = ast.parse(source)

@@ -98,7 +98,9 @@ def read_ranges(given: Any, system: System) -> Ranges:
 
 
 def draw_initial_state(system: System, ranges: Ranges, seed: int) -> Array | None:
-    """Initial state (n_x,) of the record with this seed; None, the system's own, without ranges.
+    """Draw the initial state (n_x,) of the record with this seed.
+
+    Without ranges it is None, the system's own.
 
     A draw has a generator of its own, split off the seed by the name of the state: it is independent of all noise and
     stays when other states get or lose a range.
@@ -201,7 +203,7 @@ class Benchmark:
     notes: list[str]  # on the scores
 
     def select(self, role: str) -> list[SimulatedRecord]:
-        """Records for estimation, validation or test."""
+        """Select the records for estimation, validation or test."""
         return [record for record in self.records if record.role == role]
 
     def count(self) -> str:

@@ -54,7 +54,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
-    """Settings and facts of a benchmark by their names in the template; an empty one is a fact that is not so."""
+    """Collect settings and facts of a benchmark by their names in the template.
+
+    An empty one is a fact that is not so.
+    """
     plant, system, given, test = benchmark.plant, benchmark.plant.system, benchmark.settings, benchmark.select("test")
     data, answer = "`benchmark.nc`, `csv/`", "`truth.nc`"
     groups = (

@@ -213,7 +213,7 @@ def make_benchmark(settings: GenerateSettings) -> Benchmark:
 
 
 def choose_window(given: int | None, shortest: int, largest_lag: int) -> int:
-    """Samples at the start of validation and test records that are not judged.
+    """Choose how many samples at the start of validation and test records are not judged.
 
     Without a number of the configuration `WINDOW`, in records of less than ten times as many a tenth of the
     shortest, but never less than the largest lag.

@@ -166,7 +166,7 @@ def _warnings(asked: RunSettings, summary: dict[str, Any], result: Result) -> li
 
 
 def _tell_drift(result: Result) -> str:
-    """What to say of predictions that get worse and worse while the model learns; empty if they do not.
+    """Warn of predictions that get worse and worse while the model learns; empty if they do not.
 
     Every criterion but the entropies keeps points that surprise: those of a plant that was, too. With an acceptance,
     the entropies keep them all the more.
@@ -231,7 +231,7 @@ def tell(result: Result, folder: Path, *, advises: bool) -> None:
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
-    """What became of the samples, and how good the predictions are, as far as there are any."""
+    """Say what became of the samples, and how good the predictions are, as far as there are any."""
     kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
     online = "{target}: {n_seen} samples identified online, {n_inserted} asked for a place, {n_revised} entered; "
     if summary["n_outliers"]:

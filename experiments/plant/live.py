@@ -91,7 +91,7 @@ class LiveSource:
         return self.simulation.n_seen
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """The first part of the one record."""
+        """Yield the first part of the one record."""
         samples = self.simulation.until(self.n_identified)
         yield samples if self.physics is None else self.physics.follow(samples, self.plant.inputs)
 
@@ -155,7 +155,7 @@ class LiveSource:
 
 
 def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation) -> LiveSource:
-    """Simulation of the configured plant.
+    """Build the source that simulates the configured plant.
 
     Parameters
     ----------

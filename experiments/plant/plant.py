@@ -80,11 +80,13 @@ class Plant:
         return not self.controller.inputs_driven
 
     def n_samples(self, duration: float | str) -> int:
-        """Samples of a duration, that at time zero included."""
+        """Count the samples of a duration, that at time zero included."""
         return samples_of(duration, self.system.dt)
 
     def exogenous(self, n_samples: int, seed: int, *, transient: int = 0) -> dict[str, NDArray[np.float64]]:
-        """Inputs (transient + n,) that do not depend on the outputs: weather, excitation, zero.
+        """Make the inputs (transient + n,) that do not depend on the outputs.
+
+        They are weather, excitation, or zero.
 
         A periodic excitation is that of n samples, continued backwards over the transient: the last n samples hold
         the same periods as without a transient.
@@ -197,7 +199,7 @@ def _check_excited(excited: Any, free: list[str]) -> list[str]:
 
 
 def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
-    """What to say if the Runge-Kutta steps of simulations are too long for them; else nothing."""
+    """Warn if the Runge-Kutta steps of simulations are too long for them; else say nothing."""
     error, substeps = max(map(simulators.substep_error, trajectories)), trajectories[0].system.substeps
     if error <= WORST_STEP:
         return []

@@ -47,7 +47,7 @@ class RecordedSource:
         self.n_seen = 0
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """The samples of every estimation record."""
+        """Return the samples of every estimation record."""
         return map(self._samples, self._recordings.estimation)
 
     def restart(self) -> None:
@@ -55,7 +55,7 @@ class RecordedSource:
         self.n_seen = 0
 
     def finish(self) -> Iterator[Measurement]:
-        """The samples of the test records."""
+        """Yield the samples of the test records."""
         for record in self._judges:
             yield from self._samples(record)
 
@@ -87,7 +87,7 @@ class RecordedSource:
         return [*self._recordings.estimation, *self._judges]
 
     def warnings(self) -> list[str]:
-        """What judges, if no record was given to judge by."""
+        """Say what judges, if no record was given to judge by."""
         notes = list(self._recordings.notes)
         if self.split is None:
             return notes
@@ -95,7 +95,7 @@ class RecordedSource:
         return [*notes, f"no test record: {share} (identified={self.split:g})"]
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """What all samples of the estimation records say before the first is learned."""
+        """Return what all samples of the estimation records say before the first is learned."""
         rows = narx.dataset(self._recordings.estimation)
         x, t = rows["regressor"].values, rows["target"].values
         return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
@@ -130,7 +130,9 @@ class RecordedSource:
 
 
 def recorded_source(config: DictConfig) -> RecordedSource:
-    """Records of the configured source of data; the last part of each judges if no other record does.
+    """Read the records of the configured source of data.
+
+    The last part of each judges if no other record does.
 
     Raises
     ------

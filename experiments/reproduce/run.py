@@ -111,7 +111,7 @@ def make_plan(config: DictConfig) -> Plan:
 
 
 def read_records(plan: Plan) -> tuple[Plan, dict[str, str]]:
-    """The plan with the digests of the measured records, and the tasks that have none, with the reason."""
+    """Return the plan with the digests of the measured records, and why some tasks have none."""
     digests, gaps = {}, {}
     for name in plan.tasks:
         try:

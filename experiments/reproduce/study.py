@@ -81,7 +81,9 @@ class Plan:
         return self.path_of(unit).is_file()
 
     def read_stores(self, names: Sequence[str]) -> dict[str, xr.Dataset]:
-        """Stores of studies that are in the folder; those of another version, settings or records are left out.
+        """Read the stores of studies that are in the folder.
+
+        Those of another version, settings or records are left out.
 
         Raises
         ------

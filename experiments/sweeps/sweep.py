@@ -277,7 +277,7 @@ class Report(AbstractContextManager["Report"]):
         self._bar: Any = None  # until the first batch is known
 
     def damaged(self, job: Job, what: str) -> None:
-        """A finished job whose files are not what it has to write; it is run anew."""
+        """Note that the files of a finished job are not what it has to write; it is run anew."""
         self._damaged += 1
         self.log(f"anew #{job.number}: {what}")
 
@@ -368,5 +368,5 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def one_line(error: str) -> str:
-    """An error in a line that fits on the terminal."""
+    """Shorten an error to a line that fits on the terminal."""
     return shorten(error, WIDTH, placeholder="...")

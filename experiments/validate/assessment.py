@@ -39,7 +39,10 @@ class Material:
     physics: FittedPhysics | None = None  # of the model
 
     def records_after(self, window: int) -> tuple[xr.Dataset, ...]:
-        """Records as a model sees them that is given the first samples: physics starts from what they say."""
+        """Return the records as a model sees them that is given the first samples.
+
+        Physics starts from what these say.
+        """
         if self.physics is None:
             return self.records
         return tuple(self.physics.add(record, window=window) for record in self.records)
@@ -50,7 +53,10 @@ class Material:
         return sum(record.sizes["time"] for record in self.records)
 
     def default_window(self, narx: Narx) -> int:
-        """What the records state; where they state nothing, what physics needs to start from, or the largest lag."""
+        """Return the window that the records state.
+
+        Where they state nothing, it is what physics needs to start from, or the largest lag.
+        """
         if self.physics is not None and self.physics.physics.initial_parameters:
             return max(map(self.physics.n_first, self.records))
         stated = max(int(record.attrs["initialisation_window"]) for record in self.records)
@@ -78,7 +84,9 @@ def simulate_material(plant: Plant, duration: float | str, seed: int) -> Materia
 
 
 def select_records(recordings: Recordings, part: str | None = None) -> Material:
-    """Records of one part; without a name the test records, or the validation records where there is no test.
+    """Select the records of one part.
+
+    Without a name it is the test, or the validation where there is no test record.
 
     Raises
     ------
@@ -204,11 +212,14 @@ class Assessment:
         return self.joint.output_names
 
     def unit(self, signal: str) -> str:
-        """Unit of a signal in the records, or in the model; empty if neither says it."""
+        """Return the unit of a signal in the records, or in the model; empty if neither says it."""
         return str(self.material.records[0][signal].attrs.get("units") or self.joint.origin.unit(signal))
 
     def error_unit(self, signal: str) -> str:
-        """Unit of an error of a signal, 1 if there is none; an error of a temperature in degC is in K."""
+        """Return the unit of an error of a signal, 1 if there is none.
+
+        An error of a temperature in degC is in K.
+        """
         return Target.change.unit_of(self.unit(signal)) or "1"
 
     def series(self, case: Case, output: str, record: int | None = None) -> tuple[Array, Array, Array, float]:
@@ -238,7 +249,7 @@ class Assessment:
         return [(record, case, name, self.score(case, name, i)) for (i, record), name, case in each]
 
     def count(self, case: Case) -> dict[str, int]:
-        """Samples of the records that the measures of a case do not count, and predictions that are special."""
+        """Count samples that the measures of a case leave out, and predictions that are special."""
         found, n_scored = self.forecasts[case], self.scores[case][self.outputs[0]].n
         special = {"n_filled": found.n_filled, "n_diverged": found.n_lost, "n_held": found.n_held}
         return {"left_out": self.material.n_samples - n_scored, **special}
@@ -285,7 +296,10 @@ def assess(
 def _predict(
     joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int
 ) -> tuple[Forecast, tuple[Divergence, ...]]:
-    """The mean path of the model, calibrated bands about it (`AboutPath`), and where these have no bounds any more."""
+    """Predict the mean path of the model, and calibrated bands about it (`AboutPath`).
+
+    Say also where these have no bounds any more.
+    """
     given, about = material.records_after(case.window), AboutPath(propagation)
     found = forecast(joint, given, horizon=case.horizon, window=case.window, propagation=about, seed=seed)
     found, unbounded = widen(found, joint, given), []

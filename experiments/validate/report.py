@@ -198,7 +198,7 @@ def tabulate_scores(assessment: Assessment, output: str) -> str:
 
 
 def cover(score: Validation) -> dict[int, float]:
-    """Samples that the bands cover, by the level of the band, both in percent."""
+    """Return the share of samples that the bands cover, by level of the band; both in percent."""
     return {level: 100 * getattr(score, f"coverage_{level}") for level in (50, 90, 95)}
 
 
