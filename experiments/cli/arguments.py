@@ -42,7 +42,9 @@ def mark_runs(arguments: Sequence[str]) -> list[str]:
 
 
 def without_effect(unused: Collection[str], overrides: Iterable[str]) -> list[str]:
-    """Overrides that name unused keys: a group with all that is in it, or a single value.
+    """Return the overrides that name unused keys.
+
+    An unused name is a group with all that is in it, or a single value.
 
     >>> without_effect({"excitation", "duration"}, ["excitation.rms=2", "budget=50", "duration=30d"])
     ['excitation.rms=2', 'duration=30d']

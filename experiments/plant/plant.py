@@ -190,7 +190,10 @@ def plant_of(config: DictConfig) -> Plant:
 
 
 def _check_excited(excited: Any, free: list[str]) -> list[str]:
-    """Inputs that have the common excitation: as ``excited`` lists them, null for all that are free."""
+    """Return the inputs that have the common excitation.
+
+    These are the inputs that ``excited`` lists, or all that are free if it is null.
+    """
     chosen = free if excited is None else excited
     if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
         names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"

@@ -80,7 +80,10 @@ def write_report(plan: Plan) -> None:
 
 
 def summarise_stores(stores: Mapping[str, xr.Dataset]) -> str:
-    """Counts of the tables, what the baselines reach, verdicts on the guidelines: of the stores that are there."""
+    """Summarise the stores that are there.
+
+    The text has counts of the tables, what the baselines reach, and verdicts on the guidelines.
+    """
     counts, tables = [], []
     for name in (name for name in RULES if name in stores):
         cells, row = summarise_cells(stores[name], name), {"": name.replace("_", " ").capitalize()}
