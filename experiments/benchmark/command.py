@@ -85,7 +85,7 @@ def loop(plan: Plan) -> Iterator[Row]:
     Without estimates: the time of those of the hyper-parameters is subtracted. Simulation alone: the same samples,
     asked for and thrown away. Replayed: they are read, as in a job of a sweep, and learned with the hyper-parameters
     of the training. `update_many`: of the stored samples from the same initial model.
-    """  # its first line stands in benchmark.md
+    """  # noqa: D401  # its first line stands in benchmark.md
     overrides = [f"duration={plan.duration}", f"seed={plan.seed}"]
     config, once = (compose("identify", [*overrides, *own]) for own in ([], ["training=maximum_a_posteriori"]))
     rounds = []
@@ -305,7 +305,7 @@ def thresholds(plan: Plan) -> Iterator[Row]:
     """The 540 jobs of ``experiment=building_thresholds`` on two processes, from an empty cache to the last result.
 
     With ``quick=true`` only a few of them.
-    """  # its first line stands in benchmark.md
+    """  # noqa: D401  # its first line stands in benchmark.md
     fewer = [f"duration={plan.duration}", "insertion.error_threshold=0.1", "acceptance=none", "seed=0"]
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
         arguments = ["-m", "experiment=building_thresholds", *_on_processes(Path(name), 2)]

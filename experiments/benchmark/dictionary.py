@@ -293,7 +293,7 @@ def soak(plan: Plan) -> Iterator[Row]:
     process after the last fifth, less that after the second. Counters: samples sent, and places given, that are not
     counted. Rounding: how far means and variances are, at the ends of the fifths, from those of the same state with
     its factors computed from scratch, in standard deviations or variances of the noise.
-    """  # its first line stands in benchmark.md
+    """  # noqa: D401  # its first line stands in benchmark.md
     narx, n_blocks = sysid.Narx({"displacement": 2}), max(1, plan.soak_samples // (PARTS * BLOCK))
     trainings: dict[str, sysid.Training] = {"every_sample": sysid.Adaptive(), "stored": sysid.MaximumAPosteriori()}
     for learning, training in trainings.items():

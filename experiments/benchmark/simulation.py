@@ -201,7 +201,7 @@ def simulation(plan: Plan) -> Iterator[Row]:
     The inputs of the building are held. The force on Bouc-Wen is linear between its samples: observed at
     750 Hz, `solve_ivp` meets no kink within a sample and takes its own steps, where we take those of 15 kHz. The
     rows without a target restart it at every sample of a force given at 15 kHz.
-    """  # its first line stands in benchmark.md
+    """  # noqa: D401  # its first line stands in benchmark.md
     problems = (
         building_problem(plan.duration, plan.seed, plan.stretch),
         bouc_wen_problem(plan.seed, plan.stretch),
@@ -251,7 +251,7 @@ def store(plan: Plan) -> Iterator[Row]:
 
     `sysid.store` adds checksums, compression, checks and a flush to the disk when it writes. What is read was written
     just before and comes from the memory of the operating system.
-    """  # its first line stands in benchmark.md
+    """  # noqa: D401  # its first line stands in benchmark.md
     datasets = {
         f"building, {plan.duration}": building_problem(plan.duration, plan.seed).made.to_dataset(),
         f"Van der Pol, {plan.trajectories} trajectories": _ensemble(plan)(n_samples=SHORT).to_dataset(),
