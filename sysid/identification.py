@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError
 from sysid.gp.adaptation import Adaptation, Adaptive
@@ -31,7 +31,6 @@ from sysid.gp.rules import (
     Learning,
     MeanRelevance,
     at_least,
-    member,
 )
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
