@@ -50,8 +50,8 @@ class ValidationSettings:
     windows: tuple[int, ...] | None  # measured samples that the model is given; None: as the records say
     left_out: tuple[str, ...]  # signals of the records that the model does without
     seed: int  # of everything random
-    figures: bool  # whether they are drawn
-    page: bool  # whether report.html is written
+    has_figures: bool
+    has_page: bool  # whether report.html is written
     in_sweep: bool  # whether it is a job of a sweep: nobody watches
     overrides: tuple[str, ...]  # given on the command line, to name those without effect
     system: str  # settings of the simulated plant as YAML, to find them in those of the identification
@@ -80,8 +80,8 @@ def run(config: DictConfig, folder: Path) -> float:
         report = make_report(assessment, notes)
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
-            write_every(writers(report, folder, settings.attributes, figures=settings.figures))
-            if settings.page:
+            write_every(writers(report, folder, settings.attributes, figures=settings.has_figures))
+            if settings.has_page:
                 from experiments.report.page import write_run  # imports matplotlib
 
                 write_run(folder)
@@ -114,8 +114,8 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         windows=None if config.windows is None else tuple(read_whole("windows", config.windows)),
         left_out=tuple(config.left_out),
         seed=seed,
-        figures=figures,
-        page=page,
+        has_figures=figures,
+        has_page=page,
         in_sweep=is_multirun(),
         overrides=given_overrides(),
         system=OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)}),
