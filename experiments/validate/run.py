@@ -13,6 +13,7 @@ from experiments.cli.ends import deferred_interrupt
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files.outputs import has_page, is_multirun, write_every
+from experiments.files.stated import state_alike
 from experiments.plant.physics import read_physics
 from experiments.validate.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
 from experiments.validate.loop import compare_loops
@@ -59,7 +60,7 @@ def run(config: DictConfig, folder: Path) -> float:
         notes.append("no closed loop with the model: its physics follows measured inputs")
     if material.plant is not None and str(stated.get("seed")) == str(config.seed) and "configuration" in stated:
         system = OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)})
-        if f"\n{system}" in f"\n{stated['configuration']}\n":  # as text: what a stranger wrote is not parsed
+        if state_alike(system, stated["configuration"], "system"):
             same = f"the simulation has the seed {config.seed} of the identification"
             notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
     with doing("testing the residuals"):
