@@ -23,13 +23,13 @@ OWN_MODULES = (
     "experiments.plant.physics",
     "experiments.generate.baselines",
 )
-#: where these classes were in earlier versions: configurations and files of those times name them so
+#: where these classes were before each command had a folder: configurations of those times, and
+#: files, name them so
 FORMER_MODULES = {
     "experiments.automatic": "experiments.plant.lags",
     "experiments.function_data": "experiments.plant.functions",
     "experiments.physics": "experiments.plant.physics",
     "experiments.generation.baselines": "experiments.generate.baselines",
-    "experiments.benchmark_folder.baselines": "experiments.generate.baselines",
 }
 
 
