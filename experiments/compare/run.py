@@ -1,7 +1,6 @@
 """The models of several runs on one test record: a table, a figure, a page."""
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from experiments.compare.result import draw, tabulate, write_page, write_text
 from experiments.drawing.tables import to_csv
 from experiments.files.job_file import FILE
 from experiments.files.outputs import has_page, write_every
+from experiments.files.stated import read_configuration, text_of
 from experiments.validate.assessment import Assessment, Material, assess, plan_cases
 from experiments.validate.run import read_material
 from sysid import JointModel, Propagation, StoreError, store
@@ -169,14 +169,18 @@ def assess_all(
 def note_differences(paths: Mapping[str, Path]) -> list[str]:
     """Say what the runs learned from, where it is not the same for all: their options alone do not explain the rest.
 
-    Configurations are compared as text: what a stranger wrote is not parsed. A model without one is left out.
+    A model that states no configuration is left out; one that cannot be read counts as different.
     """
-    found = dict[str, dict[str, str]]()
+    found, unknown = dict[str, dict[str, str]](), []
     for name, path in paths.items():
         if text := str(header(path).get("configuration", "")):
-            blocks = dict(re.findall(r"^(\w+):(.*(?:\n[ -].*)*)", text, re.MULTILINE))
-            blocks["data"] = re.sub(r"\n  test:.*(?:\n  [ -].*)*", "", blocks.get("data", ""))  # judges
-            found[name] = {key: blocks.get(key, "").strip() for key in LEARNED}
+            if (settings := read_configuration(text)) is None:
+                unknown.append(name)
+                continue
+            if isinstance(settings.get("data"), dict):
+                settings["data"].pop("test", None)  # judges
+            stated = {key: text_of(value) for key, value in settings.items() if key in LEARNED}
+            found[name] = dict.fromkeys(LEARNED, "") | stated
     differing = []
     for key in LEARNED:
         values = {name: one[key] for name, one in found.items()}
@@ -184,7 +188,13 @@ def note_differences(paths: Mapping[str, Path]) -> list[str]:
             is_short = not any("\n" in value for value in values.values())
             told = f" ({', '.join(f'{name} {value}' for name, value in values.items())})" if is_short else ""
             differing.append(key + told)
-    return [f"the runs differ in what their models learned from: {', '.join(differing)}"] if differing else []
+    what, notes = "in what their models learned from", []
+    if differing:
+        notes.append(f"the runs differ {what}: {', '.join(differing)}")
+    if unknown:
+        lost = f"no configuration can be read in the file of {', '.join(unknown)}"
+        notes.append(f"the runs may differ {what}: {lost}")
+    return notes
 
 
 def write_files(

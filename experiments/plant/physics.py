@@ -23,7 +23,7 @@ from sysid.model.description import public_name
 PREFIX = "physics."  # of the names of its signals
 VARIANCE = ".variance"  # behind the name of an output: what its parameters leave open
 RESIDUAL = "residual"  # value of narx.predict: what the simulation leaves of an output
-KEPT = ("system", "initial", "starts")  # of it, in the file of a model
+KEPT = ("system", "initial", "starts", "interpolation")  # of it, in the file of a model
 CORRELATED = 0.7  # autocorrelation
 START = 50  # samples that give the initial state of a record that states no initialisation window
 
@@ -317,7 +317,6 @@ def read_physics(text: str, trusted: Sequence[str]) -> FittedPhysics:
     try:
         content = json.loads(text)
         description = {"_target_": f"{__name__}.Physics", **{name: content[name] for name in KEPT}}
-        description["interpolation"] = content.get("interpolation", "held")  # earlier files know no other
         if "covariance" in content:
             description |= {"free": content["free"], "covariance": True}
             covariance = np.array(content["covariance"], dtype=float).reshape([len(content["free"])] * 2)

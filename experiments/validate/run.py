@@ -15,6 +15,7 @@ from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files.outputs import has_page, write_every
+from experiments.files.stated import state_alike
 from experiments.plant.physics import read_physics
 from experiments.plant.plant import plant_of
 from experiments.plant.recorded import recordings_of
@@ -181,10 +182,7 @@ def find_notes(material: Material, settings: ValidationSettings) -> list[str]:
 
 
 def _has_seen(stated: Mapping[str, Any], settings: ValidationSettings) -> bool:
-    """Return whether the file of a model states the system and the seed that are simulated to validate it.
-
-    Configurations are compared as text: what a stranger wrote is not parsed.
-    """
+    """Return whether the file of a model states the system and the seed that are simulated to validate it."""
     if str(stated.get("seed")) != str(settings.seed) or "configuration" not in stated:
         return False
-    return f"\n{settings.system}" in f"\n{stated['configuration']}\n"
+    return state_alike(settings.system, stated["configuration"], "system")
