@@ -270,8 +270,9 @@ def _files() -> str:
         "# Files\n",
         "This page is made from files that `sysid-identify`, `sysid-generate` and `sysid-validate` have just written. "
         "All are NetCDF 4: `xarray.open_dataset(path, group=...)` reads them, `ncdump -h` explains them. Every file "
-        "carries `schema` and `schema_version`, the configuration, the seed, package versions, the source commit where "
-        "there is one, and the time of its creation. A file appears complete or not at all.\n",
+        "carries `schema` and `schema_version` (files of another version are refused), the configuration, the seed, "
+        "package versions, the source commit where there is one, and the time of its creation. A file appears complete "
+        "or not at all.\n",
     ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
