@@ -288,7 +288,7 @@ def describe_simulation(system: System, interpolation: Interpolation) -> dict[st
     """Return the attributes that trajectories of one system share.
 
     The attribute `system` is the public name of a system of this package, say ``simulators.VanDerPol``, and module
-    and name of any other class. Earlier files hold the module of the former, too; both names can be imported.
+    and name of any other class.
     """
     kind = type(system)
     is_public = getattr(simulators, kind.__name__, None) is kind

@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError
 from sysid.gp.adaptation import Adaptation, Adaptive
@@ -31,7 +31,6 @@ from sysid.gp.rules import (
     Learning,
     MeanRelevance,
     at_least,
-    member,
 )
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
@@ -527,7 +526,7 @@ class Identification:
         return learner
 
     def _initial_model(self, trained: Trained) -> Model:
-        """The model that the training found: its points, or the selected samples."""
+        """Build the model that the training found, of its points or of the selected samples."""
         s = self.settings
         scaling, mean, hyperparameters, points, limits, _, bands, _ = trained.start
         if scaling is None or mean is None or hyperparameters is None:

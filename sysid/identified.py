@@ -43,7 +43,7 @@ from sysid.simulation.baselines import LinearArx
 from sysid.simulation.forecast import forecast, warn_of_held
 from sysid.simulation.propagation.pathwise import Pathwise
 from sysid.simulation.propagation.propagation import AboutPath, MeanOnly
-from sysid.simulation.validation import validate
+from sysid.simulation.validation import Z_95, validate
 from sysid.simulation_error.training import FreeRun
 
 #: a record: a data set over time, a table, arrays by name, the path of a CSV file, or inputs and outputs (u, y)
@@ -63,7 +63,6 @@ WORDS: dict[str, dict[str, Any]] = {
 }
 KERNELS: dict[str, Any] = {"squared_exponential": SquaredExponential, "matern_32": Matern32, "matern_52": Matern52}
 PURPOSES = ("prediction", "simulation")
-BAND = 1.959963984540054  # half the width of a band of 95 % [standard deviations]
 
 
 @one_blas_thread
@@ -168,7 +167,7 @@ def identify(
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
-    """Settings with changes, of which some may be words."""
+    """Apply changes to settings; some of the changes may be words."""
     chosen, kernel = Settings() if settings is None else settings, changes.pop("kernel", None)
     if purpose == "simulation":
         if (settings is not None and not isinstance(settings.training, FreeRun)) or "training" in changes:
@@ -220,7 +219,7 @@ class _Reader:
         self.on_missing = on_missing
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
-        """Records of one or of a list; each part between two gaps is one."""
+        """Read the records of one source or of a list; each part between two gaps is one."""
         given = data if isinstance(data, list) else [data]
         return tuple(record for i, one in enumerate(given) for record in self._records(one, i))
 
@@ -322,7 +321,7 @@ class IdentifiedModel:
                 model, [one for one, _ in records], horizon=horizon, window=first, propagation=AboutPath(propagation)
             )
             warn_of_held(found.n_held)
-            half = [BAND * np.sqrt(one.variance[:, 0] + found.noise_variance[0]) for one in found.records]
+            half = [Z_95 * np.sqrt(one.variance[:, 0] + found.noise_variance[0]) for one in found.records]
             frames = []
             for one, width, (_, measured) in zip(found.records, half, records, strict=True):
                 mean = one.mean[:, 0]
@@ -350,7 +349,7 @@ class IdentifiedModel:
             for name, model in self.models.items():
                 known: Any = model.origin.output_mean, model.origin.output_variance
                 judged = frame[frame[name].notna()]  # the window of another output may be shorter
-                std = (judged[f"{name}_high"] - judged[f"{name}_mean"]) / BAND
+                std = (judged[f"{name}_high"] - judged[f"{name}_mean"]) / Z_95
                 measures = validate(judged[name], judged[f"{name}_mean"], std**2, trivial=known)
                 rows[name, words] = measures._asdict()
         return pd.DataFrame(rows).T.sort_index().drop(columns="window").rename_axis(["output", "horizon"])
@@ -470,7 +469,7 @@ class IdentifiedModel:
 
 
 def _known(record: xr.Dataset, name: str, window: int | None) -> tuple[xr.Dataset, np.ndarray]:
-    """A record whose outputs after the window are numbers, and what was measured of them."""
+    """Return a record whose outputs after the window are numbers, and what was measured of them."""
     measured = record[name].values
     if window is None:
         return record, measured

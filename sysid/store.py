@@ -10,7 +10,7 @@ A file holds one data set (`write`, `read`) or several in named groups (`write_g
 A file appears under its final name complete or not at all: the bytes are made in memory, written
 to a hidden file ``.<name>.<random>.tmp`` next to it, flushed to the disk and then renamed. It ends with a seal, a
 digest of all bytes before it, where HDF5 does not look: damage is found before the library, which may crash of it,
-opens the file. Earlier files have no seal. It is no signature: who edits a file can seal it.
+opens the file. A file that another program wrote has none. It is no signature: who edits a file can seal it.
 
 A file may come from a stranger. Before anything is read, what its variables claim is compared with its size, and with
 `MOST_BYTES`, which the environment variable SYSID_MOST_BYTES replaces.
@@ -40,8 +40,7 @@ import xarray as xr
 from sysid import __version__
 from sysid.errors import UserError, UserTypeError
 
-SCHEMA_VERSION = 3  # 2: a model states its mean function and origin; 3: its gate, forgetting, ages of points
-OLDEST_VERSION = 1  # that can be read
+SCHEMA_VERSION = 3  # of files that are written, and the only one that is read
 CONVENTIONS = "CF-1.11"
 
 TITLES = {
@@ -228,7 +227,10 @@ def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None
 
 
 def _cut_padding(content: memoryview) -> bytes:
-    """The file as long as it states; in memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end."""
+    """Cut a file to the length that it states.
+
+    In memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end.
+    """
     return bytes(content[: _stated_length(bytes(content[:HEAD]), len(content))])
 
 
@@ -329,7 +331,7 @@ def source_commit(folder: Path = Path(__file__).parent) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints; nothing where it is missing, slow, or refuses."""
+    """Run git and return what it prints; nothing where it is missing, slow, or refuses."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True).stdout
@@ -539,7 +541,7 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
 
 
 def from_file(path: Path) -> xr.Dataset:
-    """Data set of a NetCDF 4 file of any origin, read into memory; the inverse of `to_bytes`.
+    """Read a NetCDF 4 file of any origin into memory as a data set; the inverse of `to_bytes`.
 
     Raises
     ------
@@ -659,11 +661,15 @@ def _check_schema(attributes: Mapping[str, Any], path: str | os.PathLike[str], k
         )
     if found != kind:
         raise StoreError(f"{path} holds schema {found!r}, expected {kind!r}: read it with kind={found!r}")
-    if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
-        age = "newer" if version > SCHEMA_VERSION else "older"
+    if version > SCHEMA_VERSION:
         raise StoreError(
-            f"{path} has schema_version {version}, {age} than this sysid reads ({OLDEST_VERSION} to {SCHEMA_VERSION}): "
+            f"{path} has schema_version {version}, newer than this sysid reads ({SCHEMA_VERSION}): "
             "read it with the sysid that wrote it, or with a newer one"
+        )
+    if version < SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has schema_version {version}, older than this sysid reads ({SCHEMA_VERSION}): "
+            "read it with the sysid that wrote it, or make it anew: identify, or simulate, again"
         )
 
 

@@ -34,6 +34,8 @@ LAYERS = {
         *("validate", "compare", "identify", "benchmark", "reproduce"),
     ),
 }
+#: folders of experiments that may know Hydra; in the others only `run.py`, which reads the configuration
+KNOW_HYDRA = {"cli", "plant", "sweeps"}
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
 EXTRAS = {
     "sklearn": "sysid/estimators/",
@@ -160,6 +162,16 @@ def test_the_loop_does_not_know_how_a_model_is_trained_for_the_free_run():
         assert not [one for one in names if one.startswith("sysid.simulation_error")]
 
 
+def test_a_configuration_is_read_once():
+    found = set()
+    for name, path in CODE.items():
+        parts = name.split("/")
+        may_know = parts[0] == "hydra_plugins" or parts[-1] == "run.py" or parts[1] in KNOW_HYDRA
+        if not may_know and packages(tree_of(path)) & {"hydra", "omegaconf"}:
+            found.add(name)
+    assert not found
+
+
 def test_nothing_is_pickled():
     assert not {name for name, path in CODE.items() if packages(tree_of(path)) & PICKLE}
 
@@ -217,3 +229,37 @@ def test_readme_states_both_commands():
         'python3 -m venv .venv && .venv/bin/pip install -e ".[test]" && .venv/bin/pytest',
     ):
         assert command in readme
+
+
+#: prints what importing every module of a package has changed in the process; packages of others are imported before
+WATCH_IMPORTS = """
+import gc, importlib, logging, os, pkgutil, signal, sys, threading
+import hydra, matplotlib, numba, numpy, omegaconf, pandas, scipy, tqdm, xarray, yaml
+
+def state():
+    signals = {one: signal.getsignal(one) for one in signal.valid_signals()}
+    hooks = sys.excepthook, sys.displayhook, sys.unraisablehook, threading.excepthook
+    log = logging.root.level, list(logging.root.handlers), logging.raiseExceptions
+    return {
+        "signals": signals, "garbage collection": gc.get_threshold(), "hooks": hooks, "logging": log,
+        "threads": threading.active_count(), "streams": (sys.stdout, sys.stderr), "path": list(sys.path),
+        "folder": os.getcwd(), "bars": getattr(tqdm.tqdm, "_lock", None), "arguments": list(sys.argv),
+    }
+
+sys.argv[:] = ["sysid-identify"]  # as if a command had started it
+before = state()
+package = importlib.import_module(PACKAGE)
+for module in pkgutil.walk_packages(package.__path__, PACKAGE + "."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+after = state()
+print(*(name for name in before if before[name] != after[name]))
+"""
+
+
+@pytest.mark.parametrize("package", ["sysid", "simulators", "experiments"])
+def test_importing_a_package_changes_nothing_in_the_process(package):
+    script = f"PACKAGE = {package!r}\n{WATCH_IMPORTS}"
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120)
+    assert found.stdout.strip() == ""

@@ -23,13 +23,13 @@ OWN_MODULES = (
     "experiments.plant.physics",
     "experiments.generate.baselines",
 )
-#: where these classes were in earlier versions: configurations and files of those times name them so
+#: where these classes were before each command had a folder: configurations of those times, and
+#: files, name them so
 FORMER_MODULES = {
     "experiments.automatic": "experiments.plant.lags",
     "experiments.function_data": "experiments.plant.functions",
     "experiments.physics": "experiments.plant.physics",
     "experiments.generation.baselines": "experiments.generate.baselines",
-    "experiments.benchmark_folder.baselines": "experiments.generate.baselines",
 }
 
 
@@ -65,7 +65,7 @@ def build_one(description: Any, option: str) -> Any:
     ValueError
         As `build`, with the name of the option.
     """
-    description = _with_present_names(description)
+    description = with_present_names(description)
     for target in targets_of(description).values():
         if (name := _name_now(target)) not in (None, target):
             raise UserError(f"{option}: _target_ must be {name}, the public name of that class, got {target}")
@@ -164,17 +164,17 @@ def _present_name(target: str) -> str:
     return f"{FORMER_MODULES[module]}.{name}" if module in FORMER_MODULES else target
 
 
-def _with_present_names(description: Any) -> Any:
+def with_present_names(description: Any) -> Any:
     """Return a description in which every class of this package has the name that it has today."""
     if not any(_present_name(target) != target for target in targets_of(description).values()):
         return description
     if OmegaConf.is_config(description):
         description = OmegaConf.to_container(description, resolve=True)
     if isinstance(description, Mapping):
-        renamed = {key: _with_present_names(value) for key, value in description.items()}
+        renamed = {key: with_present_names(value) for key, value in description.items()}
         return renamed | {"_target_": _present_name(str(description["_target_"]))} if "_target_" in renamed else renamed
     if isinstance(description, Sequence) and not isinstance(description, str):
-        return [_with_present_names(value) for value in description]
+        return [with_present_names(value) for value in description]
     return description
 
 

@@ -31,7 +31,7 @@ def print_help(name: str, wanted: str | None = None) -> None:
         print("\n".join(_values(name)))
     elif option and (folder / f"{option}.yaml").is_file():
         print((folder / f"{option}.yaml").read_text(encoding="utf-8"), end="")
-    elif folder.is_dir() and not option:
+    elif any(folder.glob("*.yaml")) and not option:
         rows = [(path.stem, _first_words(path)) for path in sorted(folder.glob("*.yaml"))]
         print(f"Options of {group} (sysid-{name} {group}=...):\n\n{_table(rows)}")
         print(f"\nsysid-{name} --help {group}={rows[0][0]} shows the values of one.")

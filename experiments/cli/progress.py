@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, ClassVar
 
 QUIET = 0.5  # s without output, after which the line says what is being done
@@ -97,7 +98,10 @@ def _close(end: threading.Event) -> None:
 
 
 def _forget() -> None:
-    """A forked process has no thread that keeps the line, nor one that would release its lock."""
+    """Give a forked process a lock of its own and no line.
+
+    It has no thread that keeps the line, nor one that would release the lock that it inherits.
+    """
     Terminal.lock, Terminal.line = threading.RLock(), ""
 
 
@@ -112,6 +116,17 @@ def doing(words: str) -> Iterator[None]:
     finally:
         with Terminal.lock:
             Terminal.work.remove(words)
+
+
+@cache
+def use_own_lock() -> None:
+    """Give the bars of this process a lock of its own.
+
+    The lock that tqdm makes is shared by processes, and would be left in the system when one of them is killed.
+    """
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())
 
 
 def _watch_compiler() -> bool:

@@ -36,10 +36,10 @@ from hydra.core.utils import JobStatus, run_job, setup_globals
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from experiments import THREAD_VARIABLES
 from experiments.cli.options import seconds
+from experiments.cli.progress import use_own_lock
 from experiments.files.identity import code_digest, file_digests, text_digest
 from experiments.sweeps import store
 from experiments.sweeps.store import TRACE, Job, Limits, Outcome
@@ -57,7 +57,6 @@ ONE_THREAD = dict.fromkeys((*THREAD_VARIABLES, "BLIS_NUM_THREADS", "NUMBA_NUM_TH
 PR_SET_PDEATHSIG = 1  # prctl(2)
 #: Hydra keeps its state in one place per process, so a worker with several threads runs one job at a time
 ONE_AT_A_TIME = threading.Lock()
-tqdm.set_lock(threading.RLock())  # its own, shared by processes, would be left in the system when a worker is killed
 
 
 def execute(job: Job) -> Outcome:
@@ -65,6 +64,7 @@ def execute(job: Job) -> Outcome:
 
     An outcome that is there already was stored by an attempt that had to end its process: it stands.
     """
+    use_own_lock()
     with ONE_AT_A_TIME:
         folder, limits, start = Path(job.folder), job.limits, time.perf_counter()
         if job.code and job.text != text_digest() and job.code != code_digest():
@@ -171,7 +171,10 @@ def _call(job: Job) -> Any:
 
 
 def hydra_config(job: Job) -> DictConfig:
-    """Configuration of a job as Hydra's own functions want it: JSON has lost the types of its node."""
+    """Restore the configuration of a job as Hydra's own functions want it.
+
+    JSON has lost the types of its node.
+    """
     config = DictConfig(json.loads(job.configuration))
     config.hydra._metadata.object_type = HydraConf
     if config.hydra.mode is not None:

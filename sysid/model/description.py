@@ -50,17 +50,16 @@ def name_of(kind: type) -> str:
 def public_name(name: str) -> str | None:
     """Public name of a class of our packages by a dotted name that it has or had; None: there is no such class.
 
-    Only the package and the class count: earlier versions had other modules, and a "Form" of every kernel.
+    Only the package and the class count: the module that a class lies in may change.
 
     Examples
     --------
-    >>> public_name("sysid.kernels.matern.Matern52Form")
+    >>> public_name("sysid.kernels.matern.Matern52")
     'sysid.Matern52'
     """
     package, last = name.partition(".")[0], name.rpartition(".")[2]
-    public = "Either" if last == "EitherThreshold" else last.removesuffix("Form")
-    is_ours = package in PACKAGES and public in importlib.import_module(package).__all__
-    return f"{package}.{public}" if is_ours else None
+    is_ours = package in PACKAGES and last in importlib.import_module(package).__all__
+    return f"{package}.{last}" if is_ours else None
 
 
 def _plain(value: Any) -> Any:
@@ -122,10 +121,7 @@ def _rebuild(value: Any, trusted: Sequence[str]) -> Any:
 
 
 def _class_of(name: str, trusted: Sequence[str]) -> type:
-    """Dataclass of a name in a file: a public one of the toolbox, or one of the user's own that is trusted.
-
-    Files of earlier versions name the module that a class of the toolbox lay in, which is left out here.
-    """
+    """Dataclass of a name in a file: a public one of the toolbox, or a trusted one of the user's own."""
     if name.partition(".")[0] == "sysid":
         public = public_name(name)
         kind = getattr(sysid, public.removeprefix("sysid.")) if public else None

@@ -22,8 +22,8 @@ from sysid.gp.adaptation import LOOKED_AT, Adaptation, Adaptive
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.dictionary import UpdateReport
 from sysid.gp.kernels import Kernel
-from sysid.gp.mean import ConstantMean, MeanFunction
-from sysid.gp.online import FIRST_MEMORY, OnlineGP
+from sysid.gp.mean import MeanFunction
+from sysid.gp.online import OnlineGP
 from sysid.gp.rules import Acceptance, Criterion, Insertion, Learning
 from sysid.model.description import OwnClassError, build, describe
 from sysid.model.model_file import MAP_ARRAYS, map_from_arrays, map_to_arrays, read_models, to_variables
@@ -81,7 +81,7 @@ class Origin:
         )
 
     def unit(self, signal: str) -> str:
-        """Unit of a signal; empty if not known."""
+        """Return the unit of a signal; empty if not known."""
         return dict(self.units).get(signal, "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,12 +130,14 @@ ARRAYS = {
 COORDINATES = {"inputs": (("slot", "coordinate"), "stored points, in coordinates")}
 
 
-#: attributes that define a model
-OWN_ATTRIBUTES = (
+#: attributes that define a model and stand in every file of one
+STATED = (
     *("acceptance", "bands", "budget", "constant_features", "counts", "forgetting", "gate", "gate_opens_after"),
     *("insertion", "kernel", "learning", "mean", "narx", "noise_variance", "origin", "output_limits"),
-    *("pending", "reduction", "scale", "training"),
+    *("reduction", "scale"),
 )
+#: attributes that define a model, in the order in which its digest takes them
+OWN_ATTRIBUTES = tuple(sorted((*STATED, "pending", "training")))
 
 
 RULES: dict[str, type] = {"insertion": Insertion, "acceptance": Acceptance, "reduction": Criterion}
@@ -287,41 +289,40 @@ class Model:
         def read(name: str, role: type) -> Any:
             return build(str(attributes[name]), role, trusted=trusted)
 
+        if lacking := [name for name in STATED if name not in attributes]:
+            of_all = "which every model file of this version has"
+            raise UserError(f"it lacks the attributes {lacking}, {of_all}")
         arrays = {str(name): dataset[name].values for name in dataset.data_vars}
-        learning = str(attributes.get("learning", Learning.stored.value))  # earlier files do not say it
-        if "gate" not in attributes and "targets" in arrays:  # schema version 2: no gate, ages unknown
-            errors = arrays.get("errors", np.array([0.0, 0.0, FIRST_MEMORY]))
-            arrays |= {"errors": np.append(errors, [1.0, 0.0]), "number": np.full(len(arrays["targets"]), -1)}
+        learning = str(attributes["learning"])
         optional = (
             MAP_ARRAYS | FOLLOWING if learning == Learning.every_sample.value else MAP_ARRAYS | FOLLOWING | OF_ALL
         )
         if wrong := [name for name in ARRAYS if name not in optional and name not in arrays]:
             raise UserError(f"it lacks the arrays {wrong}")
-        is_first = "target_offset" in attributes  # schema version 1
         try:  # here the content alone decides what fails; errors of other types further down are our own
             gp = OnlineGP(
                 read("kernel", Kernel),
                 noise_variance=float(attributes["noise_variance"]),
                 budget=_check_budget(int(attributes["budget"])),
                 learning=learning,
-                scale=attributes.get("scale", "True") == "True",
-                forgetting=float(attributes.get("forgetting", 0.0)) or None,
-                gate=float(attributes.get("gate", 0.0)) or None,
-                gate_opens_after=int(attributes.get("gate_opens_after", 1)),
+                scale=attributes["scale"] == "True",
+                forgetting=float(attributes["forgetting"]) or None,
+                gate=float(attributes["gate"]) or None,
+                gate_opens_after=int(attributes["gate_opens_after"]),
                 **{name: read(name, role) for name, role in RULES.items()},
             )
             counts = json.loads(attributes["counts"])
             gp.n_refactorisations, gp.n_renewals = int(counts["refactorisations"]), int(counts["renewals"])
-            gp.n_clipped_predictions = int(counts.get("clipped_predictions", 0))  # earlier files do not count them
-            own_counts = [int(counts.get(name, 0)) for name in dictionary.COUNT_NAMES]
+            gp.n_clipped_predictions = int(counts["clipped_predictions"])
+            own_counts = [int(counts[name]) for name in dictionary.COUNT_NAMES]
             narx = Narx.from_dict(json.loads(attributes["narx"]))
             scaling = map_from_arrays(arrays, json.loads(attributes["constant_features"]))
-            mean = ConstantMean(float(attributes["target_offset"])) if is_first else read("mean", MeanFunction)
-            origin = Origin() if is_first else Origin(**json.loads(attributes["origin"]))
-            limits = NO_LIMITS if is_first else tuple(attributes["output_limits"])
-            bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes.get("bands", "[]")))
-            pending = dict(json.loads(attributes.get("pending", "{}")))  # earlier files do not have it
-            follower = None  # nor what follows
+            mean = read("mean", MeanFunction)
+            origin = Origin(**json.loads(attributes["origin"]))
+            limits = tuple(attributes["output_limits"])
+            bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes["bands"]))
+            pending = dict(json.loads(attributes.get("pending", "{}")))
+            follower = None
             if "training" in attributes:
                 follower = Adaptation.restored(read("training", Adaptive), scaling, mean, gp.learning, arrays)
         except (KeyError, TypeError, RecursionError) as error:
@@ -366,7 +367,7 @@ class Model:
         """
         try:
             model = cls.from_dataset(dataset, trusted=trusted)
-            if "target_offset" not in dataset.attrs and dataset.attrs.get("digest") != digest(dataset):
+            if dataset.attrs.get("digest") != digest(dataset):
                 raise UserError("its digest is not that of its content: it was edited after it was saved")
         except OwnClassError as error:
             raise store.StoreError(f"{path}: {error}") from error
@@ -437,7 +438,7 @@ class JointModel:
 
     @classmethod
     def of(cls, model: Model | JointModel) -> JointModel:
-        """A joint model as it is, or a model of the only output as a joint model."""
+        """Return a joint model as it is, or make one of the model of the only output."""
         return model if isinstance(model, JointModel) else cls((model,))
 
     @property
@@ -490,7 +491,7 @@ class JointModel:
 
 
 def _shared_facts(model: Model) -> dict[str, Any]:
-    """What all models of a joint model have in common."""
+    """Return what all models of a joint model have in common."""
     narx, origin = model.narx, model.origin
     facts = {"lags": narx.lags, "kind of target": narx.predict}
     return facts | {"sampling time [s]": origin.sampling_time, "units": origin.units}

@@ -129,6 +129,7 @@ def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> S
     arrays = {str(name): np.array(values.values, order="C") for name, values in dataset.data_vars.items()}
     arrays |= {name: np.asfortranarray(arrays[name]) for name in facts["by_column"]}
     mean, found, limits = facts["mean"], facts["hyperparameters"], facts["limits"]
+    bands = facts["bands"]
     if found is not None:
         kernel = build(found["kernel"], Kernel, trusted=trusted)  # type: ignore[type-abstract]
         found = Hyperparameters(**found | {"kernel": kernel, "warnings": tuple(found["warnings"])})
@@ -138,7 +139,7 @@ def start_from_dataset(dataset: xr.Dataset, *, trusted: Sequence[str] = ()) -> S
         hyperparameters=found,
         points=Points(arrays["inputs"], arrays["targets"]) if "inputs" in arrays else None,
         limits=None if limits is None else (limits[0], limits[1]),
-        bands=None if (bands := facts.get("bands")) is None else tuple((horizon, factor) for horizon, factor in bands),
+        bands=None if bands is None else tuple((horizon, factor) for horizon, factor in bands),
         report=facts["report"],
-        stays=facts.get("stays", False),
+        stays=facts["stays"],
     )

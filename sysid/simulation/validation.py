@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from sysid.arrays import Array, vector
 from sysid.errors import UserError
 
-Z_95 = float(ndtri(0.975))  # half width of the central 95 % of a standard normal
+Z_95 = float(ndtri(0.975))  # half width of a band of 95 %: standard deviations from the mean to either end
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # of a calibration curve
 
 

@@ -188,6 +188,12 @@ def test_help_shows_options_and_their_values_on_demand():
         print_help(command)
 
 
+@pytest.mark.parametrize("group", ["hydra", "nothing", "nothing=at_all"])
+def test_help_of_what_is_no_group_says_so(group):
+    said = call("identify", "--help", group)
+    assert (said.code, said.out) == (0, f"There is no group {group!r}; sysid-identify --help lists them.\n")
+
+
 def test_the_line_of_a_terminal_gives_way_to_output(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(sys, "__stderr__", screen)

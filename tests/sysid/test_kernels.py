@@ -1,6 +1,5 @@
 """Every kernel: values against scikit-learn, positive definiteness, gradients, units, files, bad input."""
 
-import json
 from itertools import pairwise
 
 import numpy as np
@@ -174,13 +173,6 @@ def test_a_prototype_serves_any_number_of_features_and_is_no_kernel_before_it_is
     ):
         with pytest.raises(ValueError, match="must be one number per feature"):
             use()
-
-
-def test_forms_of_earlier_files_are_prototypes():
-    linear, matern = ({"class": f"sysid.kernels.{name}Form"} for name in ("linear.Linear", "matern.Matern52"))
-    for kind in (Sum, Product):
-        text = json.dumps({"class": f"sysid.{kind.__name__}Form", "parts": [linear, matern]})
-        assert build(text, Kernel) == kind([Linear(), Matern52()])
 
 
 # --- compositions and rows of one's own -------------------------------------------------------------

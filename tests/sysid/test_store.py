@@ -359,10 +359,11 @@ def test_an_error_of_our_own_is_not_the_files_fault(path, monkeypatch):
         (read, {"schema": None}, "another origin"),
         (read, {"schema_version": "two"}, "another origin"),
         (read, {"schema_version": store.SCHEMA_VERSION + 1}, f"schema_version {store.SCHEMA_VERSION + 1}, newer"),
-        (read, {"schema_version": 0}, "schema_version 0, older"),
+        (read, {"schema_version": store.SCHEMA_VERSION - 1}, f"schema_version {store.SCHEMA_VERSION - 1}, older"),
+        (read, {"schema_version": 0}, r"schema_version 0, older than this sysid reads \(3\): .*make it anew"),
         (read_groups, {"group_names": "no list"}, "damaged"),
         (read_groups, {"group_names": 3}, "damaged"),
-        (read, {"schema_version": 1}, None),
+        (read, {}, None),
     ],
 )
 def test_files_of_another_origin_or_version_are_refused(path, call, attributes, message):
