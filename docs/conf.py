@@ -64,11 +64,11 @@ def skip(app, what, name, found, is_skipped, options):
 
 
 def shorten(app, what, name, found, options, signature, returned):
-    """What NumPy's `ArrayLike` stands for is longer than all the rest of a signature."""
+    """Write `ArrayLike`, since what it stands for is longer than all the rest of a signature."""
     return tuple(text and text.replace(ARRAY_LIKE, "ArrayLike") for text in (signature, returned))
 
 
 def setup(app):
-    """Called by Sphinx."""
+    """Connect to the events of Sphinx, which calls this function."""
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip)

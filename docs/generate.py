@@ -81,7 +81,7 @@ def _commands() -> str:
 
 
 def _groups(path: Path) -> str:
-    """Groups of a command and the options that it starts from."""
+    """Tabulate the groups of a command and the options that it starts from."""
     text = path.read_text().partition("defaults:\n")[2]
     found = re.findall(r"^  - (?:override )?([\w/]+): (.*?)(?:  # .*)?$", text, flags=re.MULTILINE)
     rows = [f"| [`{name}`](options/{_page(name)}) | `{value}` |" for name, value in found if _folder(name)]
@@ -97,7 +97,7 @@ def _page(group: str) -> str:
 
 
 def _options() -> dict[str, str]:
-    """A page for each group of conf/, and one that lists them."""
+    """Write a page for each group of conf/, and one that lists them."""
     groups = sorted({path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {"."})
     index = ["# Groups of options\n", "One folder of `conf/` is a group, one file an option.\n"]
     index += ["| group | options |", "|---|---|"]
@@ -179,7 +179,7 @@ def _keys(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _api() -> dict[str, str]:
-    """A page for each area of public names."""
+    """Write a page for each area of public names."""
     pages = {}
     for package, areas in AREAS.items():
         module = importlib.import_module(package)

@@ -39,7 +39,10 @@ def n_cores() -> int:
 
 
 def n_processes() -> int:
-    """Processes that share the work, this one among them; one that does a share for another works alone."""
+    """Count the processes that share the work, this one among them.
+
+    One that does a share for another works alone.
+    """
     return min(n_cores(), MOST) if _is_linux() and multiprocessing.parent_process() is None else 1
 
 
@@ -78,7 +81,10 @@ class Beside(Generic[T]):
         return self._answer is None or self._answer.poll()
 
     def result(self, patience: float | None = None) -> T:
-        """Result of the work, which is done here if the process could not, or needs more seconds than `patience`."""
+        """Return the result of the work.
+
+        It is done here if the process could not, or needs more seconds than `patience`.
+        """
         try:
             if self._answer is not None and self._answer.poll(patience):
                 return self._answer.recv()

@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.arrays import check_whole, matrix, rows, vector
+from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
 from sysid.errors import UserError
 from sysid.gp.adaptation import Adaptation, Adaptive
@@ -31,7 +31,6 @@ from sysid.gp.rules import (
     Learning,
     MeanRelevance,
     at_least,
-    member,
 )
 from sysid.gp.selection import Backward, Selection
 from sysid.gp.training import Follower, Hyperparameters, InitialSamples, MaximumAPosteriori, Start, Training
@@ -148,24 +147,32 @@ class Learner:
         self.adaptation: Follower | None = None
         self.outliers = OutlierHandling(model.narx, model.scaling, has_gate=gate is not None, n_mended=n_mended)
         self._has_gate = gate is not None
-        self.held_back: np.ndarray | None = None  # record that ends with the suspect
 
-    def learn(self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None) -> list[np.ndarray]:
+    def learn(
+        self, x: np.ndarray, y: np.ndarray, follows: ArrayLike | None
+    ) -> tuple[list[np.ndarray], UpdateReport | None]:
         """Learn in pieces: up to each outlier, and to where the adaptation wants to look at the errors.
 
         Returns
         -------
         list of structured array
             Records of the pieces.
+        UpdateReport or None
+            Of the sample before the first row, if it was held back and has been learned now.
         """
         outliers, mended, adaptation = self.outliers, self.outliers.mended, self.adaptation
         outliers.begin(x, y, follows)
         records: list[np.ndarray] = []
+        correction: UpdateReport | None = None
         done = 0
         longest = MAX_PIECE_ROWS if adaptation is None else adaptation.n_until_look
         while done < len(y):
             if outliers.suspect is not None:
-                self._reconsider(done)
+                report = self._reconsider(done)
+                if report is not None and records:
+                    records[-1][-1] = report
+                elif report is not None:
+                    correction = report
             piece, is_held_back = outliers.next_piece(done, longest, gate_is_open=self.model.gp.gate_is_open)
             record = self.model.update_many(mended.x[piece], mended.y[piece], until_outlier=True, withhold=is_held_back)
             piece = slice(done, done + len(record))
@@ -178,29 +185,28 @@ class Learner:
                 longest = adaptation.n_until_look
             gate_is_open = self.model.gp.gate_is_open
             outliers.look_at(piece, record, is_held_back=is_held_back, gate_is_open=gate_is_open)
-            if outliers.suspect is not None:
-                self.held_back = record
             records.append(record)
         outliers.end()
         if self._has_gate:
             self._note()
-        return records
+        return records, correction
 
-    def finish(self) -> None:
-        """No sample will follow: decide about one that is held back."""
-        if self.outliers.suspect is not None:
-            self._reconsider(None)
-            self._note()
+    def finish(self) -> UpdateReport | None:
+        """No sample will follow: decide about one that is held back; return its report if it is learned now."""
+        if self.outliers.suspect is None:
+            return None
+        report = self._reconsider(None)
+        self._note()
+        return report
 
-    def _reconsider(self, row: int | None) -> None:
-        """Decide about the suspect by the row after it, and let the adaptation know."""
+    def _reconsider(self, row: int | None) -> UpdateReport | None:
+        """Decide about the suspect by the row after it; return its report anew if it is learned."""
         accepted = self.outliers.reconsider(self.model, row)
         if accepted is None:
-            return
-        if self.held_back is not None:
-            self.held_back[-1] = accepted.report
+            return None
         if accepted.plant_jumped and self.adaptation is not None:
             self.adaptation.believe()
+        return accepted.report
 
     def _note(self) -> None:
         """Let the model know what `Identification.resume` needs to go on."""
@@ -247,6 +253,10 @@ class Identification:
         Initial samples beyond the gate, which were left out of the training.
     n_mended : dict
         How many values of each signal but the target were replaced.
+    correction : UpdateReport or None
+        Set by each call of `observe`, `observe_many` and `finish`: the report anew of the last sample
+        before that call, if it was held back and has been learned now; it takes the place of the last
+        row that was returned. None: that row stands. Its prediction is the same, and nan after `resume`.
     """
 
     def __init__(self, narx: Narx, settings: Settings, *, start: Start | None = None) -> None:
@@ -257,6 +267,7 @@ class Identification:
         self.report: dict[str, Any] | None = None
         self.training_seconds = 0.0
         self.n_initial_outliers = 0
+        self.correction: UpdateReport | None = None
         self._follower = settings.training.follow(settings.seed)
         self._phase: Collector | Learner = Collector(narx, settings.training.n_initial)
         if settings.training.n_initial == 0:
@@ -333,7 +344,8 @@ class Identification:
         structured array (n,)
             One row per sample, with the fields of `sysid.UpdateReport`. Of the initial samples, which are copied and
             collected, nothing is predicted: their mean is nan. If the last row is an outlier, or one at which another
-            signal jumps, the next call may write it anew: it is learned then.
+            signal jumps, the sample is held back until the next call. What was returned stays as it is: if the sample
+            is learned then, its report anew stands in `correction`.
 
         Raises
         ------
@@ -343,6 +355,7 @@ class Identification:
             Of the training. The samples up to the last one that it saw stay collected; with each further one the
             training is tried again.
         """
+        self.correction = None
         collected = NOT_PREDICTED[:0]
         phase = self._phase
         if isinstance(phase, Collector):
@@ -359,18 +372,21 @@ class Identification:
         x, y = rows(regressors, targets, self.narx.n_features, "regressors")
         if len(y) > 1:  # all of them are checked before the first is learned
             x, y = matrix(x, self.narx.n_features, "regressors"), vector(y, len(x), "targets")
-        records = phase.learn(x, y, follows)
-        found = records[0] if len(records) == 1 and not len(collected) else np.concatenate([collected, *records])
-        if len(y):
-            phase.held_back = found
-        return found
+        records, self.correction = phase.learn(x, y, follows)
+        if len(records) == 1 and not len(collected):
+            return records[0]
+        return np.concatenate([collected, *records])
 
     def finish(self) -> None:
-        """No sample will follow: learn one that waits for it; train now if the training takes all that there are."""
+        """No sample will follow: learn one that waits for it; train now if the training takes all that there are.
+
+        If the last sample was held back and is learned now, its report stands in `correction`.
+        """
+        self.correction = None
         if isinstance(self._phase, Collector) and self._phase.takes_all:
             self._phase = self._train(self._phase)
         if isinstance(self._phase, Learner):
-            self._phase.finish()
+            self.correction = self._phase.finish()
 
     @classmethod
     @one_blas_thread
@@ -510,7 +526,7 @@ class Identification:
         return learner
 
     def _initial_model(self, trained: Trained) -> Model:
-        """The model that the training found: its points, or the selected samples."""
+        """Build the model that the training found, of its points or of the selected samples."""
         s = self.settings
         scaling, mean, hyperparameters, points, limits, _, bands, _ = trained.start
         if scaling is None or mean is None or hyperparameters is None:

@@ -160,15 +160,14 @@ def identify(
             choices[target] = choose_lags(recordings.estimation, target, recordings.inputs, settings=chosen)
             lags = choices[target].narx
         identification = Identification.of_records(recordings.estimation, lags, chosen)
-        assert identification.model is not None
         origin = Origin.of(lags.dataset(recordings.estimation))
-        identification.model = replace(identification.model, origin=origin)
+        identification.model = replace(identification.require_model(), origin=origin)
         found[target] = identification
     return IdentifiedModel(found, recordings, purpose, choices)
 
 
 def _choose_settings(settings: Settings | None, purpose: str, changes: dict[str, Any]) -> Settings:
-    """Settings with changes, of which some may be words."""
+    """Apply changes to settings; some of the changes may be words."""
     chosen, kernel = Settings() if settings is None else settings, changes.pop("kernel", None)
     if purpose == "simulation":
         if (settings is not None and not isinstance(settings.training, FreeRun)) or "training" in changes:
@@ -220,7 +219,7 @@ class _Reader:
         self.on_missing = on_missing
 
     def read(self, data: Any) -> tuple[xr.Dataset, ...]:
-        """Records of one or of a list; each part between two gaps is one."""
+        """Read the records of one source or of a list; each part between two gaps is one."""
         given = data if isinstance(data, list) else [data]
         return tuple(record for i, one in enumerate(given) for record in self._records(one, i))
 
@@ -429,7 +428,8 @@ class IdentifiedModel:
         Returns
         -------
         dict
-            What was predicted and decided, by output; empty until the lags are there.
+            What was predicted and decided, by output; empty until the lags are there. A sample that may be an
+            outlier is decided about by the next call: `Identification.correction`.
         """
         given: dict[str, float] = {}
         for kind, values in (("outputs", y), ("inputs", u)):
@@ -469,7 +469,7 @@ class IdentifiedModel:
 
 
 def _known(record: xr.Dataset, name: str, window: int | None) -> tuple[xr.Dataset, np.ndarray]:
-    """A record whose outputs after the window are numbers, and what was measured of them."""
+    """Return a record whose outputs after the window are numbers, and what was measured of them."""
     measured = record[name].values
     if window is None:
         return record, measured

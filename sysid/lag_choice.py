@@ -285,6 +285,5 @@ def _held_out_error(narx: Narx, records: Sequence[xr.Dataset], settings: Setting
     start = quick.know(x[learned], t[learned], mean=settings.mean, seed=settings.seed)
     identification = Identification(narx, replace(settings, training=quick), start=start)
     identification.observe_many(x[learned], t[learned], follows=follows[learned])
-    assert identification.model is not None
-    error = identification.model.predict(x[held_out]).mean - t[held_out]
+    error = identification.require_model().predict(x[held_out]).mean - t[held_out]
     return float(np.sqrt(np.mean(error**2)))

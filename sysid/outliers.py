@@ -83,7 +83,10 @@ class MendedRows:
             self._mend(0)
 
     def row(self, row: int, errors: Errors) -> tuple[np.ndarray, float]:
-        """A row (n_features,) and its target, if these are the errors; -1: the last one of the block before."""
+        """Return a row (n_features,) and its target as they are if these are the errors.
+
+        Row -1 is the last one of the block before.
+        """
         x, y = (self.last, np.nan) if row < 0 else (self._measured[0][row], self._measured[1][row])
         x = x.copy()
         for (name, time), error in errors.items():
@@ -287,7 +290,10 @@ class OutlierHandling:
         return found
 
     def pending(self) -> dict[str, Any]:
-        """What `recall` needs to go on, as plain content: the last row, what is replaced, and the suspect."""
+        """Return what `recall` needs to go on, as plain content.
+
+        This is the last row, what is replaced, and the suspect.
+        """
         mended, suspect = self.mended, self.suspect
         return {
             "last": mended.last.tolist(),

@@ -227,7 +227,10 @@ def to_bytes(dataset: xr.Dataset, groups: Mapping[str, xr.Dataset] | None = None
 
 
 def _cut_padding(content: memoryview) -> bytes:
-    """The file as long as it states; in memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end."""
+    """Cut a file to the length that it states.
+
+    In memory HDF5 makes it longer, in steps of 64 kB, and would not miss the end.
+    """
     return bytes(content[: _stated_length(bytes(content[:HEAD]), len(content))])
 
 
@@ -328,7 +331,7 @@ def source_commit(folder: Path = Path(__file__).parent) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints; nothing where it is missing, slow, or refuses."""
+    """Run git and return what it prints; nothing where it is missing, slow, or refuses."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True).stdout
@@ -538,7 +541,7 @@ def read_any(path: str | os.PathLike[str], *, kind: str) -> dict[str, xr.Dataset
 
 
 def from_file(path: Path) -> xr.Dataset:
-    """Data set of a NetCDF 4 file of any origin, read into memory; the inverse of `to_bytes`.
+    """Read a NetCDF 4 file of any origin into memory as a data set; the inverse of `to_bytes`.
 
     Raises
     ------

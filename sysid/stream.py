@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from sysid.errors import UserError
+from sysid.gp.dictionary import UpdateReport
 from sysid.identification import Identification
 from sysid.narx.lags import LagRows
 from sysid.narx.window import LagWindow
@@ -30,6 +31,8 @@ class Block(NamedTuple):
 
     rows: LagRows
     record: np.ndarray  # (n_rows,) one `UpdateReport` a row; its mean is nan while the initial samples are collected
+    #: in the place of the last row of the block before, whose sample was held back and has been learned now
+    correction: UpdateReport | None = None
 
 
 def learn_from(
@@ -44,6 +47,8 @@ def learn_from(
 
     Each sample is predicted before its target is used. The loop is lazy: it asks for the next samples when
     the next block is asked for, so a live closed loop advances with it and can be stopped at any time.
+    The last sample of a block may be held back as a possible outlier. What became of it then is the
+    `correction` of the next block, or, after the last one, of `Identification.finish`.
 
     Parameters
     ----------
@@ -69,7 +74,8 @@ def learn_from(
         if len(rows.sample):
             is_next = len(rows.sample) == 1 and rows.sample[0] == last + 1
             follows = None if is_next else np.diff(rows.sample, prepend=last) == 1
-            yield Block(rows, identification.observe_many(rows.regressor, rows.target, follows=follows))
+            record = identification.observe_many(rows.regressor, rows.target, follows=follows)
+            yield Block(rows, record, identification.correction)
             last = rows.sample[-1]
 
 

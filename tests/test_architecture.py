@@ -26,22 +26,16 @@ LAYERS = {
     ),
     "sysid": (
         *("errors", "beside", "arrays", "store", "narx", "gp", "model", "data", "simulation", "simulation_error"),
-        *(
-            "outliers",
-            "initial_training",
-            "identification",
-            "stream",
-            "lag_choice",
-            "identified",
-            "estimators",
-            "export",
-        ),
+        *("outliers", "initial_training", "identification", "stream"),
+        *("lag_choice", "identified", "estimators", "export"),
     ),
     "experiments": (
         *("cli", "drawing", "plant", "files", "sweeps", "collect", "report", "export", "generate"),
         *("validate", "compare", "identify", "benchmark", "reproduce"),
     ),
 }
+#: folders of experiments that may know Hydra; in the others only `run.py`, which reads the configuration
+KNOW_HYDRA = {"cli", "plant", "sweeps"}
 #: extras, and the only places that may import them; all but scikit-learn only inside of functions
 EXTRAS = {
     "sklearn": "sysid/estimators/",
@@ -160,6 +154,22 @@ def test_no_folder_imports_one_above_it(package):
         if above := {other for other in others if heights[other] > heights[own]}:
             upwards[module] = above
     assert not upwards
+
+
+def test_the_loop_does_not_know_how_a_model_is_trained_for_the_free_run():
+    for name in ("outliers", "initial_training", "identification", "stream"):
+        names = imported(tree_of(CODE[f"sysid/{name}.py"]))
+        assert not [one for one in names if one.startswith("sysid.simulation_error")]
+
+
+def test_a_configuration_is_read_once():
+    found = set()
+    for name, path in CODE.items():
+        parts = name.split("/")
+        may_know = parts[0] == "hydra_plugins" or parts[-1] == "run.py" or parts[1] in KNOW_HYDRA
+        if not may_know and packages(tree_of(path)) & {"hydra", "omegaconf"}:
+            found.add(name)
+    assert not found
 
 
 def test_nothing_is_pickled():

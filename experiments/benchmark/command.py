@@ -14,27 +14,25 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from hydra import compose
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from omegaconf import DictConfig
 
 from experiments.benchmark.harness import Job, Plan, Row, interleave, resident_memory, row, time_once, timed
 from experiments.cli.build import build
+from experiments.cli.compose import compose
 from experiments.cli.config import CONF
-from experiments.files.cache import Cache, cached_source
+from experiments.files.cache import Cache
 from experiments.identify.run import identify as identify_output
-from experiments.identify.run import prepare, run, source_of, stream
+from experiments.identify.run import prepare, read_settings, run, source_of, stream
 from experiments.plant.plant import plant_of
 from experiments.plant.source import Source
 from experiments.sweeps import store
 from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import Engine, InProcess, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
-from experiments.sweeps.sweep import Sweep
+from experiments.sweeps.sweep import open_sweep
 from experiments.validate.assessment import FREE_RUN, assess, plan_cases, select_records
 from sysid import Identification, JointModel, LagWindow
 from sysid.beside import n_cores
@@ -87,7 +85,7 @@ def loop(plan: Plan) -> Iterator[Row]:
     Without estimates: the time of those of the hyper-parameters is subtracted. Simulation alone: the same samples,
     asked for and thrown away. Replayed: they are read, as in a job of a sweep, and learned with the hyper-parameters
     of the training. `update_many`: of the stored samples from the same initial model.
-    """
+    """  # noqa: D401  # its first line stands in benchmark.md
     overrides = [f"duration={plan.duration}", f"seed={plan.seed}"]
     config, once = (compose("identify", [*overrides, *own]) for own in ([], ["training=maximum_a_posteriori"]))
     rounds = []
@@ -97,8 +95,8 @@ def loop(plan: Plan) -> Iterator[Row]:
         for samples in (*alone.segments(), alone.finish()):
             deque(samples, maxlen=0)
 
-    def learn(config: DictConfig, source: Source) -> tuple[float, np.ndarray, Identification]:
-        identification, records = prepare(config, source), list[np.ndarray]()
+    def learn(config: Any, source: Source) -> tuple[float, np.ndarray, Identification]:
+        identification, records = prepare(read_settings(config), source), list[np.ndarray]()
         start = time.perf_counter()
         stopped = stream(source, identification, LagWindow(identification.narx), records)
         if stopped is not None:
@@ -107,7 +105,7 @@ def loop(plan: Plan) -> Iterator[Row]:
 
     with TemporaryDirectory(prefix="sysid-benchmark-") as folder:
         for _ in range(min(ROUNDS, plan.repetitions)):
-            replayed, *_ = learn(once, cached_source(once, Cache(Path(folder))))
+            replayed, *_ = learn(once, source_of(once, Cache(Path(folder))))
             source = source_of(config)
             whole, record, identification = learn(config, source)
             assert identification.adaptation is not None
@@ -159,7 +157,7 @@ def free_run(plan: Plan) -> Iterator[Row]:
         if rows and "training=free_run" in overrides and n_cores() > 1:
             config = compose("identify", overrides=["figures=false", f"seed={plan.seed}", *overrides])
             with patch.dict(os.environ, PYTHON_CPU_COUNT="1"):
-                alone = time_once(identify_output, config, source_of(config), None, {})
+                alone = time_once(identify_output, read_settings(config), source_of(config), None, {})
             ratio = alone / rows[0]["details"]["seconds"]
             yield row(f"{case}: one core, over {n_cores()}", ratio, "times", target=">= 1.7")
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
@@ -175,7 +173,7 @@ def free_run(plan: Plan) -> Iterator[Row]:
     errors = []
     for physics in ((), WRONG):
         config = compose("identify", overrides=["figures=false", f"seed={plan.seed}", *physics])
-        errors.append(identify_output(config, source_of(config), None, {}).summary["rmse"])
+        errors.append(identify_output(read_settings(config), source_of(config), None, {}).summary["rmse"])
     details = {"K": errors[1], "without K": errors[0]}
     yield row("building beside wrong physics, one step", errors[1] / errors[0], "times", target="<= 0.9", **details)
 
@@ -187,7 +185,7 @@ def _free_run(
     config = compose("identify", overrides=["figures=false", f"seed={seed}", *overrides])
     start = time.perf_counter()
     try:
-        found = identify_output(config, source_of(config), None, {})
+        found = identify_output(read_settings(config), source_of(config), None, {})
     except OSError as reason:
         log.warning("%s is left out: %s", case, reason)
         return
@@ -274,7 +272,7 @@ def _direct_and_swept(plan: Plan, folder: Path) -> dict[str, Job]:
 
 
 def _lines(plan: Plan) -> list[list[str]]:
-    """Overrides of jobs that differ in the threshold alone."""
+    """Return the overrides of jobs that differ in the threshold alone."""
     common = [f"duration={plan.duration}", f"seed={plan.seed}", "outputs=lean"]
     return [[*common, f"insertion.error_threshold={value}"] for value in plan.sweep_thresholds]
 
@@ -292,11 +290,8 @@ def conduct(
     ChildProcessError
         If a job failed.
     """
-    loader = GlobalHydra.instance().config_loader()
-    overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir='{folder}'"]
-    master = loader.load_configuration("identify", overrides, run_mode=RunMode.MULTIRUN)
     with redirect_stdout(io.StringIO()):
-        outcomes = Sweep(loader, master, task, engine).conduct(lines)
+        outcomes = open_sweep("identify", folder, task, engine).conduct(lines)
     if failed := [outcome.error for outcome in outcomes if not outcome.done]:
         raise ChildProcessError(f"jobs of the sweep failed: {failed[0]}")
 
@@ -307,7 +302,10 @@ def _on_processes(folder: Path, workers: int) -> list[str]:
 
 
 def thresholds(plan: Plan) -> Iterator[Row]:
-    """The 540 jobs of ``experiment=building_thresholds`` on two processes, from an empty cache to the last result."""
+    """The 540 jobs of ``experiment=building_thresholds`` on two processes, from an empty cache to the last result.
+
+    With ``quick=true`` only a few of them.
+    """  # noqa: D401  # its first line stands in benchmark.md
     fewer = [f"duration={plan.duration}", "insertion.error_threshold=0.1", "acceptance=none", "seed=0"]
     with TemporaryDirectory(prefix="sysid-benchmark-") as name:
         arguments = ["-m", "experiment=building_thresholds", *_on_processes(Path(name), 2)]
@@ -362,5 +360,5 @@ def _used() -> np.ndarray:
     return np.array([*(1e3 * each for each in seconds), 1024 * resident_memory()])
 
 
-def nothing(config: DictConfig) -> None:
+def nothing(config: object) -> None:
     """Be a job that does nothing."""

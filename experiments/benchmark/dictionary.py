@@ -47,7 +47,7 @@ class Samples(NamedTuple):
     targets: np.ndarray  # (n,), variance 1 without the noise
 
     def part(self, start: int, stop: int | None = None) -> "Samples":
-        """Samples from start to stop."""
+        """Return the samples from start to stop."""
         return Samples(self.inputs[start:stop], self.targets[start:stop])
 
 
@@ -155,7 +155,10 @@ def _against_product(ours: Job, size: int, plan: Plan) -> dict[str, np.ndarray]:
 
 
 def _block(size: int) -> int:
-    """Samples of one run: few milliseconds where possible, a multiple of the interval of the drift probe."""
+    """Choose the number of samples of one run.
+
+    It takes a few milliseconds where possible, and is a multiple of the drift probe's interval.
+    """
     return PROBE_INTERVAL * max(1, round(2e4 / size**2))
 
 
@@ -290,7 +293,7 @@ def soak(plan: Plan) -> Iterator[Row]:
     process after the last fifth, less that after the second. Counters: samples sent, and places given, that are not
     counted. Rounding: how far means and variances are, at the ends of the fifths, from those of the same state with
     its factors computed from scratch, in standard deviations or variances of the noise.
-    """
+    """  # noqa: D401  # its first line stands in benchmark.md
     narx, n_blocks = sysid.Narx({"displacement": 2}), max(1, plan.soak_samples // (PARTS * BLOCK))
     trainings: dict[str, sysid.Training] = {"every_sample": sysid.Adaptive(), "stored": sysid.MaximumAPosteriori()}
     for learning, training in trainings.items():
@@ -302,7 +305,9 @@ def soak(plan: Plan) -> Iterator[Row]:
         for part in range(PARTS):
             squares = np.zeros(3)  # of the errors, of those of least squares, of the targets
             for block in islice(blocks, n_blocks):
-                entered += int((record["slot"] >= 0).sum())  # a last sample may get its place one block later
+                if block.correction is not None:  # the last sample got its place one block later
+                    record[-1] = block.correction
+                entered += int((record["slot"] >= 0).sum())
                 (x, y, _), record = block.rows, block.record
                 lags = np.column_stack([x, np.ones(len(x))])
                 squares += np.nansum((y - [record["mean"], lags @ weights, 0.0 * y]) ** 2, axis=1)
@@ -423,7 +428,7 @@ class Scored(NamedTuple):
     candidate: Samples  # one
 
     def published(self, i: int) -> LeftOut:
-        """Stored point i and the set without it, with the candidate."""
+        """Leave stored point i out of the set with the candidate."""
         x = np.vstack([self.points.inputs, self.candidate.inputs])
         y = np.concatenate([self.points.targets, self.candidate.targets])
         noise_variance = self.gp.noise_variance
@@ -462,7 +467,10 @@ def score_seconds(size: int, rounds: int, seed: int) -> dict[tuple[str, str], np
 
 
 def rounds_for(size: int, repetitions: int) -> int:
-    """Rounds for a size: all up to 100 points, then fewer as a factorisation takes longer, at least 5."""
+    """Choose the rounds for a size, at least 5.
+
+    All are run up to 100 points, then fewer as a factorisation takes longer.
+    """
     return min(repetitions, max(5, round(repetitions * min(1.0, (100 / size) ** 2))))
 
 

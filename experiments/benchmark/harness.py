@@ -6,23 +6,19 @@ import platform
 import re
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig
 
 from experiments import THREAD_VARIABLES
-from experiments.cli.options import flag, seconds, whole
 from experiments.drawing.tables import significant
-from sysid.errors import UserError
 from sysid.store import provenance
 
 Name = TypeVar("Name", bound=Hashable)
 Row: TypeAlias = dict[str, Any]  # of the table, as `row` makes it
-LEAST = {"budget": 2, "jobs": 8, "seed": 0}  # of settings that are whole numbers; others: 1
 #: sizes with which the times mean nothing, but everything runs
 QUICK: dict[str, Any] = {
     **{"sizes": (20, 40), "budget": 20, "repetitions": 2, "replacements": 2000, "stretch": 20, "trajectories": 50},
@@ -49,27 +45,11 @@ class Plan:
     seed: int
     cold: bool  # whether the start with an empty compile cache is measured
 
-    @classmethod
-    def of(cls, config: DictConfig) -> Self:
-        """Settings of a configuration; `quick` replaces the sizes.
-
-        Raises
-        ------
-        ValueError
-            Numbers that leave nothing to measure.
-        """
-        sizes = tuple(whole("sizes", size, 2) for size in config.sizes)
-        if len(set(sizes)) < 2:
-            raise UserError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
-        seconds(config.duration)
-        numbers = [one.name for one in fields(cls) if one.type is int]
-        given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers}
-        given |= {"sizes": sizes, "duration": str(config.duration), "cold": not flag("quick", config.quick)}
-        given["sweep_thresholds"] = tuple(map(float, config.sweep_thresholds))
-        return cls(**(given | (QUICK if config.quick else {})))
-
     def rounds(self, size: int) -> int:
-        """Rounds for a dictionary of this size: more for short ones, whose times a busy machine spoils."""
+        """Choose the rounds for a dictionary of this size.
+
+        Short ones get more, since a busy machine spoils their times.
+        """
         return self.repetitions * min(max(2000 // size, 1), 20)
 
 

@@ -150,7 +150,7 @@ class SampledProblem:
 
 
 def building_problem(duration: float | str, seed: int, stretch: int = 1) -> SampledProblem:
-    """The building with the flow that its controller has set, held over the samples."""
+    """Pose the building with the flow that its controller has set, held over the samples."""
     system, weather = simulators.Building(), {"ambient_temperature": simulators.SyntheticWeather()}
     plant = Plant(system, simulators.PI(), weather, {}, simulators.MeasurementNoise(), Interpolation.held)
     flow = plant.trajectory(plant.n_samples(duration), seed).input
@@ -201,7 +201,7 @@ def simulation(plan: Plan) -> Iterator[Row]:
     The inputs of the building are held. The force on Bouc-Wen is linear between its samples: observed at
     750 Hz, `solve_ivp` meets no kink within a sample and takes its own steps, where we take those of 15 kHz. The
     rows without a target restart it at every sample of a force given at 15 kHz.
-    """
+    """  # noqa: D401  # its first line stands in benchmark.md
     problems = (
         building_problem(plan.duration, plan.seed, plan.stretch),
         bouc_wen_problem(plan.seed, plan.stretch),
@@ -241,7 +241,7 @@ def monte_carlo(plan: Plan) -> Iterator[Row]:
 
 
 def _ensemble(plan: Plan) -> "partial[simulators.Ensemble]":
-    """Simulation of all trajectories from their random initial states."""
+    """Prepare the simulation of all trajectories from their random initial states."""
     states = np.random.default_rng(plan.seed).uniform(-WIDEST, WIDEST, size=(plan.trajectories, 2))
     return partial(simulators.simulate_many, simulators.VanDerPol(), initial_states=states, seed=plan.seed)
 
@@ -251,7 +251,7 @@ def store(plan: Plan) -> Iterator[Row]:
 
     `sysid.store` adds checksums, compression, checks and a flush to the disk when it writes. What is read was written
     just before and comes from the memory of the operating system.
-    """
+    """  # noqa: D401  # its first line stands in benchmark.md
     datasets = {
         f"building, {plan.duration}": building_problem(plan.duration, plan.seed).made.to_dataset(),
         f"Van der Pol, {plan.trajectories} trajectories": _ensemble(plan)(n_samples=SHORT).to_dataset(),

@@ -1,7 +1,7 @@
 """What stands on a command line: names of folders that become overrides, and overrides without effect."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 
@@ -41,11 +41,13 @@ def mark_runs(arguments: Sequence[str]) -> list[str]:
     return [*(argument for before, argument in pairs if not is_path(before, argument)), *named]
 
 
-def without_effect(unused: Collection[str]) -> list[str]:
-    """Overrides of the command line that name unused keys: a group with all that is in it, or a single value."""
-    from hydra.core.hydra_config import HydraConfig  # slow to import, and this file is read before everything else
+def without_effect(unused: Collection[str], overrides: Iterable[str]) -> list[str]:
+    """Return the overrides that name unused keys.
 
-    if not HydraConfig.initialized():
-        return []
-    given = {one: f"{one.lstrip('+~').split('=')[0].split('@')[0]}." for one in HydraConfig.get().overrides.task}
+    An unused name is a group with all that is in it, or a single value.
+
+    >>> without_effect({"excitation", "duration"}, ["excitation.rms=2", "budget=50", "duration=30d"])
+    ['excitation.rms=2', 'duration=30d']
+    """
+    given = {one: f"{one.lstrip('+~').split('=')[0].split('@')[0]}." for one in overrides}
     return [one for one, key in given.items() if any(key.startswith(f"{name}.") for name in unused)]

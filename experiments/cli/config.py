@@ -1,7 +1,9 @@
 """Where the configuration of the commands is, and which keys a command knows."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -23,6 +25,11 @@ def check_keys(config: DictConfig, name: str) -> None:
     for key in config if known else ():
         if key not in known and key != "hydra":
             raise UserError(f"unknown configuration key {key!r}{meant(str(key), known)}")
+
+
+def to_yaml(settings: Mapping[str, Any]) -> str:
+    """Write settings as a configuration, so that reading it gives the same values and types."""
+    return OmegaConf.to_yaml(settings)
 
 
 @cache

@@ -62,7 +62,7 @@ def compose_and_run(name: str, job: Callable[[DictConfig], Any]) -> Any:
 
 
 def _explain_composing(name: str, error: Exception) -> str:
-    """What to say of an error that came before the job began."""
+    """Explain an error that came before the job began."""
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         reason = f"({error.strerror}): set hydra.run.dir, or output, if the command has it, to another"
         return f"cannot write to the folder of the run, {error.filename} {reason}"

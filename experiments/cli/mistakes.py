@@ -36,7 +36,7 @@ def check_arguments(name: str, arguments: Sequence[str]) -> None:
 
 
 def _find_mistake(name: str, arguments: Sequence[str]) -> str:
-    """What to type instead of the first argument that is wrong; empty if none is."""
+    """Say what to type instead of the first argument that is wrong; empty if none is."""
     flags, unknown = get_args_parser().parse_known_args(arguments)
     if unknown and unknown[0][:1] != "-":
         return f"{unknown[0]}: write flags, such as -m, before all settings"
@@ -61,7 +61,7 @@ def _find_mistake(name: str, arguments: Sequence[str]) -> str:
 
 
 def _explain_argument(name: str, text: str, error: Exception) -> str:
-    """What to type instead of an argument that is no override."""
+    """Say what to type instead of an argument that is no override."""
     key, equals, value = text.partition("=")
     if equals:  # a name with brackets, blanks, ...: in quotes of both kinds
         names = value[1:-1].split(",") if value[:1] == "[" and value[-1:] == "]" else [value]
@@ -82,7 +82,7 @@ def _explain_argument(name: str, text: str, error: Exception) -> str:
 
 
 def explain_overrides(name: str, arguments: Sequence[str]) -> str:
-    """What is wrong with the overrides of a configuration that cannot be composed; empty if it is no name."""
+    """Say what is wrong with overrides that cannot be composed; empty if it is no name."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 

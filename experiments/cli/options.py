@@ -51,7 +51,7 @@ def whole(option: str, value: Any, least: int) -> int:
 
 
 def flag(option: str, value: Any) -> bool:
-    """True or false.
+    """Return a value that is true or false.
 
     Raises
     ------
@@ -102,7 +102,9 @@ def seconds(duration: float | str, option: str = "duration", example: str = EXAM
 
 
 def samples_of(duration: float | str, dt: float) -> int:
-    """Samples of a duration at a sampling time dt [s], that at time zero included; or n of ``"n samples"``.
+    """Count the samples of a duration at a sampling time dt [s], that at time zero included.
+
+    A duration may also be given as ``"n samples"``.
 
     Raises
     ------
@@ -122,7 +124,7 @@ def samples_of(duration: float | str, dt: float) -> int:
 
 
 def meant(name: str, known: Iterable[object]) -> str:
-    """The nearest valid name, as a question, or all of few."""
+    """Suggest the nearest valid name, as a question, or all names if they are few."""
     names = sorted({*map(str, known)})
     if not names:
         return ", expected none: nothing can be set there"

@@ -98,7 +98,10 @@ def _close(end: threading.Event) -> None:
 
 
 def _forget() -> None:
-    """A forked process has no thread that keeps the line, nor one that would release its lock."""
+    """Give a forked process a lock of its own and no line.
+
+    It has no thread that keeps the line, nor one that would release the lock that it inherits.
+    """
     Terminal.lock, Terminal.line = threading.RLock(), ""
 
 

@@ -1,42 +1,52 @@
 """The models of several runs on one test record: a table, a figure, a page."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
-import xarray as xr
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.cli.build import build, trusted_names
 from experiments.cli.ends import deferred_interrupt
 from experiments.cli.options import flag, whole
-from experiments.drawing.tables import fixed, to_csv, to_text, with_unit
+from experiments.compare.record import fit_material, read_own_record, read_window
+from experiments.compare.result import draw, tabulate, write_page, write_text
+from experiments.drawing.tables import to_csv
 from experiments.files.job_file import FILE
 from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import read_configuration, text_of
-from experiments.validate import assessment as judged
-from experiments.validate.assessment import FREE_RUN, Assessment, Material
-from experiments.validate.report import warn
-from experiments.validate.run import add_physics
-from sysid import JointModel, Recordings, StoreError, store
+from experiments.validate.assessment import Assessment, Material, assess, plan_cases
+from experiments.validate.run import read_material
+from sysid import JointModel, Propagation, StoreError, store
 from sysid.errors import UserError
 from sysid.store import header
 
-LEARNING = ("record", "loop", "training", "bands")  # times of a run in which its model came about
 #: settings of a run that say what its model learned from
 LEARNED = (
     *("seed", "data", "identified", "system", "controller", "weather", "excitation", "excitations", "noise"),
     *("interpolation", "duration"),
 )
-OTHER = "name the record for all of them: data=..., or a plant with system=..."
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """Which models are compared, how, and what is written of it."""
+
+    runs: tuple[str, ...]  # folders of runs, or files of models
+    trusted: tuple[str, ...]  # modules and classes that the files of the models may name besides ours
+    part: str | None  # of the records; None: test, or validation where there is no test
+    window: int | None  # measured samples given to each model; None: the most a run had or needs
+    propagation: Propagation  # of the uncertainty through the steps
+    seed: int  # of everything random
+    is_named: bool  # whether the record is named; else it is that of the runs
+    has_figures: bool
+    has_page: bool  # whether report.html is written
+    configuration: str  # YAML, with all interpolations resolved, for the page
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -48,43 +58,44 @@ def run(config: DictConfig, folder: Path) -> None:
         Fewer than two runs, one without a model, models of other outputs, runs whose test records differ where no
         record is named, records that do not fit. Nothing is written then.
     """
-    flag("figures", config.figures)
-    whole("seed", config.seed, 0)
-    if config.window is not None:
-        whole("window", config.window, 1)
-    has_page(config)
-    paths = find_models([str(name) for name in config.runs])
-    joints = {name: JointModel.load(path, trusted=trusted_names(config)) for name, path in paths.items()}
-    (first, outputs), *others = ((name, joint.output_names) for name, joint in joints.items())
-    for name, names in others:
-        if names != outputs:
-            have = f"{first} has outputs {list(outputs)}, {name} has {list(names)}"
-            raise UserError(f"runs: {have}: compare models of the same outputs")
-    is_named = "_target_" in config.data or "_target_" in config.system
-    material = judged.read_material(config) if is_named else read_own_record(paths, config.part)
-    given = {name: fit_material(material, joints[name], path, trusted_names(config)) for name, path in paths.items()}
-    needed = [one.default_window(joints[name].models[0].narx) for name, one in given.items()]
-    window = config.window or max([*needed, *([] if is_named else map(read_window, paths.values()))])
-    cases, propagation = judged.plan_cases([1], window, window), build(config, "propagation")
-    found: dict[str, Assessment] = {}
+    settings = read_settings(config)
+    paths = find_models(settings.runs)
+    joints = {name: JointModel.load(path, trusted=settings.trusted) for name, path in paths.items()}
+    check_outputs(joints)
+    material = read_material(config) if settings.is_named else read_own_record(paths, settings.part)
+    given = {name: fit_material(material, joints[name], path, settings.trusted) for name, path in paths.items()}
+    window = choose_window(settings, paths, joints, given)
     about = f"{material.source.name}, {material.part}: {material.n_samples} samples"
-    log.info("Compare %s on %s; all are shown the first %s of each record", ", ".join(paths), about, window)
-    for name, one in given.items():
-        records = replace(one, records=one.records_after(window))
-        found[name] = judged.assess(joints[name], records, cases, propagation, seed=config.seed)
-    table, notes = tabulate(found, paths), note_differences(paths)
+    names = ", ".join(paths)
+    log.info("Compare %s on %s; all are shown the first %s of each record", names, about, window)
+    found = assess_all(settings, joints, given, window)
+    table = tabulate(found, paths)
+    notes = note_differences(paths)
     with deferred_interrupt():
-        files = {"comparison.csv": to_csv(table).encode()}
-        if config.figures:
-            files["comparison.png"] = draw(found)
-        write_every([partial(store.write_bytes, content, folder / name) for name, content in files.items()])
-        if has_page(config):
-            write_page(config, found, table, notes, folder)
-        for line in write_text(table).splitlines():
-            log.info("%s", line)
-        for note in notes:
-            log.info("Note: %s", note)
-        log.info("Results: %s", folder)
+        write_files(settings, found, table, notes, folder)
+        tell(table, notes, folder)
+
+
+def read_settings(config: DictConfig) -> CompareSettings:
+    """Read and check the configuration.
+
+    Raises
+    ------
+    ValueError
+        With the name of the key.
+    """
+    return CompareSettings(
+        has_figures=flag("figures", config.figures),
+        seed=whole("seed", config.seed, 0),
+        window=None if config.window is None else whole("window", config.window, 1),
+        has_page=has_page(config.report),
+        runs=tuple(str(name) for name in config.runs),
+        trusted=tuple(trusted_names(config)),
+        part=config.part,
+        propagation=build(config, "propagation"),
+        is_named="_target_" in config.data or "_target_" in config.system,
+        configuration=OmegaConf.to_yaml(config, resolve=True),
+    )
 
 
 def find_models(runs: Sequence[str]) -> dict[str, Path]:
@@ -111,45 +122,48 @@ def find_models(runs: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
-    """Read what the runs held back from their models, if it is the same for all.
+def check_outputs(joints: Mapping[str, JointModel]) -> None:
+    """Refuse models of different outputs.
 
     Raises
     ------
     ValueError
-        Runs without a record of their own, with nothing held back, or with different ones.
+        With the outputs of the first two that differ.
     """
-    found: dict[str, tuple[xr.Dataset, list[str], list[str]]] = {}
-    for name, path in paths.items():
-        trajectory = next(iter(sorted(path.parent.glob("**/trajectory.nc"))), None)  # of several outputs all are alike
-        if trajectory is None:
-            raise UserError(f"{name} has no record of its own (trajectory.nc): {OTHER}")
-        dataset = store.read(trajectory, kind="trajectory")
-        after = dataset.isel(time=np.flatnonzero(dataset["part"] == 1))
-        if not after.sizes["time"]:
-            raise UserError(f"{name} held back nothing to be judged by: {OTHER}")
-        outputs, inputs = (json.loads(str(dataset.attrs[role])) for role in ("outputs", "inputs"))
-        simulated = "physics." if "physics" in header(path) else "\0"  # beside the model, which does that itself
-        found[name] = after, outputs, [one for one in inputs if not one.startswith(simulated)]
-    best = max(found, key=lambda name: len(found[name][1] + found[name][2]))  # the others may know fewer signals
-    base, outputs, inputs = found[best]
-    for name, (other, *signals) in found.items():
-        for signal in ("time", *signals[0], *signals[1]):
-            if signal not in base or not np.array_equal(base[signal].values, other[signal].values):
-                raise UserError(f"the test records of {best} and {name} differ in {signal}: {OTHER}")
-    records = []
-    for number, rows in base.groupby("record"):
-        about = {"name": f"{best}, record {number}", "initialisation_window": 0}
-        about["sampling_time"] = float(np.diff(rows["time"].values[:2]).sum()) or 1.0
-        records.append(rows[[*outputs, *inputs]].drop_vars(["record", "part"]).assign_attrs(about))
-    held = Recordings(f"record of {best}", tuple(inputs), tuple(outputs), test=tuple(records))
-    return judged.select_records(held, part)
+    (first, outputs), *others = ((name, joint.output_names) for name, joint in joints.items())
+    for name, names in others:
+        if names != outputs:
+            have = f"{first} has outputs {list(outputs)}, {name} has {list(names)}"
+            raise UserError(f"runs: {have}: compare models of the same outputs")
 
 
-def read_window(path: Path) -> int:
-    """Measured samples that a run gave its model before it was validated; 1 if it was not."""
-    validation = path.parent / "validation.json"
-    return int(json.loads(validation.read_text())["horizons"][0]["window"]) if validation.is_file() else 1
+def choose_window(
+    settings: CompareSettings,
+    paths: Mapping[str, Path],
+    joints: Mapping[str, JointModel],
+    given: Mapping[str, Material],
+) -> int:
+    """Choose how many samples all models are shown: as configured, or the most a run had or needs."""
+    if settings.window is not None:
+        return settings.window
+    needed = [one.default_window(joints[name].models[0].narx) for name, one in given.items()]
+    had = [] if settings.is_named else [read_window(path) for path in paths.values()]
+    return max([*needed, *had])
+
+
+def assess_all(
+    settings: CompareSettings,
+    joints: Mapping[str, JointModel],
+    given: Mapping[str, Material],
+    window: int,
+) -> dict[str, Assessment]:
+    """Assess every model on what it is given, one step and free run after the window."""
+    cases = plan_cases([1], window, window)
+    found: dict[str, Assessment] = {}
+    for name, one in given.items():
+        records = replace(one, records=one.records_after(window))
+        found[name] = assess(joints[name], records, cases, settings.propagation, seed=settings.seed)
+    return found
 
 
 def note_differences(paths: Mapping[str, Path]) -> list[str]:
@@ -183,114 +197,39 @@ def note_differences(paths: Mapping[str, Path]) -> list[str]:
     return notes
 
 
-def fit_material(material: Material, joint: JointModel, path: Path, trusted: Sequence[str]) -> Material:
-    """What a model is given: its physics is added, signals that it does not know are left out."""
-    material = add_physics(material, path, trusted)
-    surplus = {*material.source.inputs, *material.source.outputs} - {*joint.output_names, *joint.input_names}
-    judged.check_signals(joint, material, sorted(surplus))
-    return material
-
-
-def tabulate(found: Mapping[str, Assessment], paths: Mapping[str, Path]) -> pd.DataFrame:
-    """A row for each run and output; nan where a measure does not exist."""
-    rows = []
-    for name, assessment in found.items():
-        times = json.loads(str(header(paths[name]).get("timings", "{}")))
-        for output, model in zip(assessment.outputs, assessment.joint.models, strict=True):
-            near, far = (assessment.scores[case][output] for case in assessment.main.values())
-            row = {"run": name, "output": output, "unit": assessment.error_unit(output), "rmse_one_step": near.rmse}
-            row |= {"rmse_free_run": far.rmse, "fit_percent_free_run": far.fit_percent}
-            row |= {"nlpd_one_step": near.nlpd, "nlpd_free_run": far.nlpd}
-            row |= {"coverage_95_one_step": near.coverage_95, "coverage_95_free_run": far.coverage_95}
-            row |= {"lags": ", ".join(f"{signal} {_span(lags)}" for signal, lags in model.narx.lags.items() if lags)}
-            row |= {"points": model.gp.n_points}
-            row |= {"seconds": sum(times[part] for part in LEARNING if part in times) if times else np.nan}
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _span(lags: Sequence[int]) -> str:
-    """Lags in words.
-
-    >>> _span((1,)), _span((1, 2, 3)), _span((1, 4))
-    ('1', '1 to 3', '1 4')
-    """
-    is_gapless = len(lags) > 1 and len(lags) == lags[-1] - lags[0] + 1
-    return f"{lags[0]} to {lags[-1]}" if is_gapless else " ".join(map(str, lags))
-
-
-def write_text(table: pd.DataFrame) -> str:
-    """The table for the terminal."""
-    text = pd.DataFrame({"run": table["run"], "output": table["output"]})
-    for kind, words in (("one_step", "1 step"), (FREE_RUN, "free run")):
-        errors = zip(table[f"rmse_{kind}"], table["unit"], strict=True)
-        text[f"RMSE {words}"] = [with_unit(value, unit) for value, unit in errors]
-        if kind == FREE_RUN:
-            text["fit %"] = [fixed(value, 1) for value in table["fit_percent_free_run"]]
-        text[f"NLPD {words}"] = [fixed(value, 2) for value in table[f"nlpd_{kind}"]]
-        text[f"95 % {words}"] = [fixed(100 * value, 1) for value in table[f"coverage_95_{kind}"]]
-    text["lags"], text["points"] = table["lags"], table["points"]
-    text["seconds"] = [fixed(value, 2) for value in table["seconds"]]
-    return to_text(text, words=("output", "lags"))
-
-
-def longest_free_run(found: Mapping[str, Assessment], output: str) -> tuple[xr.DataArray, Any, dict[str, Any]]:
-    """Clock and measurement of the longest record, and the mean of the free run of every model."""
-    from experiments.drawing.style import with_clock
-
-    one = next(iter(found.values()))
-    runs, i = one.forecasts[one.main[FREE_RUN]].records, one.outputs.index(output)
-    number = max(range(len(runs)), key=lambda k: len(runs[k].sample))
-    clock = with_clock(one.material.records[runs[number].record], "time")["shown"].isel(time=runs[number].sample)
-    means = {name: a.forecasts[a.main[FREE_RUN]].records[number].mean[:, i] for name, a in found.items()}
-    return clock, runs[number].measured[:, i], means
-
-
-def draw(found: Mapping[str, Assessment]) -> bytes:
-    """Draw the free runs of all models over the measurement, and their errors below, output by output."""
-    from experiments.drawing.style import PALETTE, png, screen, show_from_to
-
-    one = next(iter(found.values()))
-    figure, axes = screen(2 * len(one.outputs), 5.0 * len(one.outputs), sharex=True)
-    for above, below, output in zip(axes[::2], axes[1::2], one.outputs, strict=True):
-        clock, measured, means = longest_free_run(found, output)
-        above.plot(clock, measured, color="black", linewidth=1.2, label="measured")
-        for (name, mean), color in zip(means.items(), PALETTE * len(means), strict=False):
-            above.plot(clock, mean, color=color, linewidth=1.0, label=name)
-            below.plot(clock, measured - mean, color=color, linewidth=0.8)
-        above.set(ylabel=f"{output} [{one.unit(output) or '1'}]")
-        below.set(ylabel=f"error [{one.error_unit(output)}]", xlabel=clock.attrs["label"])
-        show_from_to(below, clock.values)
-        above.set_title(f"Free runs after {one.window} measured samples", loc="left")
-        above.legend(frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 0.0))
-    return png(figure)
-
-
-def write_page(
-    config: DictConfig, found: Mapping[str, Assessment], table: pd.DataFrame, notes: Sequence[str], folder: Path
+def write_files(
+    settings: CompareSettings,
+    found: Mapping[str, Assessment],
+    table: pd.DataFrame,
+    notes: Sequence[str],
+    folder: Path,
 ) -> None:
-    """Write the comparison as a page."""
-    from experiments.drawing import page
+    """Write the table, and the figure and the page if they are wanted.
 
-    one = next(iter(found.values()))
-    figures = {}
-    for output in one.outputs:
-        clock, measured, means = longest_free_run(found, output)
-        labels = clock.attrs["label"], f"{output} [{one.unit(output) or '1'}]", f"error [{one.error_unit(output)}]"
-        curves = {name: page.Curve(mean) for name, mean in means.items()}
-        most = page.MOST_DRAWN // (len(curves) * len(one.outputs))
-        figures[output] = page.draw_series(clock.values, measured, curves, labels=labels, most=most)
-    about = {"package_versions": store.package_versions(), "configuration": OmegaConf.to_yaml(config, resolve=True)}
-    page.write(
-        folder / page.FILE,
-        Path(__file__).with_name("comparison.html"),
-        figures,
-        title=f"{len(found)} models compared",
-        name=one.material.source.name,
-        warnings=[*notes, *(f"{name}: {text}" for name, assessment in found.items() for text in warn(assessment))],
-        rows=table.astype(object).where(table.notna(), None).to_dict("records"),
-        part=one.material.part,
-        n_samples=one.material.n_samples,
-        window=one.window,
-        origin=page.read_origin(folder, about | {"seed": config.seed}),
-    )
+    Raises
+    ------
+    sysid.StoreError
+        If a file could not be written; table and figure do not wait for each other.
+    """
+    files = {"comparison.csv": to_csv(table).encode()}
+    if settings.has_figures:
+        files["comparison.png"] = draw(found)
+    write_every(partial(store.write_bytes, content, folder / name) for name, content in files.items())
+    if settings.has_page:
+        write_page(
+            found,
+            table,
+            notes,
+            folder,
+            configuration=settings.configuration,
+            seed=settings.seed,
+        )
+
+
+def tell(table: pd.DataFrame, notes: Sequence[str], folder: Path) -> None:
+    """Log the table, what the runs differ in, and where the files are."""
+    for line in write_text(table).splitlines():
+        log.info("%s", line)
+    for note in notes:
+        log.info("Note: %s", note)
+    log.info("Results: %s", folder)

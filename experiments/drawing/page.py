@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from omegaconf import OmegaConf
+import yaml
 
 from experiments.drawing.style import BLUE, GREEN, GREY, ORANGE, PALETTE
 from experiments.drawing.tables import significant
@@ -97,11 +97,16 @@ def read_origin(folder: Path, attributes: Mapping[str, Any], pattern: str = "**/
 
 
 def _read_command(folder: Path) -> str:
-    """Command of a run, of what Hydra has written; empty without that."""
+    """Read the command of a run from what Hydra has written; empty without that.
+
+    The files may be a stranger's: they are read as text, and nothing in them is resolved.
+    """
     if not (folder / "overrides.yaml").is_file():
         return ""
-    name = OmegaConf.select(OmegaConf.load(folder / "hydra.yaml"), "hydra.job.name")
-    words = [f"sysid-{name}", *map(str, OmegaConf.load(folder / "overrides.yaml"))]
+    settings, overrides = (
+        yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("hydra", "overrides")
+    )
+    words = [f"sysid-{settings['hydra']['job']['name']}", *map(str, overrides or [])]
     return " ".join(f'"{one}"' if "'" in one and not set('"$`\\!') & set(one) else shlex.quote(one) for one in words)
 
 

@@ -92,7 +92,7 @@ def label_of(variable: xr.DataArray, width: int = 34) -> str:
 
 
 def unit_of(variable: xr.DataArray) -> str:
-    """Unit for a label; 1 where there is none."""
+    """Return the unit for a label; 1 where there is none."""
     return str(variable.attrs.get("units") or "1")
 
 

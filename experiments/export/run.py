@@ -1,6 +1,7 @@
 """Write a stored model as one Python file that needs NumPy only."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -17,6 +18,15 @@ from sysid.store import header
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class ExportSettings:
+    """Which model is exported, and where to."""
+
+    model: Path  # file of the model
+    output: Path  # Python file to write
+    trusted: tuple[str, ...]  # modules and classes of the user's own that the file of the model may name
+
+
 def run(config: DictConfig, folder: Path) -> None:
     """Write the model of the configuration to its output, or to the folder of the run.
 
@@ -27,13 +37,26 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         The model cannot be read, or the file not be written.
     """
+    settings = read_settings(config, folder)
+    log.info("Export %s as one Python file that needs NumPy only", settings.model)
+    kind = Model if "" in read_models(settings.model) else JointModel  # one model, or those of all outputs
+    model = kind.load(settings.model, trusted=settings.trusted)
+    stated = header(settings.model)
+    more = physics_text(read_physics(str(stated["physics"]), list(settings.trusted))) if "physics" in stated else {}
+    written = export_python(model, settings.output, **more)
+    log.info("Exported: %s; next: python %s checks it", written, settings.output)
+
+
+def read_settings(config: DictConfig, folder: Path) -> ExportSettings:
+    """Read and check the configuration; without an output the file goes into the folder of the run.
+
+    Raises
+    ------
+    ValueError
+        No model is named, or the output exists.
+    """
     source = model_of(config)
     path = folder / f"{source.stem}.py" if config.output is None else Path(str(config.output))
     if path.exists() and not flag("overwrite", config.overwrite):
         raise UserError(f"output: {path} exists; name another file, or say overwrite=true")
-    log.info("Export %s as one Python file that needs NumPy only", source)
-    trusted = trusted_names(config)
-    kind = Model if "" in read_models(source) else JointModel  # one model, or those of all outputs
-    model, stated = kind.load(source, trusted=trusted), header(source)
-    more = physics_text(read_physics(str(stated["physics"]), trusted)) if "physics" in stated else {}
-    log.info("Exported: %s; next: python %s checks it", export_python(model, path, **more), path)
+    return ExportSettings(source, path, tuple(trusted_names(config)))

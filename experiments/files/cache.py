@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,11 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import xarray as xr
 from filelock import FileLock, Timeout
-from omegaconf import DictConfig
 
 from experiments.files.identity import key_of, trajectory_key
-from experiments.files.outputs import is_multirun
-from experiments.plant.live import LiveSource, Simulation, live_source
+from experiments.plant.live import Simulation
 from experiments.plant.physics import Measured
 from experiments.plant.plant import Plant
 from experiments.plant.source import SAMPLES_PER_BLOCK
@@ -146,24 +144,23 @@ class Cache:
         self._warned = True
 
 
-def cache_of(config: DictConfig) -> Cache | None:
-    """Cache of a run: that of a job of a sweep, or any whose folder is named absolutely.
+def cache_of(folder: object, *, in_sweep: bool) -> Cache | None:
+    """Return the cache in a folder: of a job of a sweep, or any whose folder is named absolutely; else None.
 
     Raises
     ------
     ValueError
         If it is no folder's name.
     """
-    folder = config.get("cache")
     if folder is not None and (not isinstance(folder, str) or not folder):
         raise UserError(f"cache must be the name of a folder, or null for none, got {folder!r}")
-    if folder is None or not (is_multirun() or Path(folder).is_absolute()):
+    if folder is None or not (in_sweep or Path(folder).is_absolute()):
         return None
     return Cache(Path(folder).absolute())
 
 
 def counts_of(cache: Cache | None) -> dict[str, Any]:
-    """What the cache did, to stand among the times of a job."""
+    """Return what the cache did, to stand among the times of a job."""
     if cache is None:
         return {}
     return {"cache": {name: dict(sorted(counts.items())) for name, counts in sorted(cache.counts.items())}}
@@ -240,19 +237,21 @@ class CachedSimulation(Simulation):
         return Trajectory(plant.system, self._seed, time, u, x, y, y0, w, plant.interpolation, int(clipped.sum()))
 
 
-def cached_source(config: DictConfig, cache: Cache) -> LiveSource:
-    """Simulation of the configured plant, run only if no job has done so before.
+def simulate_once(configuration: Mapping[str, Any], cache: Cache) -> Callable[[Plant, int, int], CachedSimulation]:
+    """Return what simulates a plant, from its number of samples and the seed, only if no job has done so before.
 
-    Raises
-    ------
-    ValueError
-        As `experiments.plant.live.live_source`.
+    Parameters
+    ----------
+    configuration
+        Of `sysid-identify`, resolved, as plain data: what of it decides the trajectory is part of its key.
+    cache
+        Where trajectories are kept.
     """
 
     def simulation(plant: Plant, n_samples: int, seed: int) -> CachedSimulation:
-        return CachedSimulation(plant, n_samples, seed, cache=cache, key=trajectory_key(config, n_samples))
+        return CachedSimulation(plant, n_samples, seed, cache=cache, key=trajectory_key(configuration, n_samples))
 
-    return live_source(config, simulation)
+    return simulation
 
 
 # --- training

@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 import experiments
 import simulators
 import sysid
@@ -54,9 +52,17 @@ def identity_of(task: str, configuration: Mapping[str, Any], files: Mapping[str,
     return key_of(content)[:32]
 
 
-def trajectory_key(config: DictConfig, n_samples: int) -> str:
-    """Key of a simulated trajectory: the settings that decide it, the content of its files, the code, the samples."""
-    settings = {str(name): value for name, value in _plain(config).items() if name not in AFTER_THE_TRAJECTORY}
+def trajectory_key(configuration: Mapping[str, Any], n_samples: int) -> str:
+    """Key of a simulated trajectory: the settings that decide it, the content of its files, the code, the samples.
+
+    Parameters
+    ----------
+    configuration
+        Of `sysid-identify`, resolved, as plain data.
+    n_samples
+        Of the simulation.
+    """
+    settings = {name: value for name, value in configuration.items() if name not in AFTER_THE_TRAJECTORY}
     code, files = code_digest(settings), file_digests(settings)
     return key_of({"settings": settings, "n_samples": n_samples, "files": files, "code": code})
 
@@ -66,7 +72,7 @@ def key_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def code_digest(configuration: Any = None) -> str:
+def code_digest(configuration: Mapping[str, Any] | None = None) -> str:
     """SHA-256 of everything that computes: equal digests compute the same numbers from the same settings.
 
     These are all modules of the toolbox, the versions of Python and of the packages that decide the numbers, and the
@@ -75,11 +81,11 @@ def code_digest(configuration: Any = None) -> str:
 
     Parameters
     ----------
-    configuration : mapping or DictConfig, optional
-        Its node ``hydra`` does not count: it says how a job is run, not what it computes.
+    configuration
+        Plain data, resolved. Its node ``hydra`` does not count: it says how a job is run, not what it computes.
     """
     found = {"toolbox": _own_digest(), "packages": package_versions()}
-    targets = {str(value) for key, value in _leaves(_plain(configuration)) if key == "_target_"}
+    targets = {str(value) for key, value in _leaves(_without_hydra(configuration)) if key == "_target_"}
     foreign = {target.partition(".")[0] for target in targets} - VERSIONED
     found |= {f"module {name}": _module_digest(name) for name in sorted(foreign)}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
@@ -109,7 +115,7 @@ def _add_modules(digest: Any, folder: Path) -> None:
 
 
 def _parsed(path: Path) -> bytes:
-    """What Python parses of a module, in which comments, docstrings and line breaks do not count."""
+    """Return what Python parses of a module; comments, docstrings and line breaks do not count."""
     source = path.read_bytes()
     try:
         tree = ast.parse(source)
@@ -145,11 +151,12 @@ def file_digests(configuration: Any) -> dict[str, str]:
 
     Parameters
     ----------
-    configuration : mapping or DictConfig
-        Its keys that have no effect do not count, nor does `output`, the folder that a command makes.
+    configuration
+        Plain data, resolved. Its keys that have no effect do not count, nor does `output`, the folder that a command
+        makes.
     """
-    content = _plain(configuration)
-    if isinstance(content, dict):
+    content = configuration
+    if isinstance(content, Mapping):
         content = {name: value for name, value in content.items() if name not in (*WITHOUT_EFFECT, "output")}
     leaves = list(_leaves(content))
     texts = [(key, value) for key, value in leaves if isinstance(value, str) and value]
@@ -185,10 +192,9 @@ def _content_digest(path: str, *state: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _plain(configuration: Any) -> Any:
-    """The configuration as dicts and lists, without the node of Hydra."""
-    plain = OmegaConf.to_container(configuration, resolve=True) if OmegaConf.is_config(configuration) else configuration
-    return {key: value for key, value in plain.items() if key != "hydra"} if isinstance(plain, dict) else plain
+def _without_hydra(configuration: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the settings of the command alone."""
+    return {key: value for key, value in (configuration or {}).items() if key != "hydra"}
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -71,7 +71,7 @@ def write(contents: Mapping[str, Content], path: Path, attributes: Mapping[str, 
     contents
         By output; the only one under the name "".
     path, attributes
-        Of the file; `attributes_of`.
+        Of the file; `experiments.files.outputs.RunFiles.attributes`.
 
     Raises
     ------

@@ -1,60 +1,68 @@
 """Which files a run writes, what all of them carry, and that as many as possible are written."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
 
 from experiments.cli.options import flag
 from sysid import store
 from sysid.errors import UserError
 
+if TYPE_CHECKING:  # slow to import, and whoever collects or reports does without
+    from experiments.plant.physics import FittedPhysics
 
-def is_lean(config: DictConfig) -> bool:
-    """Whether a run writes job.nc alone: as configured, else in a multirun only.
 
-    Full outputs are a file for each thing, and figures; in a multirun job.nc, too.
+@dataclass(frozen=True)
+class RunFiles:
+    """Which files an identification writes, and what all of them carry."""
+
+    lean: bool  # whether job.nc is the only one
+    job: bool  # whether job.nc is written: of lean outputs, and of every job of a sweep
+    figures: bool  # whether figures are drawn; lean outputs have none
+    page: bool  # whether report.html is written
+    configuration: str  # all settings of the run as YAML, resolved
+    seed: int  # of everything random
+
+    def attributes(self, physics: FittedPhysics | None, *, partial: bool) -> dict[str, Any]:
+        """Return the attributes of every NetCDF file of the run, with the physics beside the model, if any."""
+        described = {} if physics is None else {"physics": physics.describe()}
+        return {"configuration": self.configuration, "seed": self.seed, "partial": int(partial), **described}
+
+
+def is_lean(outputs: object, *, in_sweep: bool) -> bool:
+    """Return whether a run writes job.nc alone: as ``outputs`` says, where it is null in a sweep only.
+
+    Full outputs are a file for each thing, and figures; in a sweep job.nc, too.
 
     Raises
     ------
     ValueError
         Neither lean, full nor null.
     """
-    if config.outputs not in (None, "lean", "full"):
-        raise UserError(f"outputs must be one of lean, full, got {config.outputs!r}")
-    return config.outputs == "lean" or (config.outputs is None and is_multirun())
+    if outputs not in (None, "lean", "full"):
+        raise UserError(f"outputs must be one of lean, full, got {outputs!r}")
+    return outputs == "lean" or (outputs is None and in_sweep)
 
 
-def is_multirun() -> bool:
-    """Whether this process runs a job of a sweep."""
-    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
-
-
-def has_page(config: DictConfig) -> bool:
-    """Whether a run writes report.html: as configured, null where Bokeh is installed; never beside lean outputs.
+def has_page(report: object, *, lean: bool = False) -> bool:
+    """Return whether a run writes report.html: as ``report`` says, null where Bokeh is; never beside lean outputs.
 
     Raises
     ------
     ValueError
         Another value; a page is asked for, and Bokeh is not there.
     """
-    asked, is_there = config.get("report", False), find_spec("bokeh") is not None
-    wanted = is_there if asked is None else flag("report", asked)
+    is_there = find_spec("bokeh") is not None
+    wanted = is_there if report is None else flag("report", report)
     if wanted and not is_there:
         raise UserError('report.html needs Bokeh: pip install -e ".[report]"')
-    return wanted and not ("outputs" in config and is_lean(config))
-
-
-def attributes_of(config: DictConfig, physics: Any, *, partial: bool) -> dict[str, Any]:
-    """Attributes that every NetCDF file of a run carries, with the `FittedPhysics` beside the model, if any."""
-    configuration = OmegaConf.to_yaml(config, resolve=True)
-    described = {} if physics is None else {"physics": physics.describe()}
-    return {"configuration": configuration, "seed": int(config.seed), "partial": int(partial), **described}
+    return wanted and not lean
 
 
 def plain(value: Any) -> Any:

@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
 
 import sysid
-from experiments.cli.build import build
 from experiments.generate.benchmark import SimulatedRecord
 from experiments.generate.floor import find_floor
 from experiments.plant.lags import AutomaticNarx
@@ -135,17 +133,18 @@ def label_baselines(settings: Mapping[str, BaselineSettings]) -> dict[str, str]:
     return labels
 
 
-def choose_lags(config: DictConfig, plant: Plant, n_samples: int, seed: int) -> tuple[dict[str, Narx], list[str]]:
+def choose_lags(
+    given: Narx | Orders | AutomaticNarx, plant: Plant, n_samples: int, seed: int
+) -> tuple[dict[str, Narx], list[str]]:
     """Lags of every output that has any, that of the target first, and sentences on what cannot be computed with them.
 
-    They are those of the configuration, or those of the dynamics along a simulation of so many samples.
+    They are the given ones, or those of the dynamics along a simulation of so many samples.
 
     Raises
     ------
     ValueError
         As `Narx`; where lags are to be chosen, none for the target.
     """
-    given = build(config, "narx")
     if isinstance(given, Orders):
         given = given.narx(plant.outputs, plant.inputs)
 

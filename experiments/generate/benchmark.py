@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
 
 from experiments.cli.options import samples_of, whole
 from experiments.plant.plant import Plant
@@ -20,6 +19,14 @@ from sysid.errors import UserError
 Ranges = Mapping[str, tuple[float, float]]  # of initial states, by the name of the state, in its unit
 
 
+class Split(NamedTuple):
+    """How much of the data serves one purpose."""
+
+    role: str  # estimation, validation or test
+    n_samples: int  # of each record
+    n_records: int
+
+
 class Plan(NamedTuple):
     """A record that is to be simulated."""
 
@@ -29,20 +36,10 @@ class Plan(NamedTuple):
     seed: int
 
 
-def plan_records(config: DictConfig, dt: float) -> list[Plan]:
-    """Plan the records of the configuration, for a sampling interval dt [s].
-
-    Raises
-    ------
-    ValueError
-        A seed, a length or a number of realisations that is not possible, with the name of its key.
-    """
-    seed, plans = whole("seed", config.seed, 0), []
-    if not isinstance(config.realisations, DictConfig):
-        raise UserError(f"realisations must map {', '.join(ROLES)} to numbers, got {config.realisations!r}")
-    for role in ROLES:
-        n_samples = count_samples(role, config[role], dt)
-        n_records = whole(f"realisations.{role}", config.realisations[role], 1)
+def plan_records(seed: int, splits: Sequence[Split]) -> list[Plan]:
+    """Plan the records of every split, each with a seed of its own."""
+    plans = []
+    for role, n_samples, n_records in splits:
         for number in range(n_records):
             name = role if n_records == 1 else f"{role}_{number}"
             plans.append(Plan(name, role, n_samples, split_seed(seed, role, number)))
@@ -101,7 +98,9 @@ def read_ranges(given: Any, system: System) -> Ranges:
 
 
 def draw_initial_state(system: System, ranges: Ranges, seed: int) -> Array | None:
-    """Initial state (n_x,) of the record with this seed; None, the system's own, without ranges.
+    """Draw the initial state (n_x,) of the record with this seed.
+
+    Without ranges it is None, the system's own.
 
     A draw has a generator of its own, split off the seed by the name of the state: it is independent of all noise and
     stays when other states get or lose a range.
@@ -204,7 +203,7 @@ class Benchmark:
     notes: list[str]  # on the scores
 
     def select(self, role: str) -> list[SimulatedRecord]:
-        """Records for estimation, validation or test."""
+        """Select the records for estimation, validation or test."""
         return [record for record in self.records if record.role == role]
 
     def count(self) -> str:

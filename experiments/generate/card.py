@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import OmegaConf
 
+from experiments.cli.config import to_yaml
 from experiments.drawing.tables import to_markdown
 from experiments.generate.baselines import TASKS, label_baselines
 from experiments.generate.benchmark import Benchmark, noises_of
@@ -54,7 +54,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
-    """Settings and facts of a benchmark by their names in the template; an empty one is a fact that is not so."""
+    """Collect settings and facts of a benchmark by their names in the template.
+
+    An empty one is a fact that is not so.
+    """
     plant, system, given, test = benchmark.plant, benchmark.plant.system, benchmark.settings, benchmark.select("test")
     data, answer = "`benchmark.nc`, `csv/`", "`truth.nc`"
     groups = (
@@ -127,10 +130,10 @@ def collect_facts(benchmark: Benchmark) -> dict[str, Any]:
         "inputs": plant.inputs,
         **{member.name: plant.inputs and plant.interpolation is member for member in Interpolation},
         "sources": table(("input", "driven by"), [(f"`{name}`", source) for name, source in sources.items()]),
-        "excitation_settings": OmegaConf.to_yaml(acting) if plant.inputs and acting else "",
+        "excitation_settings": to_yaml(acting) if plant.inputs and acting else "",
         "excitation_reached": table(REACHED, inputs),
         "noise_reached": table(("record", "output", "rms", "signal-to-noise ratio [dB]"), noises),
-        "noise_settings": OmegaConf.to_yaml({"noise": given["noise"]}),
+        "noise_settings": to_yaml({"noise": given["noise"]}),
         "process_noise": table(("channel", "standard deviation", "unit", "meaning"), process),
         "noisy": any(stds),
         "counts": benchmark.count(),

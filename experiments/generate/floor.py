@@ -75,7 +75,10 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
     _, address, parameters, limits, dt, substeps = problem_of(system)
 
     def follow_path(noise: Array) -> Array:
-        """Outputs: the true ones until the first piece, then under a noise path (n, n_w); nan once they diverge."""
+        """Return the outputs: the true ones until the first piece, then under a noise path.
+
+        The path is (n, n_w); the outputs are nan once they diverge.
+        """
         states, work = trajectory.state.copy(), np.empty((WORK_ROWS, trajectory.state.shape[1]))
         for first, last, values, rows in pieces:
             part, shown = states[first : last + 1], noise[first : last + 1]
@@ -100,7 +103,10 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
 
 
 def _pieces(trajectory: Trajectory, driven: Sequence[str], start: int) -> tuple[Piece, ...]:
-    """Inputs from sample `start` on; one piece per sample where some inputs are held and others are not."""
+    """Cut the inputs from sample `start` on into pieces.
+
+    It is one piece per sample where some inputs are held and others are not.
+    """
     found = trajectory.interpolation.pieces(trajectory.input, trajectory.system.substeps)
     kept = [piece for piece in found if piece.last > start]
     if driven and any(piece.rows > 1 for piece in kept):

@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 
-from experiments.files.outputs import is_multirun
 from simulators import OpenLoop, VanDerPol, closed_loop
 from sysid import OnlineGP, SquaredExponential
 from sysid.beside import PATIENCE, Beside
@@ -18,9 +17,9 @@ def compile_together() -> None:
     """Compile what every live identification calls, if nothing of it is kept yet.
 
     The second process compiles the learning, this one the rest. numba keeps what each compiled in files, and makes the
-    same machine code whoever compiles. In a sweep everything is compiled when it is first called.
+    same machine code whoever compiles.
     """
-    if PLAIN or is_multirun() or learn.signatures:
+    if PLAIN or learn.signatures:
         return
     gp = OnlineGP(SquaredExponential(1.0, [1.0]), noise_variance=0.1, budget=2, learning="stored")
     if not covariance_matrix.stats.cache_misses:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
 
 from experiments.files import job_file
 from experiments.files.job_file import Content, text_of
-from experiments.files.outputs import attributes_of, is_lean, is_multirun, write_every
+from experiments.files.outputs import RunFiles, write_every
 from experiments.plant.source import Source, trajectory_of
 from experiments.validate.report import Report, writers
 from sysid import Estimate, Identification, LagWindow, Prediction, store
@@ -84,23 +83,21 @@ class Result:
         return Content(self.summary, record, model.to_dataset().assign_attrs(units))
 
 
-def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
+def write(files: RunFiles, folder: Path, result: Result) -> None:
     """Write every file that can be written, the most valuable first; then report those that could not.
-
-    `in_job` says whether the file of the job is among them: not where a job has several results.
 
     Raises
     ------
     sysid.StoreError
         If a file could not be written; the others are there.
     """
-    content, lean = result.content, is_lean(config)
-    attributes = attributes_of(config, result.source.physics, partial=result.stopped is not None)
+    content = result.content
+    attributes = files.attributes(result.source.physics, partial=result.stopped is not None)
     attributes["timings"] = json.dumps(result.summary["times"])
     jobs: list[Callable[[], object]] = []
-    if in_job and (lean or is_multirun()):
+    if files.job:
         jobs.append(lambda: job_file.write({"": content}, folder / job_file.FILE, attributes))
-    if lean:
+    if files.lean:
         return write_every(jobs)
     jobs.append(lambda: store.write_bytes(text_of(content.summary).encode(), folder / "summary.json"))
     trajectory = trajectory_of(result.source)
@@ -109,10 +106,10 @@ def write(config: DictConfig, folder: Path, result: Result, *, in_job: bool = Tr
         if dataset is not None:
             jobs.append(partial(store.write, dataset, folder / f"{kind}.nc", kind=kind, attributes=attributes))
     if result.report is not None:
-        jobs += writers(result.report, folder, attributes, figures=config.figures)
+        jobs += writers(result.report, folder, attributes, figures=files.figures)
     for name in FIGURES:  # of an earlier run in the same folder
         (folder / f"{name}.png").unlink(missing_ok=True)
-    if not config.figures or (record := content.record) is None:
+    if not files.figures or (record := content.record) is None:
         return write_every(jobs)
 
     def draw(chosen: slice) -> Iterator[Callable[[], object]]:

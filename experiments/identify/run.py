@@ -3,43 +3,56 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from experiments.cli.arguments import without_effect
 from experiments.cli.build import build, build_one
 from experiments.cli.ends import Stopped, deferred_interrupt, is_mistake
+from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files import job_file
-from experiments.files.cache import Cache, CachedTraining, cache_of, cached_source, counts_of
+from experiments.files.cache import Cache, CachedTraining, cache_of, counts_of, simulate_once
 from experiments.files.identity import code_digest
-from experiments.files.outputs import attributes_of, has_page, is_lean, is_multirun, write_every
+from experiments.files.outputs import RunFiles, has_page, is_lean, write_every
 from experiments.identify import result as results
 from experiments.identify.compilation import compile_together
 from experiments.identify.linear import compare_linear, note_linear
 from experiments.identify.result import Result
+from experiments.identify.settings import LagOptions, RunSettings
 from experiments.identify.summary import summarise, tell
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.live import live_source
 from experiments.plant.physics import RESIDUAL, ResidualNarx, thin, variance_at
 from experiments.plant.recorded import recorded_source
 from experiments.plant.source import Source
-from experiments.validate.report import tell_free_run, validate_on_test, writers
+from experiments.validate.report import Report, tell_free_run, validate_on_test, writers
 from simulators import DivergenceError
-from sysid import Identification, JointModel, LagWindow, Narx, Orders, Origin, Prediction, Settings, learn_from
+from sysid import (
+    Identification,
+    JointModel,
+    LagWindow,
+    Model,
+    Narx,
+    Orders,
+    Origin,
+    Prediction,
+    Settings,
+    learn_from,
+)
 from sysid.errors import UserError
 from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
-ALL = "all"  # value of narx.target: every output of the source
 PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")  # of what learns, groups of options
 NUMBERS = ("learning", "scale", "forgetting", "gate", "budget", "seed")  # settings that are no group
 
@@ -56,17 +69,6 @@ WORDS = {
 }
 
 
-@contextmanager
-def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Time a part of a run [s]; its times add up."""
-    start = time.perf_counter()
-    try:
-        with doing(WORDS[name]):
-            yield
-    finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
-
-
 def run(config: DictConfig, folder: Path) -> float:
     """Identify the outputs that ``narx.target`` names; returns the (largest) SMSE of the validation part.
 
@@ -80,30 +82,148 @@ def run(config: DictConfig, folder: Path) -> float:
     Stopped
         After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked partial.
     """
-    whole("seed", config.seed, 0)
-    flag("figures", config.figures)
-    flag("validate", config.validate)
-    flag("scale", config.scale)
-    is_lean(config)  # refuses what it does not know
-    has_page(config)
-    compile_together()
-    cache, named = cache_of(config), config.narx.get("target", "")
+    settings = read_settings(config)
+    cache = cache_of(config.get("cache"), in_sweep=settings.in_sweep)
+    if not settings.in_sweep:  # there everything is compiled when it is first called
+        compile_together()
     seconds: dict[str, float] = {}
     with timed(seconds, "setup"):
         source = source_of(config, cache)
-    if named == ALL or isinstance(named, ListConfig):
-        targets = list(source.outputs) if named == ALL else [str(name) for name in named]
-        _check_targets(config, source, targets)
+    targets = settings.lags.targets(source.outputs)
+    if targets is not None:
+        _check_targets(settings.lags, source, targets)
         if len(targets) > 1:
-            return _run_joint(config, folder, source, cache, targets)
-        config = _for_output(config, targets[0])
-    result = identify(config, source, cache, seconds)
-    _keep(config, folder, result)
+            own = {target: _of_several(_for_output(config, settings, target)) for target in targets}
+            return _run_joint(settings, own, folder, source, cache)
+        settings = _for_output(config, settings, targets[0])
+    result = identify(settings, source, cache, seconds)
+    _keep(settings, folder, result)
     return _score(result)
 
 
+# --- what is asked for ----------------------------------------------------------------------------
+
+
+def read_settings(config: DictConfig) -> RunSettings:
+    """Return what a configuration asks for, checked; only the source reads it once more (`source_of`).
+
+    Raises
+    ------
+    ValueError
+        What an option cannot be, with its name.
+    """
+    seed = whole("seed", config.seed, 0)
+    figures = flag("figures", config.figures)
+    validates = flag("validate", config.validate)
+    flag("scale", config.scale)
+    in_sweep = is_multirun()
+    lean = is_lean(config.outputs, in_sweep=in_sweep)
+    page = has_page(config.get("report", False), lean=lean)
+    resolved = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    narx = cast(dict[str, Any], OmegaConf.to_container(config.narx, resolve=True))
+    lags = LagOptions(narx, predicts_residual=narx.get("predict") == RESIDUAL)
+    overrides = given_overrides()
+    return RunSettings(
+        learner=_read_learner(config, lags, overrides),
+        lags=lags,
+        validates=validates,
+        propagation=partial(build, config, "propagation"),
+        files=RunFiles(
+            lean=lean,
+            job=lean or in_sweep,
+            figures=figures,
+            page=page,
+            configuration=OmegaConf.to_yaml(config, resolve=True),
+            seed=seed,
+        ),
+        in_sweep=in_sweep,
+        overrides=overrides,
+        resolved=resolved,
+    )
+
+
+def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ...]) -> Settings:
+    """Return what learns, built from its groups; refuse options that the training brings itself."""
+    parts = {name: build(config, name) for name in PARTS}
+    replaced = parts["training"].replaces
+    if lags.predicts_residual and "mean" in replaced:
+        why = "the residual is a mean, this training brings its own"
+        raise UserError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
+    if refused := without_effect(replaced & {"kernel", "mean"}, overrides):
+        why = "this training chooses kernel and mean itself, its mean is linear"
+        advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
+        raise UserError(f"{' and '.join(refused)}: {why}; {advice}")
+    return Settings(**parts, **{name: config[name] for name in NUMBERS})
+
+
+def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSettings:
+    """Return the settings for one output, as if ``narx.target`` named it alone."""
+    alone = OmegaConf.merge(config, {"narx": {"target": target}})
+    files = replace(settings.files, configuration=OmegaConf.to_yaml(alone, resolve=True))
+    return replace(settings, lags=settings.lags.of(target), files=files)
+
+
+def _of_several(settings: RunSettings) -> RunSettings:
+    """Return the settings of one output among several: these have the file of the job and the page in common."""
+    return replace(settings, files=replace(settings.files, job=False, page=False))
+
+
+def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
+    """Source of the samples: the configured records, or without any the simulation, which a cache may know."""
+    if "_target_" in config.data:
+        return recorded_source(config)
+    if cache is None:
+        return live_source(config)
+    resolved = cast(Mapping[str, Any], OmegaConf.to_container(config, resolve=True))
+    return live_source(config, simulate_once(resolved, cache))
+
+
+def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
+    """Lags as described, or those that fit the source and the settings of the identification, or the physics."""
+    description = lags.description
+    if lags.predicts_residual:
+        if source.physics is None:
+            raise UserError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
+        description = {**description, "predict": "value"}
+    narx = build_one(description, "narx")
+    if isinstance(narx, AutomaticNarx):
+        with doing("choosing the lags"):
+            narx, report = source.lags(narx, learner)
+        log.info("Lags chosen: %s", report)
+    if isinstance(narx, Orders | ResidualNarx):
+        narx = narx.narx(source.outputs, source.inputs)
+    assert isinstance(narx, Narx)
+    return narx
+
+
+def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None:
+    """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
+    if not targets or len(set(targets)) < len(targets):
+        raise UserError(f"narx.target: expected each output once, or all, got {targets}")
+    found = [narx_of(lags.of(target), source, Settings()) for target in targets]
+    for narx in found:
+        if narx.lags != found[0].lags or sorted(narx.output_names) != sorted(targets):
+            needed = "to be simulated together the models need the same lags and a model for every output among them"
+            got = f"got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
+            raise UserError(f"narx.target={targets}: {needed}, {got}")
+
+
+# --- one output -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Time a part of a run [s]; its times add up."""
+    start = time.perf_counter()
+    try:
+        with doing(WORDS[name]):
+            yield
+    finally:
+        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+
 def identify(
-    config: DictConfig, source: Source, cache: Cache | None, seconds: dict[str, float], *, is_alone: bool = True
+    settings: RunSettings, source: Source, cache: Cache | None, seconds: dict[str, float], *, is_alone: bool = True
 ) -> Result:
     """Identify one output from a source at its start, and judge the model; adds wall times to `seconds`.
 
@@ -111,11 +231,11 @@ def identify(
     stands in the result.
     """
     with timed(seconds, "setup"):
-        identification = prepare(config, source, cache, seconds)
+        identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
     records: list[np.ndarray] = []
     with timed(seconds, "loop"):
-        stopped = stream(source, identification, window, records)
+        stopped = stream(source, identification, window, records, shows_progress=not settings.in_sweep)
     try:
         with deferred_interrupt(), timed(seconds, "bands"):
             if stopped is None:
@@ -124,184 +244,54 @@ def identify(
             result = judge(source, identification, window, records, stopped)
         if stopped is None and is_alone:
             with timed(seconds, "free_run"):
-                result.report, result.notes = validate_on_test(config, source, identification.model)
+                result.report, result.notes = _run_freely(settings, source, identification.model)
         if stopped is None:
             with timed(seconds, "linear"):
-                result.linear = compare_linear(result, simulates=config.validate)
+                result.linear = compare_linear(result, simulates=settings.validates)
     except KeyboardInterrupt as reason:
         result.interrupted = reason
-    result.summary = summarise(config, result, seconds | counts_of(cache))
+    result.summary = summarise(settings, result, seconds | counts_of(cache))
     return result
 
 
-def _keep(config: DictConfig, folder: Path, result: Result, *, in_job: bool = True) -> None:
-    """Write a result and report it; then say in one line what ended it early; a bug keeps its traceback."""
-    with deferred_interrupt():
-        with doing("writing files, figures and the page"):
-            results.write(config, folder, result, in_job=in_job)
-            if in_job:
-                write_page(config, folder)
-        tell(result, folder)
-    reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
-    if isinstance(reason, KeyboardInterrupt):
-        raise Stopped(f"Run interrupted. {where}", 130)
-    if reason is not None and (isinstance(reason, DivergenceError) or is_mistake(reason)):
-        raise Stopped(f"Run stopped: {reason}. {where}", 1)
-    if reason is not None:
-        log.error("Run stopped by an unexpected error. %s", where)
-        raise reason
-
-
-def write_page(config: DictConfig, folder: Path) -> None:
-    """Write the page of the run, if there is to be one."""
-    if has_page(config):
-        from experiments.report.page import write_run  # imports matplotlib
-
-        write_run(folder)
-
-
-def _score(result: Result) -> float:
-    return float("nan") if result.summary["smse"] is None else float(result.summary["smse"])
-
-
-def _run_joint(config: DictConfig, folder: Path, source: Source, cache: Cache | None, targets: list[str]) -> float:
-    """Identify several outputs from the same samples, then join their models."""
-    lean = is_lean(config)
-    found: dict[str, Result] = {}
-    try:
-        for target in targets:
-            log.info("Output %s", target)
-            source.restart()
-            single = _for_output(config, target)
-            found[target] = result = identify(single, source, cache, {}, is_alone=False)
-            own = folder if lean else folder / target
-            own.mkdir(exist_ok=True)
-            _keep(single, own, result, in_job=False)
-    except BaseException:
-        with deferred_interrupt():
-            _write_job(config, folder, found, attributes_of(config, source.physics, partial=True))
-        raise
-    _conclude(config, source, folder, found)
-    return max(map(_score, found.values()))
-
-
-def _conclude(config: DictConfig, source: Source, folder: Path, found: dict[str, Result]) -> None:
-    """Join the models, validate them in free run, write both and report them."""
-    models = [result.identification.model for result in found.values()]
-    joint = JointModel(tuple(model for model in models if model is not None))
-    attributes, lean = attributes_of(config, source.physics, partial=False), is_lean(config)
-    if not lean:
-        joint.save(folder / "model.nc", attributes=attributes)
-    report, notes = validate_on_test(config, source, joint)
-    measures = {} if report is None else report.content["free_run"]
-    linear = dict[str, list[str]]()
-    for target, result in found.items():
-        result.summary["free_run"] = measures.get(target)
-        known = result.summary["warnings"]
-        linear[target] = [note for note in note_linear(result.summary, result) if note not in known]
-        known += [*notes, *linear[target]]
-    with deferred_interrupt():
-        _write_job(config, folder, found, attributes)
-        for target, result in found.items() if not lean else ():
-            results.write_again(folder / target, result, figures=config.figures)
-    if report is not None and not lean:
-        write_every(writers(report, folder, attributes, figures=config.figures))
-    write_page(config, folder)
-    if report is not None:
-        for target in joint.output_names:
-            log.info("Output %s", target)
-            tell_free_run(report.content, target)
-            for note in linear[target]:
-                log.warning("Note: %s", note)
-    for note in notes:
-        log.warning("Note: %s", note)
-    log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if lean else "model.nc"))
-
-
-def _write_job(config: DictConfig, folder: Path, found: dict[str, Result], attributes: dict[str, Any]) -> None:
-    """Write what was found to the file of the job, if there is to be one."""
-    if found and (is_lean(config) or is_multirun()):
-        contents = {target: result.content for target, result in found.items()}
-        job_file.write(contents, folder / job_file.FILE, attributes)
-
-
-def _for_output(config: DictConfig, target: str) -> DictConfig:
-    """The configuration for one output."""
-    return cast(DictConfig, OmegaConf.merge(config, {"narx": {"target": target}}))
-
-
-def _check_targets(config: DictConfig, source: Source, targets: list[str]) -> None:
-    """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
-    if not targets or len(set(targets)) < len(targets):
-        raise UserError(f"narx.target: expected each output once, or all, got {targets}")
-    lags = [narx_of(_for_output(config, target), source) for target in targets]
-    for narx in lags:
-        if narx.lags != lags[0].lags or sorted(narx.output_names) != sorted(targets):
-            needed = "to be simulated together the models need the same lags and a model for every output among them"
-            got = f"got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
-            raise UserError(f"narx.target={targets}: {needed}, {got}")
-
-
-def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
-    """Source of the samples: the configured records, or without any the simulation, which a cache may know."""
-    if "_target_" in config.data:
-        return recorded_source(config)
-    return live_source(config) if cache is None else cached_source(config, cache)
-
-
 def prepare(
-    config: DictConfig, source: Source, cache: Cache | None = None, seconds: dict[str, float] | None = None
+    settings: RunSettings, source: Source, cache: Cache | None = None, seconds: dict[str, float] | None = None
 ) -> Identification:
-    """Instantiate what learns, from all that a record says; a cache may know what the training finds."""
-    parts = {name: build(config, name) for name in PARTS}
-    if refused := without_effect(parts["training"].replaces & {"kernel", "mean"}):
-        why = "this training chooses kernel and mean itself, its mean is linear"
-        advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
-        raise UserError(f"{' and '.join(refused)}: {why}; {advice}")
-    settings = Settings(**parts, **{name: config[name] for name in NUMBERS})
-    if not is_multirun():
+    """Begin what learns, with all that a record says; a cache may know what the training finds."""
+    learner = settings.learner
+    if not settings.in_sweep:
         rest, how_long = source.n_samples - source.n_identified, "seconds to a minute"
-        if "kernel" in settings.training.replaces:
+        if "kernel" in learner.training.replaces:
             how_long = "some minutes, most of them to train for the free run"
         counted = f"{source.n_identified} samples are learned, {rest} judge the model"
-        log.info("Identify %s with %d points: %s; takes %s", source.title, settings.budget, counted, how_long)
-    narx = narx_of(config, source, settings)
-    source.check(narx, narx.max_lag + (settings.training.n_initial or 0) + 1)
+        log.info("Identify %s with %d points: %s; takes %s", source.title, learner.budget, counted, how_long)
+    narx = narx_of(settings.lags, source, learner)
+    source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
-    if config.narx.get("predict") == RESIDUAL and source.physics is not None:
+    if settings.lags.predicts_residual and source.physics is not None:
         changes["mean"] = source.physics.physics.mean(narx)
         if (recordings := source.recordings()) is not None:
-            changes["training"] = thin(settings.training, recordings, narx.target)
+            changes["training"] = thin(learner.training, recordings, narx.target)
     if cache is not None:
-        changes["training"] = CachedTraining(changes.get("training", settings.training), cache, code_digest(config))
-    settings = replace(settings, **changes)
+        training = changes.get("training", learner.training)
+        changes["training"] = CachedTraining(training, cache, code_digest(settings.resolved))
+    learner = replace(learner, **changes)
     with timed({} if seconds is None else seconds, "record"):
-        start = source.know(narx, settings)
-    return Identification(narx, settings, start=start)
-
-
-def narx_of(config: DictConfig, source: Source, settings: Settings | None = None) -> Narx:
-    """Lags as configured, or those that fit the source and the settings of the identification, or the physics."""
-    is_residual = config.narx.get("predict") == RESIDUAL
-    if is_residual and source.physics is None:
-        raise UserError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
-    narx = build_one({**config.narx, "predict": "value"} if is_residual else config.narx, "narx")
-    if isinstance(narx, AutomaticNarx):
-        with doing("choosing the lags"):
-            narx, report = source.lags(narx, Settings() if settings is None else settings)
-        log.info("Lags chosen: %s", report)
-    if isinstance(narx, Orders | ResidualNarx):
-        narx = narx.narx(source.outputs, source.inputs)
-    assert isinstance(narx, Narx)
-    return narx
+        start = source.know(narx, learner)
+    return Identification(narx, learner, start=start)
 
 
 def stream(
-    source: Source, identification: Identification, window: LagWindow, records: list[np.ndarray]
+    source: Source,
+    identification: Identification,
+    window: LagWindow,
+    records: list[np.ndarray],
+    *,
+    shows_progress: bool = True,
 ) -> BaseException | None:
     """Run the loop, collect records, see the rest; returns what ended it early, if there is something to keep."""
     names = {"outputs": source.outputs, "inputs": source.inputs}
-    silent = True if is_multirun() else None  # None: unless it is a terminal
+    silent = None if shows_progress else True  # None: unless it is a terminal
     bar = tqdm(total=source.n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
 
     def count(samples: Any) -> Iterator[Any]:
@@ -314,9 +304,13 @@ def stream(
             for samples in source.segments():
                 window.reset()
                 for block in learn_from(count(samples), identification, window, **names):
+                    if block.correction is not None:
+                        records[-1][-1] = block.correction
                     records.append(block.record)
                     bar.set_postfix_str(f"{block.record['n_points'][-1]} points", refresh=False)
             identification.finish()
+            if identification.correction is not None:
+                records[-1][-1] = identification.correction
             deque(count(source.finish()), maxlen=0)
     except (KeyboardInterrupt, Exception) as reason:
         if not source.n_seen:
@@ -353,3 +347,106 @@ def judge(
         initial = initial._replace(mean=np.clip(initial.mean, *limits))
     record = np.concatenate([NOT_PREDICTED[:0], *records])
     return Result(source, identification, window, record, rows, validation, predicted, initial, stopped)
+
+
+def _run_freely(
+    settings: RunSettings, source: Source, model: Model | JointModel | None
+) -> tuple[Report | None, list[str]]:
+    """Validate a model in free run on the test records, if that is asked for and there are some; and what to note."""
+    if not settings.validates:
+        return None, []
+    return validate_on_test(source, model, settings.propagation, settings.learner.seed)
+
+
+def _keep(settings: RunSettings, folder: Path, result: Result) -> None:
+    """Write a result and report it; then say in one line what ended it early; a bug keeps its traceback."""
+    with deferred_interrupt():
+        with doing("writing files, figures and the page"):
+            results.write(settings.files, folder, result)
+            _write_page(settings.files, folder)
+        tell(result, folder, advises=not settings.in_sweep)
+    reason, where = result.stopped or result.interrupted, f"Partial results are in {folder}"
+    if isinstance(reason, KeyboardInterrupt):
+        raise Stopped(f"Run interrupted. {where}", 130)
+    if reason is not None and (isinstance(reason, DivergenceError) or is_mistake(reason)):
+        raise Stopped(f"Run stopped: {reason}. {where}", 1)
+    if reason is not None:
+        log.error("Run stopped by an unexpected error. %s", where)
+        raise reason
+
+
+def _write_page(files: RunFiles, folder: Path) -> None:
+    """Write the page of the run, if there is to be one."""
+    if files.page:
+        from experiments.report.page import write_run  # imports matplotlib
+
+        write_run(folder)
+
+
+def _score(result: Result) -> float:
+    return float("nan") if result.summary["smse"] is None else float(result.summary["smse"])
+
+
+# --- several outputs ------------------------------------------------------------------------------
+
+
+def _run_joint(
+    settings: RunSettings, own: Mapping[str, RunSettings], folder: Path, source: Source, cache: Cache | None
+) -> float:
+    """Identify several outputs from the same samples, each with its own settings, then join their models."""
+    found: dict[str, Result] = {}
+    try:
+        for target, single in own.items():
+            log.info("Output %s", target)
+            source.restart()
+            found[target] = result = identify(single, source, cache, {}, is_alone=False)
+            place = folder if settings.files.lean else folder / target
+            place.mkdir(exist_ok=True)
+            _keep(single, place, result)
+    except BaseException:
+        with deferred_interrupt():
+            _write_job(settings.files, folder, found, settings.files.attributes(source.physics, partial=True))
+        raise
+    _conclude(settings, source, folder, found)
+    return max(map(_score, found.values()))
+
+
+def _conclude(settings: RunSettings, source: Source, folder: Path, found: dict[str, Result]) -> None:
+    """Join the models, validate them in free run, write both and report them."""
+    models = [result.identification.model for result in found.values()]
+    joint = JointModel(tuple(model for model in models if model is not None))
+    files = settings.files
+    attributes = files.attributes(source.physics, partial=False)
+    if not files.lean:
+        joint.save(folder / "model.nc", attributes=attributes)
+    report, notes = _run_freely(settings, source, joint)
+    measures = {} if report is None else report.content["free_run"]
+    linear = dict[str, list[str]]()
+    for target, result in found.items():
+        result.summary["free_run"] = measures.get(target)
+        known = result.summary["warnings"]
+        linear[target] = [note for note in note_linear(result.summary, result) if note not in known]
+        known += [*notes, *linear[target]]
+    with deferred_interrupt():
+        _write_job(files, folder, found, attributes)
+        for target, result in found.items() if not files.lean else ():
+            results.write_again(folder / target, result, figures=files.figures)
+    if report is not None and not files.lean:
+        write_every(writers(report, folder, attributes, figures=files.figures))
+    _write_page(files, folder)
+    if report is not None:
+        for target in joint.output_names:
+            log.info("Output %s", target)
+            tell_free_run(report.content, target)
+            for note in linear[target]:
+                log.warning("Note: %s", note)
+    for note in notes:
+        log.warning("Note: %s", note)
+    log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if files.lean else "model.nc"))
+
+
+def _write_job(files: RunFiles, folder: Path, found: dict[str, Result], attributes: dict[str, Any]) -> None:
+    """Write what was found to the file of the job, if there is to be one."""
+    if found and files.job:
+        contents = {target: result.content for target, result in found.items()}
+        job_file.write(contents, folder / job_file.FILE, attributes)

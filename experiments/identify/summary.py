@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from experiments.cli.arguments import without_effect
 from experiments.drawing.tables import with_unit
-from experiments.files.outputs import is_multirun, plain
+from experiments.files.outputs import plain
 from experiments.identify.linear import note_linear
 from experiments.identify.result import Result
-from experiments.plant.physics import PREFIX, RESIDUAL
+from experiments.identify.settings import RunSettings
+from experiments.plant.physics import PREFIX
 from experiments.validate.report import tell_free_run
 from simulators import Signal
 from sysid import Always, standardised_mean_squared_error, validate
@@ -46,7 +46,7 @@ REPAIRS = {
 }
 
 
-def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict[str, Any]:
+def summarise(settings: RunSettings, result: Result, times: dict[str, Any]) -> dict[str, Any]:
     """Summary as plain numbers, texts, lists and dicts; None where there is no number.
 
     Whatever differs from one run to the next of the same code and settings stands in its `times`.
@@ -69,7 +69,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "target": narx.predict.describe(narx.target),
         "target_unit": "" if rows is None else rows["target"].attrs.get("units", ""),
         "partial": result.stopped is not None,
-        "seed": int(config.seed),
+        "seed": settings.learner.seed,
         **_validation_scores(result),
         "n_initial": len(result.record) - len(online),
         "n_seen": len(online),
@@ -90,7 +90,7 @@ def summarise(config: DictConfig, result: Result, times: dict[str, Any]) -> dict
         "physics": None if result.source.physics is None else result.source.physics.estimates(),
         "times": times,
     }
-    notes = [*_warnings(config, summary, result), *result.notes, *note_linear(summary, result)]
+    notes = [*_warnings(settings, summary, result), *result.notes, *note_linear(summary, result)]
     return plain({**summary, "warnings": notes})
 
 
@@ -115,7 +115,7 @@ def _validation_scores(result: Result) -> dict[str, Any]:
     }
 
 
-def _warnings(config: DictConfig, summary: dict[str, Any], result: Result) -> list[str]:
+def _warnings(asked: RunSettings, summary: dict[str, Any], result: Result) -> list[str]:
     identification, repairs = result.identification, summary["repairs"]
     settings, training = identification.settings, identification.settings.training
     inserted, away, found = summary["n_inserted"], summary["n_turned_away"], []
@@ -136,9 +136,10 @@ def _warnings(config: DictConfig, summary: dict[str, Any], result: Result) -> li
     unused = result.source.unused | training.replaces | no_gate | (set() if is_stream else OF_STREAMS)
     unused |= OF_ONLINE if summary["training"] is not None and not summary["n_seen"] else set()
     unused |= {"scale"} if needs_a_place else set()
-    if config.narx.get("predict") == RESIDUAL:  # the simulated output is the mean; the prior is that of a stream
+    if asked.lags.predicts_residual:  # the simulated output is the mean; the prior is that of a stream
         unused = unused.union({"mean"}, PRIOR_OF_RECORDS) - PRIOR_OF_STREAMS
-    if idle := without_effect(unused if result.source.recordings() is not None else unused | OF_RECORDS):
+    unused |= set() if result.source.recordings() is not None else OF_RECORDS
+    if idle := without_effect(unused, asked.overrides):
         found.append(f"without effect on {summary['system']}: {' '.join(idle)}")
     narx, physics = identification.narx, result.source.physics
     if physics is not None and not any(name in physics.physics.signals for name, _ in narx.features):
@@ -165,7 +166,7 @@ def _warnings(config: DictConfig, summary: dict[str, Any], result: Result) -> li
 
 
 def _tell_drift(result: Result) -> str:
-    """What to say of predictions that get worse and worse while the model learns; empty if they do not.
+    """Warn of predictions that get worse and worse while the model learns; empty if they do not.
 
     Every criterion but the entropies keeps points that surprise: those of a plant that was, too. With an acceptance,
     the entropies keep them all the more.
@@ -200,8 +201,8 @@ def _quality_warnings(summary: dict[str, Any], *, is_stream: bool = True) -> lis
     return found
 
 
-def tell(result: Result, folder: Path) -> None:
-    """Log the summary of a result in a few lines."""
+def tell(result: Result, folder: Path, *, advises: bool) -> None:
+    """Log the summary of a result in a few lines, and with `advises` what to do next."""
     summary, unit = result.summary, result.summary["target_unit"]
     for line in _describe_stream(summary, result):
         log.info("%s", line)
@@ -222,7 +223,7 @@ def tell(result: Result, folder: Path) -> None:
         log.warning("Note: %s", warning)
     log.info("Results: %s", folder)
     model = folder / "model.nc"
-    if model.is_file() and not is_multirun():
+    if advises and model.is_file():
         shown = model.relative_to(Path.cwd()) if model.is_relative_to(Path.cwd()) else model
         look = "look at its figures; " if any(folder.glob("*.png")) else ""
         log.info("Next: %ssysid-export model=%s writes the model as one Python file", look, shown)
@@ -230,7 +231,7 @@ def tell(result: Result, folder: Path) -> None:
 
 
 def _describe_stream(summary: dict[str, Any], result: Result) -> list[str]:
-    """What became of the samples, and how good the predictions are, as far as there are any."""
+    """Say what became of the samples, and how good the predictions are, as far as there are any."""
     kept = f"{summary['n_points']} of {result.identification.settings.budget} points kept"
     online = "{target}: {n_seen} samples identified online, {n_inserted} asked for a place, {n_revised} entered; "
     if summary["n_outliers"]:

@@ -91,7 +91,7 @@ class LiveSource:
         return self.simulation.n_seen
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """The first part of the one record."""
+        """Yield the first part of the one record."""
         samples = self.simulation.until(self.n_identified)
         yield samples if self.physics is None else self.physics.follow(samples, self.plant.inputs)
 
@@ -155,7 +155,7 @@ class LiveSource:
 
 
 def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simulation] = Simulation) -> LiveSource:
-    """Simulation of the configured plant.
+    """Build the source that simulates the configured plant.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def live_source(config: DictConfig, simulation: Callable[[Plant, int, int], Simu
     """
     plant = plant_of(config)
     n_samples = plant.n_samples(config.duration)
-    n_identified = int(identified_share(config, IDENTIFIED_SHARE) * (n_samples - 1)) + 1
+    n_identified = int(identified_share(config.identified, IDENTIFIED_SHARE) * (n_samples - 1)) + 1
     made, physics = simulation(plant, n_samples, config.seed), physics_of(config)
     if physics is not None:
         physics.check(plant.inputs, plant.outputs, type(plant.system).__name__)

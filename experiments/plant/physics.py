@@ -138,7 +138,7 @@ class Physics:
                 raise UserError(f"physics: {has}: {advice}")
 
     def mean(self, narx: Narx) -> LinearMean:
-        """The simulated output as mean function of a model with these regressors.
+        """Return the simulated output as mean function of a model with these regressors.
 
         Raises
         ------
@@ -249,7 +249,10 @@ class FittedPhysics:
         return tuple(record.assign(known) for record, known in zip(records, signals, strict=True))
 
     def n_first(self, record: xr.Dataset, window: int = 0) -> int:
-        """Samples that give the initial state of a record and are not judged: as given, or the record says, or 50."""
+        """Return how many samples give the initial state of a record and are not judged.
+
+        It is `window` if given, or what the record says, or 50.
+        """
         return window or int(record.attrs["initialisation_window"]) or START
 
     def _start(self, record: xr.Dataset, n: int) -> tuple[GreyBoxFit, Array]:
@@ -334,7 +337,7 @@ def variance_at(rows: xr.Dataset, records: Sequence[xr.Dataset], target: str) ->
 
 
 def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> Forecast:
-    """A forecast of records with the variances that the parameters leave open, if they say any.
+    """Widen a forecast of records by the variances that the parameters leave open, if any.
 
     No output is fed back there, so every sample has the variance of one step.
     """
@@ -349,10 +352,13 @@ def widen(found: Forecast, joint: JointModel, records: Sequence[xr.Dataset]) -> 
 
 
 def thin(training: Training, recordings: Recordings, target: str) -> Training:
-    """A training from fewer samples of the records: what physics leaves of one sample, it leaves of its neighbours.
+    """Let a training use fewer samples of the records.
 
-    Their distance is the first at which the autocorrelation of ``y - physics.y`` is at most `CORRELATED`. The prior of
-    the length scales is that of a stream: that of records is made for many lags of the same signals.
+    What physics leaves of one sample, it leaves of its neighbours.
+
+    The distance of the samples is the first at which the autocorrelation of ``y - physics.y`` is at
+    most `CORRELATED`. The prior of the length scales is that of a stream: that of records is made
+    for many lags of the same signals.
     """
     if not isinstance(training, MaximumLikelihood):
         return training
@@ -373,5 +379,5 @@ def columns_of(record: xr.Dataset, names: Sequence[str]) -> np.ndarray:
 
 
 def _measured(system: System, record: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (n, n_u) and outputs (n, n_y) of the system in a record."""
+    """Return the inputs (n, n_u) and outputs (n, n_y) of the system in a record."""
     return columns_of(record, names_of(system.inputs)), columns_of(record, names_of(system.outputs))

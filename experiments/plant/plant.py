@@ -80,11 +80,13 @@ class Plant:
         return not self.controller.inputs_driven
 
     def n_samples(self, duration: float | str) -> int:
-        """Samples of a duration, that at time zero included."""
+        """Count the samples of a duration, that at time zero included."""
         return samples_of(duration, self.system.dt)
 
     def exogenous(self, n_samples: int, seed: int, *, transient: int = 0) -> dict[str, NDArray[np.float64]]:
-        """Inputs (transient + n,) that do not depend on the outputs: weather, excitation, zero.
+        """Make the inputs (transient + n,) that do not depend on the outputs.
+
+        They are weather, excitation, or zero.
 
         A periodic excitation is that of n samples, continued backwards over the transient: the last n samples hold
         the same periods as without a transient.
@@ -174,29 +176,33 @@ def plant_of(config: DictConfig) -> Plant:
     closed = "_target_" in config.controller
     controller: simulators.Controller = build(config, "controller") if closed else OpenLoop(system.dt)
     weather = {} if "_target_" not in config.weather else {config.weather_input: build(config, "weather")}
+    own = build_all(config, "excitations")
+    taken = {*controller.inputs_driven, *weather, *own}
+    excited = _check_excited(config.excited, [signal.name for signal in system.inputs if signal.name not in taken])
     return Plant(
         system=system,
         controller=controller,
         weather=weather,
-        excitations=_excitations(config, system, {*controller.inputs_driven, *weather}),
+        excitations=dict.fromkeys(excited, build(config, "excitation") if excited else None) | own,
         measurement=build(config, "noise"),
         interpolation=choice("interpolation", Interpolation, config.interpolation),
     )
 
 
-def _excitations(config: DictConfig, system: System, taken: set[str]) -> dict[str, simulators.Excitation]:
-    """Excitation of every input: its own, or the common one if it is to be excited."""
-    own = build_all(config, "excitations")
-    free = [signal.name for signal in system.inputs if signal.name not in taken | set(own)]
-    chosen = free if config.excited is None else config.excited
+def _check_excited(excited: Any, free: list[str]) -> list[str]:
+    """Return the inputs that have the common excitation.
+
+    These are the inputs that ``excited`` lists, or all that are free if it is null.
+    """
+    chosen = free if excited is None else excited
     if not isinstance(chosen, list | ListConfig) or not all(isinstance(name, str) for name in chosen):
         names = f"names of inputs, such as [{', '.join(free)}], or null for all that are free"
         raise UserError(f"excited must be a list of {names}, got {chosen!r}")
-    return dict.fromkeys(chosen, build(config, "excitation") if chosen else None) | own
+    return list(chosen)
 
 
 def warn_of_integration(trajectories: Sequence[Trajectory]) -> list[str]:
-    """What to say if the Runge-Kutta steps of simulations are too long for them; else nothing."""
+    """Warn if the Runge-Kutta steps of simulations are too long for them; else say nothing."""
     error, substeps = max(map(simulators.substep_error, trajectories)), trajectories[0].system.substeps
     if error <= WORST_STEP:
         return []

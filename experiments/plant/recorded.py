@@ -47,7 +47,7 @@ class RecordedSource:
         self.n_seen = 0
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """The samples of every estimation record."""
+        """Return the samples of every estimation record."""
         return map(self._samples, self._recordings.estimation)
 
     def restart(self) -> None:
@@ -55,7 +55,7 @@ class RecordedSource:
         self.n_seen = 0
 
     def finish(self) -> Iterator[Measurement]:
-        """The samples of the test records."""
+        """Yield the samples of the test records."""
         for record in self._judges:
             yield from self._samples(record)
 
@@ -87,7 +87,7 @@ class RecordedSource:
         return [*self._recordings.estimation, *self._judges]
 
     def warnings(self) -> list[str]:
-        """What judges, if no record was given to judge by."""
+        """Say what judges, if no record was given to judge by."""
         notes = list(self._recordings.notes)
         if self.split is None:
             return notes
@@ -95,7 +95,7 @@ class RecordedSource:
         return [*notes, f"no test record: {share} (identified={self.split:g})"]
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """What all samples of the estimation records say before the first is learned."""
+        """Return what all samples of the estimation records say before the first is learned."""
         rows = narx.dataset(self._recordings.estimation)
         x, t = rows["regressor"].values, rows["target"].values
         return settings.training.know(x, t, mean=settings.mean, seed=settings.seed)
@@ -130,19 +130,20 @@ class RecordedSource:
 
 
 def recorded_source(config: DictConfig) -> RecordedSource:
-    """Records of the configured source of data; the last part of each judges if no other record does.
+    """Read the records of the configured source of data.
+
+    The last part of each judges if no other record does.
 
     Raises
     ------
     ValueError, OSError
         Whatever the source refuses; no record to identify from; parts of a simulation beside it.
     """
-    refuse_simulation(config)
-    recordings: Recordings = build(config, "data").load()
+    recordings = recordings_of(config)
     if not recordings.estimation:
         advice = "name one (data.estimation, data.split, data.user_made_estimation), or take another set"
         raise UserError(f"data: {recordings.name} has no estimation record to identify from; {advice}")
-    fraction = identified_share(config, IDENTIFIED_SHARE)
+    fraction = identified_share(config.identified, IDENTIFIED_SHARE)
     split = None if recordings.test or recordings.validation or fraction == 1 else fraction
     if split is not None:
         recordings = recordings.hold_out(1 - split)
@@ -150,6 +151,19 @@ def recorded_source(config: DictConfig) -> RecordedSource:
     if physics is not None:
         fitted, recordings = physics.join(recordings, seed=config.seed)
     return RecordedSource(recordings, fitted, split=split, simulates=config.validate)
+
+
+def recordings_of(config: DictConfig) -> Recordings:
+    """Return the records of the configured source of data.
+
+    Raises
+    ------
+    ValueError, OSError
+        Whatever the source refuses; parts of a simulation beside it.
+    """
+    refuse_simulation(config)
+    recordings: Recordings = build(config, "data").load()
+    return recordings
 
 
 def refuse_simulation(config: DictConfig) -> None:

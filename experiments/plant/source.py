@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
@@ -23,60 +23,85 @@ SIMULATION = frozenset(
 
 
 class Source(Protocol):
-    """What an identification learns from, and what judges the model afterwards."""
+    """What an identification learns from, and what judges the model afterwards.
+
+    Its samples come record by record, and in each record one sampling time after the other: first those that are
+    learned (`segments`), then the others (`finish`). Outputs and inputs have the units that `records` states.
+    """
 
     title: str  # what the source is called in words for people
     activity: str  # what it does while samples are identified: simulation, or reading
-    outputs: list[str]
-    inputs: list[str]
+    outputs: list[str]  # names of the n_y outputs, in the order of the columns of a sample
+    inputs: list[str]  # names of the n_u inputs, in the order of the columns; signals of the physics are the last
     unused: frozenset[str]  # keys of the configuration without effect on it
     physics: FittedPhysics | None  # simulated beside it
-    n_samples: int
+    n_samples: int  # of all records together
     n_identified: int  # samples that are learned; the others judge the model
 
     @property
     def n_seen(self) -> int:
-        """Samples delivered so far."""
+        """Number of samples delivered so far."""
 
     @property
     def lag_choice(self) -> LagChoice | None:
-        """How the lags were chosen by held-out errors, if they were."""
+        """How the lags were chosen by held-out errors; None if they were not."""
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """Samples to identify from, record by record: no lag reaches from one into another."""
+        """Deliver the samples to learn, one iterator for each record: no lag reaches from one into another.
+
+        A measurement is one sample, outputs (n_y,) and inputs (n_u,), or a block of n consecutive samples, (n, n_y)
+        and (n, n_u).
+        """
 
     def restart(self) -> None:
-        """Begin again with the first sample."""
+        """Begin again with the first sample: the same samples come once more."""
 
     def finish(self) -> Iterator[Measurement]:
-        """Deliver the samples that are not identified."""
+        """Deliver the samples that are not learned, as `segments` does, all records behind each other."""
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples (n,), given by the number of their record and their time [s], are not identified."""
+        """Return which of n samples are not learned, as booleans (n,).
+
+        Parameters
+        ----------
+        record : (n,)
+            Number of the record of each sample, its place in `records`.
+        time : (n,)
+            s, in its record.
+        """
 
     def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Whether samples (n,) count for the error of the model."""
+        """Return which of n samples count for the error of the model, (n,); parameters as of `is_validation`."""
 
     def records(self) -> Sequence[xr.Dataset]:
-        """All samples delivered so far, record by record."""
+        """Return all samples delivered so far: one data set for each record, with a variable (time,) for each signal.
+
+        ``time`` is in s, and each signal states its unit as ``units``.
+        """
 
     def recordings(self) -> Recordings | None:
-        """Estimation, validation and test records; None of a live simulation."""
+        """Return the estimation, validation and test records; None of a live simulation."""
 
     def warnings(self) -> list[str]:
-        """What a person should know of these samples."""
+        """Return what a person should know of these samples, a sentence each."""
 
     def know(self, narx: Narx, settings: Settings) -> Start:
-        """What is known before the first sample is learned."""
+        """Return what is known before the first sample is learned."""
 
     def calibrate(self, identification: Identification) -> None:
         """Measure the bands of the model, where that takes held-out samples."""
 
     def lags(self, automatic: AutomaticNarx, settings: Settings) -> tuple[Narx, object]:
-        """Choose the lags; returns them and how they were found."""
+        """Choose the lags; returns them, and a report whose text says how they were found."""
 
     def check(self, narx: Narx, n_needed: int) -> None:
-        """Raise ValueError if the lags do not fit, or if fewer samples than needed are to be identified."""
+        """Refuse lags that do not fit, and fewer samples to learn than needed.
+
+        Raises
+        ------
+        ValueError
+            With what to change.
+        """
 
 
 def trajectory_of(source: Source) -> xr.Dataset:
@@ -97,22 +122,25 @@ def trajectory_of(source: Source) -> xr.Dataset:
 
 
 def physics_of(config: DictConfig) -> Physics | None:
-    """The configured physics, if there is one."""
+    """Return the configured physics, if there is one.
+
+    Raises
+    ------
+    ValueError
+        What the physics refuses; a covariance where none is estimated, or where the model has no use for it.
+    """
     physics = build(config, "physics") if "_target_" in config.physics else None
     is_estimated = "_target_" in config.data and physics is not None and physics.free
     is_residual = config.narx.get("predict") == RESIDUAL
-    if is_residual and "mean" in build(config, "training").replaces:
-        why = "the residual is a mean, this training brings its own"
-        raise UserError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
     if physics is not None and physics.covariance and not (is_estimated and is_residual):
         needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
         raise UserError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
     return physics
 
 
-def identified_share(config: DictConfig, default: float) -> float:
-    """Fraction that is identified; the rest judges the model."""
-    fraction = default if config.identified is None else config.identified
+def identified_share(identified: Any, default: float) -> float:
+    """Fraction of the samples that is identified, as ``identified`` says, null for the default; the rest judges."""
+    fraction = default if identified is None else identified
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
         raise UserError(f"identified must be a fraction above 0 and at most 1, got {fraction}")
     return float(fraction)

@@ -1,19 +1,27 @@
 """Write the page of a run or of a sweep that is there."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from experiments.collect.page import write_sweep
 from experiments.collect.read import build_dataset, read_results
-from experiments.collect.run import count_jobs
+from experiments.collect.tables import count_jobs
 from experiments.files.outputs import has_page
 from experiments.report.page import write_run
 from experiments.sweeps.store import MANIFEST
 from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """What is shown on the page."""
+
+    folder: Path  # of a run, a validation or a sweep; the page goes there
 
 
 def run(config: DictConfig, folder: Path) -> None:
@@ -26,14 +34,27 @@ def run(config: DictConfig, folder: Path) -> None:
     sysid.StoreError
         Neither run nor sweep in the folder, a damaged file, or one that cannot be written.
     """
+    source = read_settings(config).folder
+    path = write_sweep_page(source) if (source / MANIFEST).is_file() else write_run(source)
+    log.info("Report: %s", path)
+
+
+def read_settings(config: DictConfig) -> ReportSettings:
+    """Read and check the configuration.
+
+    Raises
+    ------
+    ValueError
+        No folder is named, or Bokeh is not installed.
+    """
     if not isinstance(config.folder, str) or not config.folder:
         raise UserError("folder: expected the folder of a run or of a sweep, sysid-report outputs/identify/...")
-    source = Path(config.folder)
-    has_page(OmegaConf.create({"report": True}))  # refuses without Bokeh
-    if (source / MANIFEST).is_file():
-        found = read_results(source)
-        dataset = build_dataset(found)
-        path = write_sweep(found, dataset, count_jobs(found, dataset), source)
-    else:
-        path = write_run(source)
-    log.info("Report: %s", path)
+    has_page(True)  # refuses without Bokeh
+    return ReportSettings(Path(config.folder))
+
+
+def write_sweep_page(source: Path) -> Path:
+    """Write the page of a sweep into its folder; returns its path."""
+    found = read_results(source)
+    dataset = build_dataset(found)
+    return write_sweep(found, dataset, count_jobs(found, dataset), source)

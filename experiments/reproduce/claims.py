@@ -417,7 +417,7 @@ def _compare(store: xr.Dataset, place: Mapping[str, str], ratio: Mapping[str, An
 
 
 def _find_level(store: xr.Dataset, quantity: str, cell: Mapping[str, str]) -> tuple[np.ndarray, float]:
-    """A quantity of a cell on its scale (seed,), and the threshold that it is read at; nan without one.
+    """Read a quantity of a cell on its scale (seed,), and the threshold there; nan without one.
 
     `cell` names labels; its ``threshold`` is ``lowest``, ``below x`` (mean over these), ``from x`` or ``up_to x``: the
     next one with results, which must lie above the lowest.

@@ -52,7 +52,7 @@ class Case(NamedTuple):
         return Rows(self.scaling.transform(rows.inputs), rows.targets - self.mean(rows.inputs))
 
     def learned(self) -> Rows:
-        """Initial rows and stream, scaled."""
+        """Return the initial rows and the stream, scaled."""
         parts = self.scaled(self.initial), self.scaled(self.stream)
         return Rows(*(np.concatenate(pair) for pair in zip(*parts, strict=True)))
 

@@ -32,7 +32,7 @@ class Setting(StrEnum):
     adaptive = "adaptive"  # trained, then following the stream
 
     def training(self, n_initial: int) -> sysid.Training:
-        """What happens to the hyper-parameters during the stream."""
+        """Choose what happens to the hyper-parameters during the stream."""
         kind = sysid.Adaptive if self is Setting.adaptive else sysid.MaximumAPosteriori
         return kind(n_initial=n_initial)
 

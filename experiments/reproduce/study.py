@@ -81,7 +81,9 @@ class Plan:
         return self.path_of(unit).is_file()
 
     def read_stores(self, names: Sequence[str]) -> dict[str, xr.Dataset]:
-        """Stores of studies that are in the folder; those of another version, settings or records are left out.
+        """Read the stores of studies that are in the folder.
+
+        Those of another version, settings or records are left out.
 
         Raises
         ------
@@ -127,7 +129,7 @@ class Study:
     """One table or figure of the paper.
 
     To add one, write a subclass with `compute`, the `axes` and `quantities` of its rows, an entry of ``ALL`` in
-    `experiments/reproduction.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
+    `experiments/reproduce/studies.py`, and a text with ``$rows`` in ``text/``; override what shall look otherwise.
     """
 
     name: str  # how the configuration calls it

@@ -135,7 +135,7 @@ class RastriginMaps(Study):
     tasks = ("rastrigin",)
 
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
-        """Maps, points and their statistics (setting, criterion, variant)."""
+        """Compute maps, points and their statistics (setting, criterion, variant)."""
         (training, test), data = draw_rows(unit.task, unit.seed), stream.data_of(unit.task, unit.seed, plan)
         n, box = plan.n_initial + plan.most_rows, (FUNCTIONS[unit.task].lower, FUNCTIONS[unit.task].upper)
         scaling, offset = sysid.Scaling.fit(training.inputs[:n]), training.targets[:n].mean()
@@ -161,7 +161,7 @@ class RastriginMaps(Study):
         return xr.Dataset(variables, coords={**over, **axes})
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """The same with the dimension seed."""
+        """Join the parts of all seeds along the dimension seed."""
         found = [read_part(unit, plan) for unit in self.units(plan) if plan.is_kept(unit)]
         return xr.concat(found, "seed", combine_attrs="override").assign_coords(seed=range(len(found)))
 

@@ -240,7 +240,7 @@ class ComplexityStudy(Study):
         return study.part_of(rows).assign_attrs(machine=describe(machine()))
 
     def combine(self, plan: Plan) -> xr.Dataset:
-        """The one part over criterion and points."""
+        """Spread the one part out over criterion and points."""
         part = study.read_part(Unit(self.name, ""), plan)
         over: dict[str, Sequence[Any]] = {"criterion": [*PUBLISHED_SCORES], "points": plan.table_sizes}
         return study.spread_out(part.to_dataframe(), over, self.quantities).assign_attrs(machine=part.attrs["machine"])
@@ -250,7 +250,7 @@ class ComplexityStudy(Study):
         return store.to_dataframe(["criterion", "points"]).reset_index()
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
-        """Published sizes, the machine."""
+        """Return a table of the published sizes, and the machine."""
         rows = self.rows(store).replace({"criterion": LABELS}).rename(columns={"points": "N"})
         rows = rows[rows["N"].isin(PRINTED_SIZES)].map(lambda x: significant(x) if isinstance(x, float) else x)
         return {"times": to_markdown(rows), "machine": store.attrs["machine"]}

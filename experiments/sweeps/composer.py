@@ -45,7 +45,7 @@ class Composer:
         self._loaded: dict[tuple[str, ...], tuple[DictConfig, bool]] = {}
 
     def job(self, overrides: Sequence[str], number: int = 0) -> tuple[dict[str, Any], dict[str, Any], bool]:
-        """Configuration of the job with these overrides and this number, checked.
+        """Compose and check the configuration of the job with these overrides and this number.
 
         Returns
         -------
@@ -83,7 +83,7 @@ class Composer:
         return content, values, numbered
 
     def compose(self, parsed: Sequence[Override]) -> DictConfig:
-        """What Hydra makes of these overrides.
+        """Compose the configuration that Hydra makes of these overrides.
 
         Raises
         ------
@@ -122,7 +122,9 @@ class Composer:
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:
-    """Configuration of a job as plain data: the command's part resolved, Hydra's as it is.
+    """Turn the configuration of a job into plain data.
+
+    The command's part is resolved, Hydra's stays as it is.
 
     Raises
     ------

@@ -119,7 +119,7 @@ class DaskCluster(Engine):
             yield client
 
     def _start(self, workers: int, folder: str) -> Any:
-        """A cluster of processes of this machine, that speaks with nobody but who has the keys of this sweep.
+        """Start a cluster on this machine that speaks only with who has the keys of this sweep.
 
         Who reaches the port of a scheduler can run code as its owner: the loopback belongs to all users of a machine.
         The keys are in memory, and handed to each worker as it is started.

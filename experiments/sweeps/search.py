@@ -133,16 +133,19 @@ class Space:
         self.n_combinations = math.prod(parameter.n_values for parameter in self.parameters)  # of different trials
 
     def overrides(self, values: Mapping[str, Any]) -> list[str]:
-        """Overrides of a trial, without what it averages over."""
+        """Return the overrides of a trial, without what it averages over."""
         return [*self.fixed, *(f"{key}={value}" for key, value in values.items())]
 
     def jobs(self, values: Mapping[str, Any]) -> list[list[str]]:
-        """Overrides of each job of a trial."""
+        """Return the overrides of each job of a trial."""
         groups = [[f"{key}={value}" for value in options] for key, options in self.averaged.items()]
         return [[*self.overrides(values), *combination] for combination in itertools.product(*groups)]
 
     def corners(self) -> Iterator[list[str]]:
-        """Overrides of jobs in which every parameter takes its extreme values, the others their first."""
+        """Yield the overrides of jobs in which every parameter takes its extreme values.
+
+        The other parameters take their first ones meanwhile.
+        """
         first = {parameter.key: parameter.extremes[0] for parameter in self.parameters}
         yield from self.jobs(first)
         for parameter in self.parameters:
@@ -210,7 +213,7 @@ def _parameter(override: Override, loader: ConfigLoader) -> Parameter:
 
 
 def _ends(values: Sequence[Any], line: str | None) -> list[Any]:
-    """The smallest and the largest of values in an order, of which there are two at least."""
+    """Return the smallest and the largest of at least two values, which are in an order."""
     if not values:
         raise UserError(f"{line} sweeps over nothing: the range is empty")
     if len(values) == 1:
@@ -242,7 +245,7 @@ class Trial(NamedTuple):
 
 
 def judge(trial: Trial, outcomes: Sequence[Outcome], folder: Path, names: Sequence[str]) -> Trial:
-    """The trial with the median of each objective over its jobs; failed if one of them has none.
+    """Return the trial with the median of each objective over its jobs; failed if one has none.
 
     Raises
     ------
@@ -265,7 +268,9 @@ def judge(trial: Trial, outcomes: Sequence[Outcome], folder: Path, names: Sequen
 
 
 def objective(summary: Mapping[str, Any], name: str) -> float | None:
-    """Number of a summary by its name, "smse" or "times.loop"; None if a run like this one has none there.
+    """Look up a number of a summary by its name, "smse" or "times.loop".
+
+    The number is None if a run like this one has none there.
 
     Raises
     ------
@@ -414,7 +419,7 @@ class Search:
         return shlex.join([self.command, *several, *self.space.overrides(trial.values), *averaged])
 
     def text(self) -> str:
-        """The best trials in words, each with the command that repeats it."""
+        """Describe the best trials in words, each with the command that repeats it."""
         n, names, best, failed = len(self.trials), self.settings.objectives, self.best, self.failed
         lines = []
         if failed:
@@ -452,7 +457,7 @@ def search(sweep: Sweep, settings: Settings, space: Space) -> Search:
 
 
 def _sampler(settings: Settings) -> Any:
-    """The sampler that is asked for, with the seed if it takes one.
+    """Build the sampler that is asked for, with the seed if it takes one.
 
     Left to itself: TPE that models all parameters together. On test problems of two to six parameters with 30 and 100
     trials it was the best of those tried, with one objective and with two; NSGA-II is random for its first 50 trials.

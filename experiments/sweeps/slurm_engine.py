@@ -197,7 +197,7 @@ class Submission:
             time.sleep(min(self.poll, 1.0))
 
     def error(self, name: str) -> str:
-        """What a task that is over has raised, in a line; empty if it has said nothing."""
+        """Return what a task that is over has raised, in a line; empty if it has said nothing."""
         try:
             error = self._job(name).exception() if self._job(name).paths.result_pickle.exists() else None
         except Exception as broken:  # a file that was not written to its end may raise anything
@@ -206,7 +206,7 @@ class Submission:
         return lines[-1] if lines else ""
 
     def log(self, name: str) -> Path:
-        """Standard error of a task."""
+        """Return the file of the standard error of a task."""
         return Path(self._job(name).paths.stderr)
 
     def clear(self, name: str, with_logs: bool) -> None:

@@ -141,7 +141,9 @@ def damage(content: Mapping[str, Any], folder: Path) -> str:
 
 
 def note_attempt(folder: Path) -> int:
-    """Number of this attempt, from 1; noted before anything else, so that one that kills the process counts.
+    """Note an attempt and return its number, from 1.
+
+    This comes before anything else, so that an attempt that kills the process counts.
 
     Files that an attempt before it had begun to write are removed.
     """
@@ -309,7 +311,7 @@ class Manifest:
             raise UserError(f"{damaged} ({error!r})") from None
 
     def admit(self, identity: str, overrides: Iterable[str], values: Mapping[str, Any]) -> int:
-        """Number of a job: that which it has, or the next free one.
+        """Admit a job and return its number: that which it has, or the next free one.
 
         A job with the same overrides as an earlier one takes its place: a file that it reads has changed.
         """

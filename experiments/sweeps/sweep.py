@@ -16,6 +16,8 @@ from textwrap import shorten
 from typing import Any, TextIO
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
@@ -205,6 +207,26 @@ class Sweep:
                 yield outcome
 
 
+def open_sweep(command: str, folder: Path, task: str, make_engine: Callable[[Path], Engine]) -> Sweep:
+    """Open a sweep of a command in a folder, while another command runs.
+
+    Parameters
+    ----------
+    command : str
+        Name of the command whose configuration each job has.
+    folder : Path
+        Folder of the sweep.
+    task : str
+        Function that gets the configuration of each job, ``"experiments.identify:main"`` for example.
+    make_engine : callable
+        Makes the engine for the folder of the sweep.
+    """
+    loader = GlobalHydra.instance().config_loader()
+    overrides = ["hydra.mode=MULTIRUN", f"hydra.sweep.dir='{folder}'"]
+    master = loader.load_configuration(command, overrides, run_mode=RunMode.MULTIRUN)
+    return Sweep(loader, master, task, make_engine)
+
+
 def _search_path() -> tuple[str, ...]:
     """Folders of modules that are no part of this Python, absolute."""
     folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder or ".")]
@@ -255,7 +277,7 @@ class Report(AbstractContextManager["Report"]):
         self._bar: Any = None  # until the first batch is known
 
     def damaged(self, job: Job, what: str) -> None:
-        """A finished job whose files are not what it has to write; it is run anew."""
+        """Note that the files of a finished job are not what it has to write; it is run anew."""
         self._damaged += 1
         self.log(f"anew #{job.number}: {what}")
 
@@ -346,5 +368,5 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def one_line(error: str) -> str:
-    """An error in a line that fits on the terminal."""
+    """Shorten an error to a line that fits on the terminal."""
     return shorten(error, WIDTH, placeholder="...")

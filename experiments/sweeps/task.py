@@ -171,7 +171,10 @@ def _call(job: Job) -> Any:
 
 
 def hydra_config(job: Job) -> DictConfig:
-    """Configuration of a job as Hydra's own functions want it: JSON has lost the types of its node."""
+    """Restore the configuration of a job as Hydra's own functions want it.
+
+    JSON has lost the types of its node.
+    """
     config = DictConfig(json.loads(job.configuration))
     config.hydra._metadata.object_type = HydraConf
     if config.hydra.mode is not None:

@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
 
-from experiments.cli.build import build
 from experiments.cli.progress import doing
 from experiments.plant.physics import FittedPhysics, widen
-from experiments.plant.plant import Plant, plant_of
-from experiments.plant.recorded import refuse_simulation
+from experiments.plant.plant import Plant
 from experiments.plant.source import SIMULATION
 from simulators import Controller
 from sysid import AboutPath, Divergence, Forecast, JointModel, Narx, Propagation, Recordings, Target, Validation
@@ -42,7 +39,10 @@ class Material:
     physics: FittedPhysics | None = None  # of the model
 
     def records_after(self, window: int) -> tuple[xr.Dataset, ...]:
-        """Records as a model sees them that is given the first samples: physics starts from what they say."""
+        """Return the records as a model sees them that is given the first samples.
+
+        Physics starts from what these say.
+        """
         if self.physics is None:
             return self.records
         return tuple(self.physics.add(record, window=window) for record in self.records)
@@ -53,7 +53,10 @@ class Material:
         return sum(record.sizes["time"] for record in self.records)
 
     def default_window(self, narx: Narx) -> int:
-        """What the records state; where they state nothing, what physics needs to start from, or the largest lag."""
+        """Return the window that the records state.
+
+        Where they state nothing, it is what physics needs to start from, or the largest lag.
+        """
         if self.physics is not None and self.physics.physics.initial_parameters:
             return max(map(self.physics.n_first, self.records))
         stated = max(int(record.attrs["initialisation_window"]) for record in self.records)
@@ -65,29 +68,25 @@ class Material:
         return None if self.plant is None or self.plant.is_open_loop else self.plant.controller
 
 
-def read_material(config: DictConfig) -> Material:
-    """Read the configured records, or simulate the configured plant.
+def simulate_material(plant: Plant, duration: float | str, seed: int) -> Material:
+    """Simulate a plant for a duration, in seconds or with its unit.
 
     Raises
     ------
-    ValueError, OSError, ArithmeticError
-        Whatever the source or the simulation refuses; no record of the wanted part; neither data nor system.
+    ValueError, ArithmeticError
+        A duration that is none, whatever the simulation refuses.
     """
-    if "_target_" in config.data:
-        refuse_simulation(config)
-        return select_records(build(config, "data").load(), config.part)
-    if "_target_" not in config.system:
-        raise UserError("nothing to validate on: choose records with data=..., or a plant with system=...")
-    plant = plant_of(config)
     name = type(plant.system).__name__
-    record = plant.trajectory(plant.n_samples(config.duration), config.seed).to_dataset()
+    record = plant.trajectory(plant.n_samples(duration), seed).to_dataset()
     record = record.assign_attrs(name=name, sampling_time=float(plant.system.dt), initialisation_window=0)
     recordings = Recordings(name, tuple(plant.inputs), tuple(plant.outputs), test=(record,))
     return Material(recordings, "simulation", (record,), OF_THE_MODEL | {"part", "on_missing"} | plant.unused, plant)
 
 
 def select_records(recordings: Recordings, part: str | None = None) -> Material:
-    """Records of one part; without a name the test records, or the validation records where there is no test.
+    """Select the records of one part.
+
+    Without a name it is the test, or the validation where there is no test record.
 
     Raises
     ------
@@ -213,11 +212,14 @@ class Assessment:
         return self.joint.output_names
 
     def unit(self, signal: str) -> str:
-        """Unit of a signal in the records, or in the model; empty if neither says it."""
+        """Return the unit of a signal in the records, or in the model; empty if neither says it."""
         return str(self.material.records[0][signal].attrs.get("units") or self.joint.origin.unit(signal))
 
     def error_unit(self, signal: str) -> str:
-        """Unit of an error of a signal, 1 if there is none; an error of a temperature in degC is in K."""
+        """Return the unit of an error of a signal, 1 if there is none.
+
+        An error of a temperature in degC is in K.
+        """
         return Target.change.unit_of(self.unit(signal)) or "1"
 
     def series(self, case: Case, output: str, record: int | None = None) -> tuple[Array, Array, Array, float]:
@@ -247,7 +249,7 @@ class Assessment:
         return [(record, case, name, self.score(case, name, i)) for (i, record), name, case in each]
 
     def count(self, case: Case) -> dict[str, int]:
-        """Samples of the records that the measures of a case do not count, and predictions that are special."""
+        """Count samples that the measures of a case leave out, and predictions that are special."""
         found, n_scored = self.forecasts[case], self.scores[case][self.outputs[0]].n
         special = {"n_filled": found.n_filled, "n_diverged": found.n_lost, "n_held": found.n_held}
         return {"left_out": self.material.n_samples - n_scored, **special}
@@ -294,7 +296,10 @@ def assess(
 def _predict(
     joint: JointModel, material: Material, case: Case, propagation: Propagation, seed: int
 ) -> tuple[Forecast, tuple[Divergence, ...]]:
-    """The mean path of the model, calibrated bands about it (`AboutPath`), and where these have no bounds any more."""
+    """Predict the mean path of the model, and calibrated bands about it (`AboutPath`).
+
+    Say also where these have no bounds any more.
+    """
     given, about = material.records_after(case.window), AboutPath(propagation)
     found = forecast(joint, given, horizon=case.horizon, window=case.window, propagation=about, seed=seed)
     found, unbounded = widen(found, joint, given), []

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from omegaconf import DictConfig
 
-from experiments.cli.build import build
 from experiments.drawing.tables import fixed, to_text, with_unit
 from experiments.files.outputs import plain
 from experiments.plant.source import Source
 from experiments.validate.assessment import FREE_RUN, Assessment, Case, assess, plan_cases, select_records
 from experiments.validate.loop import SIGNALS, score_loop
-from sysid import JointModel, Model, ResidualReport, Validation, calibration, residual_tests, store
+from sysid import JointModel, Model, Propagation, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
 from sysid.errors import UserError
 from sysid.simulation.residuals import most_lags
@@ -200,7 +198,7 @@ def tabulate_scores(assessment: Assessment, output: str) -> str:
 
 
 def cover(score: Validation) -> dict[int, float]:
-    """Samples that the bands cover, by the level of the band, both in percent."""
+    """Return the share of samples that the bands cover, by level of the band; both in percent."""
     return {level: 100 * getattr(score, f"coverage_{level}") for level in (50, 90, 95)}
 
 
@@ -249,14 +247,15 @@ def tell_free_run(content: Mapping[str, Any], output: str) -> None:
 
 
 def validate_on_test(
-    config: DictConfig, source: Source, model: Model | JointModel | None
+    source: Source, model: Model | JointModel | None, make_propagation: Callable[[], Propagation], seed: int
 ) -> tuple[Report | None, list[str]]:
     """One step and free run on the test records of a source, and notes; neither for simulations and tables.
 
-    What does not fit is told and not raised: the identification has succeeded.
+    What does not fit is told and not raised: the identification has succeeded. That includes a propagation that
+    cannot be made.
     """
     recordings = source.recordings()
-    if not config.validate or model is None or recordings is None or recordings.is_static:
+    if model is None or recordings is None or recordings.is_static:
         return None, []
     if not (recordings.test or recordings.validation):
         return None, []
@@ -266,7 +265,7 @@ def validate_on_test(
             raise UserError(f"{others} are outputs among the regressors without a model; take narx.target=all")
         joint, material = JointModel.of(model), select_records(recordings)
         cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
-        report = make_report(assess(joint, material, cases, build(config, "propagation"), seed=config.seed))
+        report = make_report(assess(joint, material, cases, make_propagation(), seed=seed))
     except ValueError as error:
         return None, [f"not validated in free run: {error}"]
     return report, report.content["warnings"]

@@ -1,29 +1,62 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from experiments.cli.arguments import without_effect
 from experiments.cli.build import build, model_of, trusted_names
 from experiments.cli.ends import deferred_interrupt
+from experiments.cli.invocation import given_overrides, is_multirun
 from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
-from experiments.files.outputs import has_page, is_multirun, write_every
+from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import state_alike
 from experiments.plant.physics import read_physics
-from experiments.validate.assessment import FREE_RUN, Material, assess, check_signals, plan_cases, read_material
+from experiments.plant.plant import plant_of
+from experiments.plant.recorded import recordings_of
+from experiments.validate.assessment import (
+    FREE_RUN,
+    Assessment,
+    Material,
+    assess,
+    check_signals,
+    plan_cases,
+    read_whole,
+    select_records,
+    simulate_material,
+)
 from experiments.validate.loop import compare_loops
 from experiments.validate.report import make_report, tell, writers
-from sysid import JointModel
+from sysid import JointModel, Propagation
 from sysid.data.source import ROLES
 from sysid.errors import UserError
 from sysid.store import header
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    """One validation as it is asked for."""
+
+    model: Path  # file of it
+    trusted: tuple[str, ...]  # modules and classes of the user's own that this file may name
+    propagation: Propagation  # of the uncertainty
+    horizons: tuple[int, ...]  # samples ahead, beside one step and free run
+    windows: tuple[int, ...] | None  # measured samples that the model is given; None: as the records say
+    left_out: tuple[str, ...]  # signals of the records that the model does without
+    seed: int  # of everything random
+    has_figures: bool
+    has_page: bool  # whether report.html is written
+    in_sweep: bool  # whether it is a job of a sweep: nobody watches
+    overrides: tuple[str, ...]  # given on the command line, to name those without effect
+    system: str  # settings of the simulated plant as YAML, to find them in those of the identification
+    attributes: dict[str, Any]  # of every NetCDF file
 
 
 def run(config: DictConfig, folder: Path) -> float:
@@ -34,47 +67,76 @@ def run(config: DictConfig, folder: Path) -> float:
     ValueError, TypeError, OSError, ArithmeticError
         No model, a file that is none, records that do not fit it, a simulation that diverges. Nothing is written then.
     """
-    check_options(config)
-    propagation = build(config, "propagation")
-    path = model_of(config)
-    joint = JointModel.load(path, trusted=trusted_names(config))
+    settings = read_settings(config)
+    joint = JointModel.load(settings.model, trusted=settings.trusted)
     with doing("reading, or simulating, the records"):
-        material = read_material(config)
-        material, stated = add_physics(material, str(path), trusted_names(config)), header(path)
-    if not is_multirun():
+        material = add_physics(read_material(config), settings.model, settings.trusted)
+    if not settings.in_sweep:
         counted = f"{material.n_samples} samples of {material.source.name}"
-        log.info("Validate %s on %s, up to the free run; takes seconds to a minute", path, counted)
-    check_signals(joint, material, config.left_out)
-    cases = plan_cases(config.horizons, config.windows, material.default_window(joint.models[0].narx))
-    material = replace(material, records=material.records_after(cases[0].window))
-    assessment = assess(joint, material, cases, propagation, seed=config.seed)
-    if (controller := material.controller) is not None and material.physics is None:
-        settings = {"window": cases[0].window, "seed": config.seed}
-        with doing("closing the loop around the model"):
-            loop = compare_loops(joint, material.records[0], controller, propagation, **settings)
-        assessment = replace(assessment, loop=loop)
-    idle = without_effect(material.unused)
-    notes = [*material.source.notes]
-    notes += [f"without effect on {material.source.name}: {' '.join(idle)}"] if idle else []
-    if material.physics is not None and material.controller is not None:
-        notes.append("no closed loop with the model: its physics follows measured inputs")
-    if material.plant is not None and str(stated.get("seed")) == str(config.seed) and "configuration" in stated:
-        system = OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)})
-        if state_alike(system, stated["configuration"], "system"):
-            same = f"the simulation has the seed {config.seed} of the identification"
-            notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
+        log.info("Validate %s on %s, up to the free run; takes seconds to a minute", settings.model, counted)
+    check_signals(joint, material, settings.left_out)
+    assessment = predict(joint, material, settings)
+    notes = find_notes(material, settings)
     with doing("testing the residuals"):
         report = make_report(assessment, notes)
-    attributes = {"configuration": OmegaConf.to_yaml(config, resolve=True), "seed": config.seed, "model": config.model}
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
-            write_every(writers(report, folder, attributes, figures=config.figures))
-            if has_page(config):
+            write_every(writers(report, folder, settings.attributes, figures=settings.has_figures))
+            if settings.has_page:
                 from experiments.report.page import write_run  # imports matplotlib
 
                 write_run(folder)
         tell(report, folder)
     return assessment.scores[assessment.main[FREE_RUN]][assessment.outputs[0]].rmse
+
+
+def read_settings(config: DictConfig) -> ValidationSettings:
+    """Return what a configuration asks for, checked before anything is read; `read_material` reads the rest.
+
+    Raises
+    ------
+    ValueError
+        What an option cannot be, with its name; no model.
+    """
+    plan_cases(config.horizons, config.windows, 1)
+    if config.part is not None and config.part not in ROLES:
+        raise UserError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
+    if not isinstance(config.left_out, list | ListConfig) or not all(isinstance(n, str) for n in config.left_out):
+        raise UserError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
+    seed = whole("seed", config.seed, 0)
+    figures = flag("figures", config.figures)
+    page = has_page(config.get("report", False))
+    configuration = OmegaConf.to_yaml(config, resolve=True)
+    return ValidationSettings(
+        propagation=build(config, "propagation"),
+        model=model_of(config),
+        trusted=tuple(trusted_names(config)),
+        horizons=tuple(read_whole("horizons", config.horizons)),
+        windows=None if config.windows is None else tuple(read_whole("windows", config.windows)),
+        left_out=tuple(config.left_out),
+        seed=seed,
+        has_figures=figures,
+        has_page=page,
+        in_sweep=is_multirun(),
+        overrides=given_overrides(),
+        system=OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)}),
+        attributes={"configuration": configuration, "seed": seed, "model": config.model},
+    )
+
+
+def read_material(config: DictConfig) -> Material:
+    """Read the configured records, or simulate the configured plant.
+
+    Raises
+    ------
+    ValueError, OSError, ArithmeticError
+        Whatever the source or the simulation refuses; no record of the wanted part; neither data nor system.
+    """
+    if "_target_" in config.data:
+        return select_records(recordings_of(config), config.part)
+    if "_target_" not in config.system:
+        raise UserError("nothing to validate on: choose records with data=..., or a plant with system=...")
+    return simulate_material(plant_of(config), config.duration, config.seed)
 
 
 def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:
@@ -92,19 +154,35 @@ def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -
     return replace(material, physics=physics)
 
 
-def check_options(config: DictConfig) -> None:
-    """Check what is not an object of its own, before anything is read.
+def predict(joint: JointModel, material: Material, settings: ValidationSettings) -> Assessment:
+    """Predict the records of every horizon and window, and in the loop of the plant's controller if there is one."""
+    cases = plan_cases(settings.horizons, settings.windows, material.default_window(joint.models[0].narx))
+    window, seed = cases[0].window, settings.seed
+    material = replace(material, records=material.records_after(window))
+    assessment = assess(joint, material, cases, settings.propagation, seed=seed)
+    controller = material.controller
+    if controller is None or material.physics is not None:
+        return assessment
+    with doing("closing the loop around the model"):
+        loop = compare_loops(joint, material.records[0], controller, settings.propagation, window=window, seed=seed)
+    return replace(assessment, loop=loop)
 
-    Raises
-    ------
-    ValueError
-        With the name of the key.
-    """
-    plan_cases(config.horizons, config.windows, 1)
-    if config.part is not None and config.part not in ROLES:
-        raise UserError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
-    if not isinstance(config.left_out, list | ListConfig) or not all(isinstance(n, str) for n in config.left_out):
-        raise UserError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
-    whole("seed", config.seed, 0)
-    flag("figures", config.figures)
-    has_page(config)
+
+def find_notes(material: Material, settings: ValidationSettings) -> list[str]:
+    """Return what a person should know of the records, and of options that do nothing with them."""
+    notes = [*material.source.notes]
+    if idle := without_effect(material.unused, settings.overrides):
+        notes.append(f"without effect on {material.source.name}: {' '.join(idle)}")
+    if material.physics is not None and material.controller is not None:
+        notes.append("no closed loop with the model: its physics follows measured inputs")
+    if material.plant is not None and _has_seen(header(settings.model), settings):
+        same = f"the simulation has the seed {settings.seed} of the identification"
+        notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
+    return notes
+
+
+def _has_seen(stated: Mapping[str, Any], settings: ValidationSettings) -> bool:
+    """Return whether the file of a model states the system and the seed that are simulated to validate it."""
+    if str(stated.get("seed")) != str(settings.seed):
+        return False
+    return state_alike(settings.system, stated.get("configuration"), "system")

@@ -63,7 +63,7 @@ class SweepLauncher(Launcher):
         return returned
 
     def sweep(self) -> "Sweep":
-        """What is to be run, and where."""
+        """Build the sweep: what is to be run, and where."""
         with in_one_line():
             from experiments.sweeps.sweep import Sweep
 
@@ -126,7 +126,7 @@ def check_launcher(launcher: Launcher, config: DictConfig) -> None:
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings without objects of OmegaConf."""
+    """Convert objects of OmegaConf among the settings to plain ones."""
     return {
         name: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         for name, value in settings.items()

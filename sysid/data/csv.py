@@ -198,7 +198,7 @@ def split_table(
     shortest: int = SHORTEST,
     initialisation_window: int = 0,
 ) -> list[xr.Dataset]:
-    """Records of the named columns of a table; the parameters are those of `CsvFiles`.
+    """Split a table into records of the named columns; the parameters are those of `CsvFiles`.
 
     An index of time stamps is the time if no column is named. With ``on_missing="skip"`` the parts between two gaps
     are records of their own; what was left out stands in their attribute ``note``.
@@ -308,7 +308,7 @@ def _type(table: pd.DataFrame, option: str, names: Sequence[str]) -> str:
 
 
 def write_names(key: str, names: Sequence[str], *, is_list: bool = True) -> str:
-    """Setting of names as a shell and the commands take it.
+    """Write a setting of names as a shell and the commands take it.
 
     >>> print(write_names("data.inputs", ["u 1 [%]", "v"]))
     'data.inputs=["u 1 [%]",v]'
@@ -379,7 +379,7 @@ def _find_time(table: pd.DataFrame, signals: Sequence[str]) -> str | None:
 def _read_clock(
     table: pd.DataFrame, dt: float | None, time: str | None, form: str | None, decimal: str
 ) -> tuple[Any, str]:
-    """Times (n,) [s], nan where they are missing, and the time stamp that they start from, if there is one."""
+    """Read times (n,) [s], nan where missing, and the time stamp that they start from, if any."""
     dated = isinstance(table.index, pd.DatetimeIndex | pd.TimedeltaIndex)
     if time is None and not dated:
         return float(dt or 1.0) * np.arange(len(table)), ""
@@ -421,7 +421,7 @@ def _read_stamps(table: pd.DataFrame, cells: pd.Series, first: str, form: str | 
 def _find_step(
     table: pd.DataFrame, clock: Array, rows: np.ndarray, dt: float | None, on_missing: str
 ) -> tuple[float, np.ndarray, list[str]]:
-    """Sampling time [s], which steps between the rows (n - 1,) are gaps, and what is to be told of the steps."""
+    """Find the sampling time [s], which steps (n - 1,) are gaps, and what to tell of the steps."""
     times = clock[rows]
     steps = np.diff(times)
     known, resolution = np.diff(rows) == 1, 4 * float(np.spacing(np.abs(times).max()))
@@ -454,7 +454,7 @@ def _find_step(
 
 
 def _shorten(step: float, resolution: float) -> float:
-    """The number of the fewest digits that is no other step within the resolution of the times.
+    """Round a step [s] to the fewest digits that the resolution of the times allows.
 
     >>> _shorten(0.09999999999999432, 1e-13)
     0.1

@@ -63,7 +63,7 @@ def from_nonlinear_benchmarks(
     units: Mapping[str, str] | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Recordings:
-    """Data split of records of the package; every record starts at time 0.
+    """Collect records of the package in a data split; every record starts at time 0.
 
     Parameters
     ----------
@@ -106,7 +106,9 @@ def from_nonlinear_benchmarks(
 
 
 def to_nonlinear_benchmarks(recordings: Recordings) -> Exchanged:
-    """Records of the package, one per record: u (n,) or (n, inputs), y alike, sampling time, name and window.
+    """Convert every record to the record type of the package.
+
+    It holds u (n,) or (n, inputs), y alike, the sampling time, the name and the window.
 
     Units, names of signals and the start time have no place there and are left out.
 
@@ -284,7 +286,7 @@ def _download(function: Callable[..., Any], place: Path, name: str) -> Any:
 
 
 def _flatten(records: Any) -> Iterator[Any]:
-    """Records of lists and tuples within each other."""
+    """Yield the records in lists and tuples within each other."""
     if isinstance(records, tuple | list):
         for record in records:
             yield from _flatten(record)

@@ -133,7 +133,9 @@ class Recordings:
         return replace(self, estimation=tuple(part(record, 0, end) for record, end in pairs), validation=held)
 
     def to_groups(self) -> dict[str, xr.Dataset]:
-        """Records by the name of their group in a file, each with names of inputs and outputs (JSON).
+        """Return the records by the name of their group in a file.
+
+        Each has the names of inputs and outputs among its attributes, as JSON.
 
         Returns
         -------
@@ -221,7 +223,7 @@ def part(
     initialisation_window: int | None = None,
     name: str | None = None,
 ) -> xr.Dataset:
-    """Samples ``start`` to ``stop`` (excluded) of a record, with its time, names, units and attributes.
+    """Cut out samples ``start`` to ``stop`` (excluded); time, names, units and attributes stay.
 
     Parameters
     ----------

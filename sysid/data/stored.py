@@ -102,7 +102,7 @@ class StoredRecordings(DataSource):
         return found
 
     def _label(self, records: dict[str, list[xr.Dataset]], dataset: xr.Dataset, path: str) -> Recordings:
-        """Records of each role, with the names of inputs and outputs, given or stated by the file."""
+        """Name inputs and outputs of the records of each role, as given or as the file states."""
         names: dict[str, Any] = {}
         for role, given in (("inputs", self.inputs), ("outputs", self.outputs)):
             if given is None and role not in dataset.attrs:

@@ -317,7 +317,7 @@ class NarxGPRegressor(GPRegressor):
         return self._shape_results(given, runs, return_std)
 
     def predict(self, X: Any, y: Any = None, *, horizon: float | None = None, return_std: bool = False) -> Any:
-        """Outputs (n,) or (n, m) at the inputs X.
+        """Predict outputs (n,) or (n, m) at the inputs X.
 
         Parameters
         ----------
@@ -378,11 +378,12 @@ class NarxGPRegressor(GPRegressor):
         identification.finish()
         if self.standardise:
             identification.calibrate(rows)
-        assert identification.model is not None
-        return replace(identification.model, origin=replace(Origin.of(rows), sampling_time=self._sampling_time))
+        return replace(
+            identification.require_model(), origin=replace(Origin.of(rows), sampling_time=self._sampling_time)
+        )
 
     def _records(self, signals: Signals, outputs: Sequence[str], sampling_time: float | None) -> list[xr.Dataset]:
-        """Data sets of checked records; time counts samples if the sampling time [s] is not known."""
+        """Make data sets of checked records; without a sampling time [s], time counts samples."""
         names, time = (*self._inputs, *outputs), sampling_time or 1.0
         pairs = zip(signals.cut(signals.inputs), signals.cut(signals.outputs), strict=True)
         columns = [dict(zip(names, (*u.T, *y.T), strict=True)) for u, y in pairs]
@@ -435,7 +436,10 @@ class NarxGPRegressor(GPRegressor):
         return AboutPath(self.propagation or Pathwise()) if with_std else MeanOnly()
 
     def _used_inputs(self, signals: Signals) -> list[np.ndarray]:
-        """Inputs of the model, in its order, record by record; an input without lags is none of them."""
+        """Return the inputs that the model uses, in its order, record by record.
+
+        An input without lags is none of them.
+        """
         return signals.cut(signals.inputs[:, [self._inputs.index(name) for name in self.model_.input_names]])
 
     def _shape_results(self, given: Signals, runs: list[Run], return_std: bool) -> Any:

@@ -76,7 +76,7 @@ class GPRegressor(RegressorMixin, BaseEstimator):
         return Identification(narx, settings, start=Start(scaling=scaling))
 
     def _seed(self) -> int:
-        """A whole number as it is; otherwise one drawn as scikit-learn draws."""
+        """Return `random_state` if it is a whole number, else draw one as scikit-learn does."""
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

@@ -173,7 +173,7 @@ def _safe(text: str) -> str:
 
 
 def _constants(models: Sequence[Model]) -> list[str]:
-    """What the model states beside its numbers."""
+    """Write what the model states beside its numbers."""
     model, narx = models[0], models[0].narx
     pairs = "".join(f"    {pair!r},\n" for pair in narx.features)
     return [
@@ -189,7 +189,7 @@ def _constants(models: Sequence[Model]) -> list[str]:
 
 
 def _numbers(model: Model, i: int) -> list[str]:
-    """Assignments of the fields of the part of a model."""
+    """Write the assignments of the fields of the part of a model."""
     if type(model.mean) not in AFFINE:
         raise _no_formula(model.mean)
     vectors: dict[str, np.ndarray] = {}
@@ -214,7 +214,10 @@ def _numbers(model: Model, i: int) -> list[str]:
 
 
 def _kernel_text(kernel: Kernel, i: int, vectors: dict[str, np.ndarray]) -> str:
-    """Formula and parameters of a kernel, or formula and parts; the parameters are added to the vectors by name."""
+    """Write a kernel as its formula and parameters, or its formula and parts.
+
+    The parameters are added to `vectors` by name.
+    """
     if type(kernel) not in FORMULAS:
         raise _no_formula(kernel)
     if isinstance(kernel, Sum | Product):
@@ -233,7 +236,7 @@ def _no_formula(own: object) -> UserError:
 
 
 def _evidence(models: Sequence[Model], window: int | None) -> list[str]:
-    """What the model predicts, for the self-check."""
+    """Write what the model predicts, for the self-check."""
     x = _typical_regressors(models[0], N_CHECKED)
     found = [model.predict(x) for model in models]
     mean, variance = (np.stack(part, axis=1) for part in zip(*found, strict=True))
@@ -267,7 +270,7 @@ def _typical_regressors(model: Model, n: int) -> np.ndarray:
 
 
 def _array(name: str, values: np.ndarray) -> str:
-    """Assignment of an array."""
+    """Write the assignment of an array."""
     shape = "".join(f", {size}" for size in values.shape)
     return f'{name} = numbers("""{_block(values)}"""{shape})'
 

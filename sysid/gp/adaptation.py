@@ -49,7 +49,9 @@ class Reservoir:
         self._numbers = np.zeros(size, dtype=np.int64)
 
     def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Copies of the kept samples (k, n_features), their targets (k,), and which of the samples seen they are (k,).
+        """Return copies of the kept samples (k, n_features), their targets (k,) and numbers (k,).
+
+        A number says which of the samples seen it is.
 
         There are ``k = min(m, n)``.
         """
@@ -249,7 +251,9 @@ class Adaptation:
             self._record["outlier"][self._n - 1] = False
 
     def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
-        """The online GP with new hyper-parameters if it is time to look and there is reason, else itself.
+        """Return the online GP with new hyper-parameters if a look is due and finds a reason.
+
+        Otherwise return `gp` itself.
 
         `is_settled`: the last sample has been learned, or is an outlier, and will not be learned later.
         """
@@ -309,7 +313,7 @@ class Adaptation:
         return adapted
 
     def _all_learned(self, gp: OnlineGP) -> tuple[np.ndarray, np.ndarray] | None:
-        """Inputs and targets of all samples that the online GP has learned, in their order; None if not all are kept.
+        """Return all inputs and targets that the GP learned, in order; None if not all are kept.
 
         Also None if it forgets: they do not count the same then.
         """

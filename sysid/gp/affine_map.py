@@ -125,7 +125,7 @@ class AffineMap:
         return self.n_features if self.matrix is None else len(self.matrix)
 
     def linear_part(self) -> Array:
-        """A (q, p), per unit of the feature: the matrix, or diag(1 / scale)."""
+        """Return the matrix A (q, p), per unit of the feature: `matrix`, or diag(1 / scale)."""
         return np.diag(1.0 / self.scale) if self.matrix is None else self.matrix
 
     def transform(self, x: ArrayLike) -> Array:

@@ -348,7 +348,7 @@ def _add_four(a, b, c, d, x, n, squares, products):  # type: ignore[no-untyped-d
 
 @shared
 def solve_weights(state, n):  # type: ignore[no-untyped-def]
-    """``a`` from ``Ua = b``."""
+    """Solve ``Ua = b`` for the weights ``a``."""
     _copy(state.whitened, state.weights, n)
     _substitute_back(state.triangles, state.pivots, n, state.weights)
 
@@ -617,7 +617,7 @@ def candidate_scores(rules, state, n, points, targets, out):  # type: ignore[no-
 
 @inlined
 def acceptance_scores(rules, state, n, out):  # type: ignore[no-untyped-def]
-    """Acceptance score of every stored point by age, judged without itself or in sample.
+    """Score every stored point by age for acceptance, judged without itself or in sample.
 
     In sample, by the model that has the point: residual ``noise a_i``, noisy variance ``2 noise - noise^2 q_i``.
     """

@@ -53,7 +53,7 @@ class SearchSpace(NamedTuple):
     stds: np.ndarray  # (q,) of the logarithms; infinite: no prior
 
     def fix_first(self) -> "SearchSpace":
-        """The same with the first hyper-parameter fixed at its start, without a prior."""
+        """Return a copy whose first hyper-parameter is fixed at its start, without a prior."""
         bounds, stds = self.bounds.copy(), self.stds.copy()
         bounds[0], stds[0] = self.start[0], np.inf
         return self._replace(bounds=bounds, stds=stds)
@@ -101,7 +101,10 @@ class Kernel(ABC):
 
     @abstractmethod
     def stretched(self, factors: np.ndarray) -> Self:
-        """The same kernel for features in other units: ``stretched(c)(c x, c x') = k(x, x')``, factors c (p,)."""
+        """Return the same kernel for features in other units, by factors c (p,).
+
+        With it, ``stretched(c)(c x, c x') = k(x, x')``.
+        """
 
     @abstractmethod
     def contract_gradient(
@@ -134,7 +137,7 @@ class Kernel(ABC):
         return False
 
     def scaled(self, factor: float) -> Self:
-        """The covariance times a factor."""
+        """Return the kernel of this covariance times a factor."""
         logs = self.log_hyperparameters()
         logs[0] += np.log(factor)
         return self.with_log_hyperparameters(logs)
@@ -307,7 +310,7 @@ class Stationary(OnePerFeature):
         )
 
     def diagonal(self, points: np.ndarray) -> np.ndarray:
-        """The variance, at every point."""
+        """Return the variance for every point."""
         return np.full(len(points), self.variance)
 
     def diagonal_gradient(self, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -315,7 +318,7 @@ class Stationary(OnePerFeature):
         return self.variance * weights.sum() * np.eye(1, 1 + points.shape[1])[0]
 
     def log_variance(self, values: np.ndarray) -> tuple[float, np.ndarray]:
-        """The first of the logarithms, wherever the features are."""
+        """Return the first of the logarithms and its gradient, wherever the features are."""
         return float(values[0]), np.eye(1, len(values))[0]
 
     def contract_gradient(
@@ -395,7 +398,7 @@ class SquaredExponential(Stationary):
     row = staticmethod(compiled_kernels.squared_exponential)
 
     def slope(self, first: np.ndarray, second: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """The covariance itself."""
+        """Return the covariance itself."""
         return covariance
 
 

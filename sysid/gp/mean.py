@@ -161,7 +161,7 @@ class ConstantMean(MeanFunction):
             raise UserError(f"ConstantMean: value must be finite, got {self.value}")
 
     def __call__(self, regressors: Array) -> Array:
-        """The value, (n,)."""
+        """Return the value for every row (n,)."""
         return np.zeros(len(regressors)) + self.value  # numpy.full takes twice as long for the one row of a live sample
 
     def gradient(self, regressors: Array) -> Array:
@@ -169,7 +169,7 @@ class ConstantMean(MeanFunction):
         return np.zeros(regressors.shape)
 
     def fitted(self, regressors: Array, targets: Array) -> ConstantMean:
-        """The mean of the targets."""
+        """Return a constant mean function at the mean of the targets."""
         return ConstantMean(float(targets.mean()))
 
 
@@ -231,7 +231,7 @@ class LinearMean(MeanFunction):
         return np.asarray(self.intercept + (regressors * np.asarray(self.coefficients)).sum(axis=1))
 
     def gradient(self, regressors: Array) -> Array:
-        """The coefficients, (n, p)."""
+        """Return the coefficients for every row (n, p)."""
         return np.full(regressors.shape, self.coefficients or 0.0)
 
     def fitted(self, regressors: Array, targets: Array) -> LinearMean:

@@ -613,12 +613,15 @@ class OnlineGP:
         return LeaveOneOut(*by_slot)
 
     def _weights(self) -> np.ndarray:
-        """``a`` (n_points,) from ``Ua = b``; those of the state are as good as scores need."""
+        """Solve ``Ua = b`` for the weights ``a`` (n_points,).
+
+        The weights in the state are only as accurate as scores need.
+        """
         n = self.n_points
         return solve_triangular(self._state.cholesky[:n, :n], self._state.whitened[:n]) if n else np.zeros(0)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Copies of the arrays that define the dictionary (`sysid.gp.dictionary.Dictionary`), for `restore`."""
+        """Copy the arrays that define the `sysid.gp.dictionary.Dictionary`, for `restore`."""
         state, n = self._state, self.n_points
         of_all = {"root": np.triu(state.root[:n, :n])} if self.learns_every_sample else {}
         return of_all | {
@@ -651,7 +654,9 @@ class OnlineGP:
         return state
 
     def draw_targets(self, n_draws: int, generator: np.random.Generator) -> np.ndarray:
-        """What is known of the points (n_points, n_draws), by slot: their targets, or draws of their values z.
+        """Return what is known of the points (n_points, n_draws), by slot.
+
+        This is their targets or, if every sample is learned, draws of their values z.
 
         Given these and the noise of variance `diagonal` on them, the function follows by exact conditioning.
         """
@@ -718,7 +723,9 @@ class OnlineGP:
     def with_hyperparameters(
         self, kernel: Kernel, noise_variance: float, samples: tuple[np.ndarray, np.ndarray] | None = None
     ) -> "OnlineGP":
-        """An online GP of another kernel and noise with the same points, ages, rules and counts; O(N^3).
+        """Return a GP of another kernel and noise with the same points, ages, rules and counts.
+
+        It costs O(N^3).
 
         If every sample is learned, what the samples said of the values z of the points is carried over: their
         likelihood under the old prior, a Gaussian in z, times the new prior (Bui, Nguyen and Turner, "Streaming sparse

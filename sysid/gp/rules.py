@@ -18,7 +18,10 @@ from sysid.gp.formula import DECISION, SCORE, address
 
 
 def at_least(least: float, value: Any, setting: str) -> float | None:
-    """A number of at least so much, or None, which may be the word none; the error names the setting."""
+    """Return a number of at least `least`, or None for None or the word none.
+
+    The error names the setting.
+    """
     if value is None or value == "none":
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < LARGEST:
@@ -285,7 +288,7 @@ class Thresholds(Insertion):
                 raise UserError(f"{rule}: {name} must be a number of at least 0, in the target's units, got {value!r}")
 
     def parameters(self) -> np.ndarray:
-        """The fields, in their order."""
+        """Return the fields in their order."""
         return np.array([*vars(self).values()], dtype=float)
 
 

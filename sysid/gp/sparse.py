@@ -428,6 +428,8 @@ def fit_sparse(
         Shapes that do not fit, values that are not finite, fewer than 2 samples, another `n_inducing`,
         `max_iterations`, `tolerance` or `jitter`.
     """
+    from scipy.cluster.vq import kmeans2  # slow to import
+
     begin = perf_counter()
     x = matrix(inputs, np.shape(inputs)[1] if np.ndim(inputs) == 2 else 0, "inputs")
     y = vector(targets, len(x), "targets")
@@ -449,7 +451,7 @@ def fit_sparse(
     problem = _SparseProblem(exact, x, y, spread, approximation, jitter)
     logs = start.kernel.log_hyperparameters()
     first = np.append(logs, np.log(start.noise_variance) - logs[0])
-    centres = _k_means(x / spread, n_inducing, generator)
+    centres, _ = kmeans2(x / spread, n_inducing, iter=LLOYD_STEPS, minit="++", seed=generator)
     result = problem.solve(np.concatenate([first, centres.ravel()]), max_iterations, tolerance)
     model = SparseGP.condition(problem.prior(result.x), x, y)
     notes = exact.warnings(result.x[: first.size])
@@ -505,21 +507,3 @@ class _SparseProblem:
         gradient[0] += gradient[-1]  # the noise is relative to the signal variance
         penalty, slope = self.exact.prior(x[: p + 2])
         return penalty - value, np.append(slope - gradient, -moved * self.spread)
-
-
-def _k_means(x: np.ndarray, n: int, generator: np.random.Generator) -> np.ndarray:
-    """Centres (n, p) of clusters: k-means++ (Arthur and Vassilvitskii, 2007), then steps of Lloyd."""
-    from scipy.cluster.vq import vq  # slow to import
-
-    centres = x[[generator.integers(len(x))]]
-    distance = ((x - centres[0]) ** 2).sum(axis=1)
-    while len(centres) < n:
-        new = x[generator.choice(len(x), p=distance / distance.sum())]
-        centres = np.vstack([centres, new])
-        distance = np.minimum(distance, ((x - new) ** 2).sum(axis=1))
-    for _ in range(LLOYD_STEPS):  # to the mean of the samples nearest to a centre; one without samples stays
-        labels, _ = vq(x, centres)
-        sizes, sums = np.bincount(labels, minlength=n), np.zeros_like(centres)
-        np.add.at(sums, labels, x)
-        centres = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centres)
-    return centres

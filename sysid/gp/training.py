@@ -121,7 +121,7 @@ class MarginalLikelihoodProblem:
         return np.vstack([self.space.bounds, np.log(self.settings.noise_bounds)])
 
     def starts(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
-        """Starting points (q + 1,): typical distances, longer ones, and random draws about them."""
+        """Choose n starts (q + 1,): typical distances, longer ones, and random draws about them."""
         first = np.append(self.space.start, np.log(0.01))
         longer = first.copy()
         longer[:-1] += self.space.along_lengths * np.log(self.settings.length_scale_prior_median)
@@ -160,7 +160,10 @@ class MarginalLikelihoodProblem:
         return Likelihood(value, gradient)
 
     def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
-        """The same by kernel and noise variance, and its gradient with respect to the logarithms of both."""
+        """Return ``log p(y) - log p(y_given)`` of a kernel and a noise variance, and its gradient.
+
+        The gradient is with respect to the logarithms of both.
+        """
         return log_marginal_likelihood(kernel, noise_variance, self.inputs, self.targets, self.n_given)
 
     def warnings(self, x: np.ndarray) -> tuple[str, ...]:
@@ -230,7 +233,10 @@ class Follower(Protocol):
         """Take the last sample, an outlier so far, for a usual one."""
 
     def adapted(self, gp: OnlineGP, *, is_settled: bool = True) -> OnlineGP:
-        """The online GP with new hyper-parameters, or itself; `is_settled`: its last sample is not learned later."""
+        """Return the online GP with new hyper-parameters, or itself.
+
+        `is_settled`: its last sample is not learned later.
+        """
 
 
 class Training(ABC):
@@ -275,11 +281,14 @@ class Training(ABC):
         return Start(scaling, chosen, hyperparameters, known.points)
 
     def know(self, regressors: np.ndarray, targets: np.ndarray, *, mean: MeanFunction, seed: int) -> Start:
-        """What all samples (n, p), (n,) of a record say before the first is learned; nothing unless overridden."""
+        """Return what all samples (n, p), (n,) of a record say before the first is learned.
+
+        It is nothing unless this is overridden.
+        """
         return Start()
 
     def follow(self, seed: int) -> Follower | None:
-        """What re-estimates the hyper-parameters while the stream goes on; None: they stay."""
+        """Return what re-estimates the hyper-parameters during the stream, or None if they stay."""
         return None
 
 

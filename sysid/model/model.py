@@ -81,7 +81,7 @@ class Origin:
         )
 
     def unit(self, signal: str) -> str:
-        """Unit of a signal; empty if not known."""
+        """Return the unit of a signal; empty if not known."""
         return dict(self.units).get(signal, "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -438,7 +438,7 @@ class JointModel:
 
     @classmethod
     def of(cls, model: Model | JointModel) -> JointModel:
-        """A joint model as it is, or a model of the only output as a joint model."""
+        """Return a joint model as it is, or make one of the model of the only output."""
         return model if isinstance(model, JointModel) else cls((model,))
 
     @property
@@ -491,7 +491,7 @@ class JointModel:
 
 
 def _shared_facts(model: Model) -> dict[str, Any]:
-    """What all models of a joint model have in common."""
+    """Return what all models of a joint model have in common."""
     narx, origin = model.narx, model.origin
     facts = {"lags": narx.lags, "kind of target": narx.predict}
     return facts | {"sampling time [s]": origin.sampling_time, "units": origin.units}

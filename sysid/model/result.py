@@ -17,7 +17,7 @@ INITIAL, ONLINE, VALIDATION = range(3)
 
 
 def squared_unit(unit: str) -> str:
-    """Unit of the square of a quantity in this unit.
+    """Return the unit of the square of a quantity in this unit.
 
     >>> squared_unit("K"), squared_unit("1")
     ('K2', '1')

@@ -158,7 +158,10 @@ def _differentiate(function: Callable[[Array], Array], at: Array, steps: Array) 
 
 
 def _check_values(values: ArrayLike, shape: tuple[int, ...] | None, name: str, at: Array) -> Array:
-    """A copy, because the function may reuse its buffer; any length without a shape."""
+    """Check values and return a copy, because the function may reuse its buffer.
+
+    Without a shape a vector of any length passes.
+    """
     array = np.array(values, dtype=np.float64)
     if array.shape != shape and (shape is not None or array.ndim != 1):
         raise UserError(f"linearise: {name} must return shape {shape or '(n,)'}, got {array.shape}")
@@ -305,7 +308,10 @@ def _build_complement(basis: Array) -> Array:
 
 
 def _reduce_rows(rows: Array, units: Array, tolerance: float) -> Array:
-    """The same row space in the states' units: a one per row that is zero in the others, no rounding left."""
+    """Reduce rows to a basis of the same row space in the states' units.
+
+    Each row has a one where the others are zero; entries that are rounding errors become zero.
+    """
     if not len(rows):
         return rows
     pivots = qr(rows, pivoting=True, mode="r")[1][: len(rows)]

@@ -57,7 +57,7 @@ class Target(Enum):
         return target + previous if self is Target.change else target
 
     def unit_of(self, unit: str) -> str:
-        """Unit of the target of a signal in this unit: a change of a temperature in degC is in K.
+        """Return the target's unit for a signal in this unit: a change of degC is in K.
 
         >>> Target.change.unit_of("degC"), Target.value.unit_of("degC"), Target.change.unit_of("m")
         ('K', 'degC', 'm')
@@ -212,7 +212,7 @@ class Narx:
         return bool(self.lags[self.target])
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings as plain dicts, lists and texts, for JSON."""
+        """Return the settings as plain dicts, lists and texts, for JSON."""
         return {
             "outputs": {name: list(self.lags[name]) for name in self.output_names},
             "inputs": {name: list(self.lags[name]) for name in self.input_names},
@@ -392,7 +392,7 @@ def consecutive(rows: xr.Dataset) -> NDArray[np.bool_]:
 
 
 def reach_of(narx: Narx) -> int:
-    """Number of rows after its own that a measured target is part of."""
+    """Return the number of rows after its own that a measured target is part of."""
     return max([*narx.lags[narx.target], int(narx.predict is Target.change)])
 
 
@@ -473,7 +473,7 @@ class Orders:
 
 
 def _of_each(name: str, order: Order, signals: Sequence[str], kind: str) -> tuple[int, ...]:
-    """The order of every signal."""
+    """Return the order of every signal."""
     found = tuple(order) if isinstance(order, Sequence) else (int(order),) * len(signals)
     if len(found) != len(signals):
         raise UserError(

@@ -43,7 +43,7 @@ class Record:
         return float(self.time[-1] - self.time[0]) / (len(self.time) - 1)
 
     def missing(self) -> NDArray[np.bool_]:
-        """Samples (n,) with a value that is not finite in any signal."""
+        """Mark the samples (n,) at which the value of some signal is not finite."""
         return ~np.logical_and.reduce([np.isfinite(values) for values in self.signals.values()])
 
     def first_missing(self) -> str:

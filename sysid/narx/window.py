@@ -225,7 +225,7 @@ class LagWindow:
 
 
 def _samples(name: str, values: Array, shape: tuple[int, ...]) -> Array:
-    """Samples (n, m) as floats; those of one sample may come as (m,)."""
+    """Convert samples to floats (n, m); one sample may come as (m,)."""
     if type(values) is not np.ndarray or values.dtype != np.float64:
         values = np.asarray(values)
         if values.dtype.kind not in "biuf":

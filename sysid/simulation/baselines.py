@@ -51,7 +51,7 @@ class Baseline(ABC):
         return self.predict(rows["regressor"].values, rows["previous"].values)
 
     def free_run(self, record: Mapping[Any, ArrayLike], *, n_initial: int | None = None) -> Array:
-        """Simulated output of one record: predictions take the place of measurements.
+        """Simulate the output of one record: predictions take the place of measurements.
 
         Parameters
         ----------

@@ -220,7 +220,7 @@ class Dynamics:
         return np.concatenate([np.stack(found, axis=2), variance[:, n_steps:]], axis=1)
 
     def to_value(self, targets: Array, previous: Array) -> Array:
-        """Outputs y[k] (..., m) of targets, given y[k-1], within the limits of the models."""
+        """Return outputs y[k] (..., m) of targets, given y[k-1], within limits of the models."""
         return np.clip(self.narx.predict.to_value(targets, previous), *self.limits)
 
     def count_held(self, outputs: Array) -> int:

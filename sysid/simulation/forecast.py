@@ -92,7 +92,7 @@ def check_window(dynamics: Dynamics, window: int) -> None:
 
 
 def past_outputs(y: Array, newest: int | Indices, dynamics: Dynamics) -> Array:
-    """Outputs (b, L, m) of the L samples of y up to the newest (b,).
+    """Return the outputs (b, L, m) of the L samples of y up to the newest (b,).
 
     The first of y stands for what was before it; zeros if y is empty.
     """

@@ -433,7 +433,7 @@ class ResidualReport(NamedTuple):
         return min(1.0, len(found) * min(found))
 
     def verdict(self) -> tuple[str, ...]:
-        """What the tests say, in words, one sentence per output and one per alarm."""
+        """Say what the tests found, in words, one sentence per output and one per alarm."""
         return tuple(sentence for output in self.outputs for sentence in self._verdict(output)) + self.skipped
 
     def _verdict(self, output: str) -> list[str]:

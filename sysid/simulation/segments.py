@@ -34,7 +34,7 @@ class Segment(NamedTuple):
         return np.concatenate([self.past[-1:], self.values[:-1]])
 
     def part(self, first: int, last: int) -> Segment:
-        """Samples from first to before last, with the measured outputs before them."""
+        """Cut out samples from first to before last, with the measured outputs before them."""
         outputs = np.concatenate([self.past, self.values[:first]])
         return Segment(self.regressors[first:last], self.values[first:last], outputs[len(outputs) - len(self.past) :])
 
@@ -117,7 +117,7 @@ class Fold(NamedTuple):
 
 
 def n_samples(segments: Sequence[Segment]) -> int:
-    """Samples of all segments."""
+    """Count the samples of all segments."""
     return sum(len(segment.values) for segment in segments)
 
 

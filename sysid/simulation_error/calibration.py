@@ -45,7 +45,7 @@ def find_saturation(segments: Sequence[Segment]) -> tuple[Limits, tuple[int, int
 
 
 def _count_saturated(segments: Sequence[Segment], extreme: float) -> int:
-    """Samples at a value if it is a limit, else 0."""
+    """Count the samples at a value if it is a limit, else return 0."""
     total, lengths = 0, []
     for segment in segments:
         at = np.concatenate([[False], segment.values == extreme, [False]])

@@ -137,7 +137,7 @@ class Candidate:
     bounds: tuple[float, float] = (-FARTHEST, FARTHEST)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What another process receives: no address of compiled code."""
+        """Return what another process receives: no address of compiled code."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
@@ -149,7 +149,10 @@ class Candidate:
         return MeanMap.of([function], self.narx, columns, lags.max() - lags, np.zeros_like(lags), limits)
 
     def with_function(self, mean: LinearMean, weights: Array) -> Self:
-        """The same points with another mean and other weights; cheap, since a search asks for many."""
+        """Return the same points with another mean and other weights.
+
+        This is cheap, since a search asks for many.
+        """
         other = replace(self, mean=mean, weights=weights)
         slopes, intercept = np.array([mean.coefficients]), np.array([mean.intercept])
         other.__dict__["mean_map"] = self.mean_map._replace(
@@ -187,7 +190,7 @@ class Candidate:
         return np.asarray(self.mean(regressors) + np.concatenate([np.zeros(0), *blocks]))
 
     def initial_model(self, noise_variance: float, latent_variance: float, regressors: Array) -> Start:
-        """Initial model of an online GP with the mean function of this candidate.
+        """Return the initial model of an online GP with the mean function of this candidate.
 
         The points get the targets ``t = (c K + noise_variance I) w / c``: whatever the noise and the factor c of the
         kernel's variance, their posterior mean is the function of this candidate. The factor is the one with which
@@ -282,7 +285,7 @@ def limits_of(candidate: Candidate, segments: Sequence[Segment]) -> tuple[float,
 
 
 def find_runaway(candidate: Candidate, segments: Sequence[Segment]) -> str:
-    """Simulation that leaves the range of the samples and its leeway, in words; empty if none does.
+    """Name a simulation that leaves the range of the samples and its leeway; empty if none does.
 
     Every segment is simulated as it is. The longest, cut to `LONGEST` samples, is also simulated twice in a row, with
     larger inputs, with a part of the inputs of another time added, and from other outputs before it: disturbed ones,
@@ -341,7 +344,7 @@ class Estimator(ABC):
         return type(self).__name__
 
     def quick(self) -> Self:
-        """A cheaper version that ranks lags as this one does, as far as it can be told."""
+        """Return a cheaper version that ranks lags as this one does, as far as it can be told."""
         return self
 
     @abstractmethod

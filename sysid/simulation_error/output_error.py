@@ -109,7 +109,7 @@ def linearise(
 
 
 def sensitivity(candidate: Candidate, segment: Segment, path: Array, *, moves: bool = False) -> Array:
-    """Derivative of the free run with respect to the parameters of `linearise`."""
+    """Return the derivative of the free run with respect to the parameters of `linearise`."""
     basis, slopes, lags = linearise(candidate, segment, path, moves=moves)
     propagate(np.ascontiguousarray(slopes), lags, basis)
     return basis
@@ -232,7 +232,7 @@ class FreeRunProblem:
         return replace(self.candidate, mean=mean, weights=self.unwhitening @ x[self.of_weights], scaling=scaling)
 
     def cost(self, x: Array) -> float:
-        """The sum of squares; infinite if a window diverges, or if the parameters are not finite."""
+        """Return the sum of squares; infinite if a window diverges or a parameter is not finite."""
         if not np.isfinite(x).all():
             return np.inf
         candidate, whitened = self.at(x), x[self.of_weights]

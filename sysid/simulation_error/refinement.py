@@ -86,7 +86,7 @@ class Material(NamedTuple):
         return cls(units, standard, windows, scored, empty)
 
     def result(self, final: Candidate, limits: Limits, penalty: float, report: dict[str, Any]) -> FitResult:
-        """Result in the units of the samples."""
+        """Return the result in the units of the samples."""
         variance = latent_variance(final, self.windows, penalty) * float(self.units.output.scale[0]) ** 2
         return FitResult(self.units.restore(final, limits), variance, report)
 
@@ -326,7 +326,7 @@ class _Stages:
         return found if found.held < self.linear else found._replace(is_linear=True)
 
     def resize(self, stage: _Stage, n: int) -> Candidate:
-        """The same function by n points, as far as they can represent it."""
+        """Represent the same function by n points, as far as they can."""
         x = free_run_regressors(stage.candidate, self.kept)
         new = self.add_points(stage.candidate, stage.candidate.scaling.linear_part(), x, n)
         return transfer(stage.candidate, new, x, self.kept)

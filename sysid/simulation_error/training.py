@@ -334,7 +334,7 @@ class FreeRun(Training):
 
 
 def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:
-    """The model that an identification starts with."""
+    """Build the model that an identification starts with."""
     scaling, mean, found, points, *_ = start
     assert scaling is not None
     assert mean is not None

@@ -72,7 +72,7 @@ class StandardUnits:
         self.features = AffineMap(offset, scale)
 
     def standardise(self, segment: Segment) -> Segment:
-        """Samples in standard units."""
+        """Convert samples to standard units."""
         values, past = (self.output.transform(y[:, None])[:, 0] for y in (segment.values, segment.past))
         return Segment(np.ascontiguousarray(self.features.transform(segment.regressors)), values, past)
 

@@ -84,7 +84,7 @@ def test_a_soak_counts_every_sample_and_one_that_loses_some_is_told(done, monkey
         return (SimpleNamespace(output=each.output[1:], input=each.input[1:]) for each in whole(plan))
 
     monkeypatch.setattr(dictionary, "_drifting", fewer)
-    table = harness.to_frame(list(dictionary.soak(harness.Plan.of(settings(quick=True)))))
+    table = harness.to_frame(list(dictionary.soak(session.read_plan(settings(quick=True)))))
     told = table[table["case"].str.endswith("counters")]
     assert told[["measured", "met"]].values.tolist() == [["10.0", "NO"]] * 2
 
@@ -177,7 +177,7 @@ def test_models_of_published_records_keep_their_bounds(shared_data, monkeypatch,
     monkeypatch.setattr(command, "RECORDS", {"missing": missing, name: command.RECORDS[name]})
     monkeypatch.setattr(command, "SIMULATED", {})
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        row, validation, building = command.free_run(harness.Plan.of(settings()))
+        row, validation, building = command.free_run(session.read_plan(settings()))
     assert (row["case"], row["met"], validation["case"]) == (name, True, f"{name}: its validation")
     assert building["met"]
     for kind in ("one_step", "free_run"):

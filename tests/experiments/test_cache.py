@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from filelock import FileLock
-from omegaconf import OmegaConf
 from running import broken_off, configured
 from sweep_command import found_by
 from sweep_jobs import driven, wait_until
@@ -123,15 +122,15 @@ def test_nothing_is_kept_of_work_that_fails_or_that_a_file_cannot_give_back(tmp_
 
 
 def test_a_run_has_a_cache_in_a_sweep_or_if_its_folder_is_absolute(tmp_path, monkeypatch):
-    for config in ({"cache": None}, {"cache": "multirun/cache"}):
-        assert cache_of(OmegaConf.create(config)) is None
-    assert cache_of(OmegaConf.create({"cache": f"{tmp_path}/cache"})).folder == tmp_path / "cache"
+    for in_sweep in (False, True):
+        assert cache_of(None, in_sweep=in_sweep) is None
+        assert cache_of(f"{tmp_path}/cache", in_sweep=in_sweep).folder == tmp_path / "cache"
+        for wrong in (5, "", True, ["a"]):
+            with pytest.raises(ValueError, match="cache must be the name of a folder"):
+                cache_of(wrong, in_sweep=in_sweep)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cache_module, "is_multirun", lambda: True)
-    assert cache_of(OmegaConf.create({"cache": "multirun/cache"})).folder == tmp_path / "multirun" / "cache"
-    for wrong in (5, "", True, ["a"]):
-        with pytest.raises(ValueError, match="cache must be the name of a folder"):
-            cache_of(OmegaConf.create({"cache": wrong}))
+    assert cache_of("multirun/cache", in_sweep=False) is None
+    assert cache_of("multirun/cache", in_sweep=True).folder == tmp_path / "multirun" / "cache"
 
 
 JOB = """

@@ -18,7 +18,8 @@ from searching import FULL
 
 from experiments.collect import mark_folder
 from experiments.collect.read import STATUSES, build_dataset, find_comparable_times, read_results
-from experiments.collect.run import count_jobs, run, write_csv, write_markdown
+from experiments.collect.run import run
+from experiments.collect.tables import count_jobs, write_csv, write_markdown
 from experiments.drawing.tables import significant
 from experiments.files.job_file import Content, write
 from experiments.sweeps.store import Entry, Job, Manifest, Outcome, write_outcome

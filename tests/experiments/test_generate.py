@@ -20,12 +20,12 @@ from running import call, configured, read_csv, tree
 from test_records import naive_arx
 
 from experiments.cli.ends import Refused
-from experiments.generate import run as module
+from experiments.generate import folder as writing
 from experiments.generate.benchmark import count_samples
 from experiments.generate.floor import find_floor
 from experiments.generate.run import choose_window, run
-from experiments.generate.shared_output import SharedOutput
 from experiments.plant.plant import Plant, plant_of
+from experiments.sweeps.shared_output import SharedOutput
 from simulators import BoucWen, Change, DivergenceError, Interpolation, Signal, System, simulate
 from simulators.noise import held_noise
 from sysid import Narx, Recordings, StoreError, store
@@ -642,7 +642,7 @@ def test_what_is_there_is_not_touched_and_named_before_anything_is_simulated(mon
 
 
 def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_is_kept(monkeypatch, tmp_path):
-    original, failing = module.fill_card, [StoreError("disk full"), KeyboardInterrupt(), RuntimeError("bug")]
+    original, failing = writing.fill_card, [StoreError("disk full"), KeyboardInterrupt(), RuntimeError("bug")]
 
     def fill_card(*arguments, **options):
         if failing:
@@ -650,7 +650,7 @@ def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_
         (tmp_path / "bw" / "theirs").write_text("theirs")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(module, "fill_card", fill_card)
+    monkeypatch.setattr(writing, "fill_card", fill_card)
     for error in tuple(map(type, failing)):
         with pytest.raises(error):
             generate(tmp_path / "a" / "bw", *BOUC_WEN, "baseline=[mean]")
@@ -660,7 +660,7 @@ def test_what_goes_wrong_while_writing_leaves_nothing_and_a_folder_that_appears_
         generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]")
     assert (left(tmp_path), left(tmp_path / "bw")) == (["bw"], ["theirs"])
     (tmp_path / "bw" / "theirs").unlink()
-    monkeypatch.setattr(module, "fill_card", original)
+    monkeypatch.setattr(writing, "fill_card", original)
     assert (generate(tmp_path / "bw", *BOUC_WEN, "baseline=[mean]") / "CARD.md").is_file()
 
 

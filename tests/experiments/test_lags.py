@@ -9,7 +9,7 @@ from two_rooms import TwoRooms
 from validating import csv_file, from_csv
 
 import sysid
-from experiments.identify.run import narx_of, source_of
+from experiments.identify.run import narx_of, read_settings, source_of
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.plant import Plant
 from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
@@ -17,7 +17,7 @@ from simulators import Interpolation, MeasurementNoise, Multisine, OpenLoop
 
 def chosen(*overrides):
     config = configured("duration=120samples", *overrides)
-    return narx_of(config, source_of(config))
+    return narx_of(read_settings(config).lags, source_of(config), sysid.Settings())
 
 
 @pytest.mark.parametrize(

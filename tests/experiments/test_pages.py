@@ -21,6 +21,7 @@ from experiments.compare import run as comparison
 from experiments.files.identity import identity_of
 from experiments.files.job_file import NUMBERS
 from experiments.files.outputs import has_page
+from experiments.identify.run import read_settings
 from experiments.report import run as report
 from sysid import StoreError, store
 
@@ -165,17 +166,18 @@ def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
 
 
 def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
-    assert not has_page(configured())
-    assert has_page(configured("report=true", "figures=false"))
-    assert has_page(configured("report=null"))
-    assert has_page(configured(command="collect"))
-    assert not has_page(configured("report=true", "outputs=lean"))
+    assert not has_page(configured().report)
+    assert has_page(True)
+    assert has_page(None)
+    assert has_page(configured(command="collect").report)
+    for overrides, expected in (("figures=false", True), ("outputs=lean", False)):
+        assert read_settings(configured("report=true", overrides)).files.page == expected
     with pytest.raises(ValueError, match="report must be true or false"):
-        has_page(configured("report=yes please"))
+        has_page(configured("report=yes please").report)
     monkeypatch.setattr("experiments.files.outputs.find_spec", lambda name: None)
-    assert not has_page(configured("report=null"))
+    assert not has_page(None)
     with pytest.raises(ValueError, match=re.escape('pip install -e ".[report]"')):
-        has_page(configured("report=true"))
+        has_page(True)
     with pytest.raises(ValueError, match="html needs Bokeh"):
         report.run(configured(f"folder={sweep}", command="report"), sweep)
     assert identity_of("t", {"a": 1, "report": True}, {}) == identity_of("t", {"a": 1}, {})

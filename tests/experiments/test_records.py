@@ -14,7 +14,7 @@ from running import configured, execute, summary_of
 from validating import from_csv
 
 from experiments.identify.linear import note_linear
-from experiments.identify.run import prepare, source_of
+from experiments.identify.run import prepare, read_settings, source_of
 from experiments.plant.recorded import recorded_source
 from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, make_record, rank_lags
 from sysid.narx.lags import consecutive
@@ -133,7 +133,7 @@ def test_one_file_without_a_test_is_split_and_the_run_says_so(files, caplog):
 
 def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, motor):
     config = configured(*overrides_of(2, **files), *GIVEN, *SMALL)
-    identification = prepare(config, source_of(config))
+    identification = prepare(read_settings(config), source_of(config))
     start, training = identification.start, identification.settings.training
     rows = Narx({"y": 3}, {"u0": 2, "u1": 2}).dataset(as_record(*motor["estimation"]))
     x, t = rows["regressor"].values, rows["target"].values
@@ -144,7 +144,7 @@ def test_the_whole_record_is_known_before_the_first_sample_is_learned(files, mot
     priors = {"length_scale_prior_median": 5.0, "length_scale_prior_std": 1.5, "restarts": 1}
     left = (t - start.mean(x))[spread]
     assert start.hyperparameters == replace(training, **priors).train(start.scaling.transform(x[spread]), left, 0)
-    cli = prepare(configured(*overrides_of(2, **files), *GIVEN), source_of(config)).settings
+    cli = prepare(read_settings(configured(*overrides_of(2, **files), *GIVEN)), source_of(config)).settings
     ours = Settings()
     assert (cli.mean, cli.reduction, cli.acceptance) == (ours.mean, ours.reduction, ours.acceptance)
     assert (cli.training, cli.insertion, cli.budget) == (ours.training, ours.insertion, ours.budget)

@@ -17,8 +17,10 @@ from sweep_jobs import driven, wait_until
 from experiments.cli.ends import Stopped
 from experiments.reproduce import paper, study
 from experiments.reproduce import run as reproduction
-from experiments.reproduce.run import STUDIES, compute_unit, write_study
+from experiments.reproduce.report import write_study
+from experiments.reproduce.run import compute_unit
 from experiments.reproduce.stream import Setting, data_of, hyperparameters_of
+from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, digest_code, read_part, write_part
 from experiments.reproduce.tasks import TASKS, Rows, TaskData, draw_rows, load_task
 from sysid import ConcreteData, log_marginal_likelihood, standardised_mean_squared_error, store
@@ -122,7 +124,7 @@ def test_a_task_without_data_is_a_gap_and_the_others_run(tmp_path, monkeypatch):
     assert list(gaps) == ["concrete"]
     assert "SYSID_DATA" in gaps["concrete"]
     prepare(replace(plan, tasks=("rastrigin",)), "table_4")
-    write_study(STUDIES["table_4"], plan, gaps, configure("figures=false"))
+    write_study(STUDIES["table_4"], plan, gaps, configuration="", figures=False)
     rows = read_rows(tmp_path / "table_4.csv")
     missing = [row for row in rows if row["dataset"] == "Concrete"]
     assert len(missing) == 36

@@ -413,8 +413,7 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
 
 
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(monkeypatch, record, tmp_path):
-    for module in ("files.outputs", "identify.result", "identify.run"):
-        monkeypatch.setattr(f"experiments.{module}.is_multirun", lambda: True)
+    monkeypatch.setattr(identification, "is_multirun", lambda: True)
     assert tree(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}
     full = execute(tmp_path / "full", *record, ONE, "outputs=full")
     files = {f"{kind}.nc" for kind in DATA} | {"summary.json"}

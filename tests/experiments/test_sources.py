@@ -17,7 +17,7 @@ from validating import csv_file, from_csv, signals, validate
 from experiments.cli.ends import Stopped
 from experiments.export import run as export
 from experiments.export import standalone_physics
-from experiments.identify.run import identify, prepare, source_of
+from experiments.identify.run import identify, prepare, read_settings, source_of
 from experiments.plant import recorded as sources
 from experiments.plant.functions import FunctionData
 from experiments.plant.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
@@ -195,7 +195,7 @@ def test_one_step_ahead_the_run_and_its_validation_keep_to_the_limits(files, mon
         found.model = replace(found.model, limits=(-0.3, 0.3))
 
     monkeypatch.setattr(source, "calibrate", saturate)
-    result = identify(config, source, None, {})
+    result = identify(read_settings(config), source, None, {})
     values = result.validation["previous"].values + result.predicted.mean
     assert (values.min(), values.max()) == pytest.approx((-0.3, 0.3))
     assert result.summary["rmse"] == pytest.approx(result.report.content["one_step"]["rmse"], rel=1e-9)
@@ -480,7 +480,7 @@ def test_signals_that_a_record_beside_physics_lacks_are_told(shared_data):
     lags = ("narx=lags", "narx.predict=residual", "narx.outputs={height: []}", "narx.inputs={pump_voltage: [0]}")
     config = configured(*options, "physics.initial={}", *lags)
     with pytest.raises(ValueError, match=r"has no signals \['height'\]: it has \["):
-        prepare(config, source_of(config))
+        prepare(read_settings(config), source_of(config))
 
 
 def test_the_text_in_a_model_names_only_what_is_trusted():

@@ -9,7 +9,7 @@ from reproducing import make_plan
 
 from experiments.reproduce import baselines
 from experiments.reproduce.baselines import METHODS, QUANTITIES, Fitted, Material, Method, measure
-from experiments.reproduce.run import STUDIES
+from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import write_part
 from experiments.reproduce.tasks import Rows, TaskData, simulate_building
 from sysid import Hyperparameters, SquaredExponential

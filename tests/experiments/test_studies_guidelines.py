@@ -14,8 +14,9 @@ from experiments.reproduce import claims as guidelines
 from experiments.reproduce import paper
 from experiments.reproduce.claims import EQUAL, FAILS, HOLDS, IN_PART, LOST, MISSING, TIED, UNDECIDED, WON, Comparison
 from experiments.reproduce.paper import CRITERIA
-from experiments.reproduce.run import STUDIES, to_short_csv
+from experiments.reproduce.report import to_short_csv
 from experiments.reproduce.stream import VARIANTS
+from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.tables import CHOICES
 from experiments.reproduce.tasks import PAPER_TASKS
 from sysid import store as files

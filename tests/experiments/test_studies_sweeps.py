@@ -7,8 +7,8 @@ from naive import NaiveGP, backward_elimination
 from reproducing import cells_of, make_plan, outcome, prepare
 
 from experiments.reproduce import paper, sweeps
-from experiments.reproduce.run import STUDIES
 from experiments.reproduce.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
+from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, part_of, write_part
 from experiments.reproduce.sweeps import ACCEPTANCES, CRITERIA, UNIFORM_SHARE
 from experiments.reproduce.tasks import FUNCTIONS, TaskData, draw_rows

@@ -6,12 +6,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from reproducing import cells_of, configure, make_plan, prepare
+from reproducing import cells_of, make_plan, prepare
 
 from experiments.benchmark.dictionary import CRITERIA, PUBLISHED_SCORES, scored
 from experiments.reproduce import paper, stream, tables
-from experiments.reproduce.run import STUDIES, compute_unit, to_short_csv, write_study
+from experiments.reproduce.report import to_short_csv, write_study
+from experiments.reproduce.run import compute_unit
 from experiments.reproduce.stream import QUANTITIES, VARIANTS, Setting, data_of
+from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Plan, Unit, spread_out
 from experiments.reproduce.tables import CHOICES, find_exceeded, summarise_cells
 from sysid import AcceptAll, ErrorThreshold, ExceedsMinimum, MeanRelevance, OnlineGP, standardised_mean_squared_error
@@ -226,7 +228,7 @@ def test_following_the_stream_is_at_or_below_every_published_error(shared_data, 
 
 
 def test_files_of_a_table_have_no_open_places(plan):
-    write_study(STUDIES["table_2"], plan, {}, configure())
+    write_study(STUDIES["table_2"], plan, {}, configuration="", figures=True)
     text = (plan.folder / "table_2.md").read_text()
     assert to_short_csv(pd.DataFrame({"a": [1], "b": [np.nan], "c": [0.123456789]})) == "a,b,c\n1,,0.123457\n"
     assert "\n\n\n" not in text

@@ -50,6 +50,10 @@ def test_keys_and_arrays_count_exactly():
     assert array_digest(one[:2], one[2:]) != array_digest(one[:3], one[3:])
 
 
+def plain(config):
+    return OmegaConf.to_container(config, resolve=True)
+
+
 # --- code
 
 
@@ -84,7 +88,7 @@ def test_words_do_not_count_and_what_computes_does(tmp_path, monkeypatch):
 
 def test_the_toolbox_and_versions_count_for_jobs_and_trajectories(monkeypatch):
     def digests():
-        return [code_digest(), identity_of("a:b", SETTINGS), trajectory_key(configured(), 100)]
+        return [code_digest(), identity_of("a:b", SETTINGS), trajectory_key(plain(configured()), 100)]
 
     found = [digests()]
     for name, value in (("package_versions", '{"numpy": "0"}'), ("_own_digest", "other source")):
@@ -181,15 +185,15 @@ def changes_of(content, path=()):
 
 @pytest.mark.parametrize("overrides", PLANTS.values(), ids=PLANTS)
 def test_every_setting_of_the_plant_and_every_unknown_one_changes_the_key_of_its_trajectory(overrides):
-    content = OmegaConf.to_container(configured(*overrides), resolve=True) | {"own": {"law": 1}}
-    before, matter, plant = trajectory_key(OmegaConf.create(content), 100), set(), set()
-    assert before != trajectory_key(OmegaConf.create(content), 101)
+    content = plain(configured(*overrides)) | {"own": {"law": 1}}
+    before, matter, plant = trajectory_key(content, 100), set(), set()
+    assert before != trajectory_key(content, 101)
     for path, value in changes_of(content):
         place = other = json.loads(json.dumps(content))
         for name in path[:-1]:
             place = place[name]
         place[path[-1]] = value
-        matter |= {path} if trajectory_key(OmegaConf.create(other), 100) != before else set()
+        matter |= {path} if trajectory_key(other, 100) != before else set()
         plant |= {path} if path[0] in SIMULATION - {"duration", "identified"} else set()
     assert len(plant) > 20
     assert matter == plant | {("seed",), ("data",), ("own", "law")}

@@ -49,18 +49,24 @@ def rows_of(record):
     return NARX.regressors({"y": y, "u": u})
 
 
+def observed(found, rows, size):
+    """What became of rows that are observed in blocks of so many, each last one corrected by the next call."""
+    parts = []
+    for k in range(0, len(rows.target), size):
+        part = found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])
+        if found.correction is not None:
+            parts[-1][-1] = found.correction
+        parts.append(part)
+    return np.concatenate(parts)
+
+
 def identified(record, blocks=None, **settings):
     """Identification of a record, in blocks of so many rows, and what became of them."""
     rows = rows_of(record)
     training = sysid.MaximumAPosteriori(n_initial=60, restarts=1)
     rules = {"acceptance": sysid.AcceptAll(), "reduction": sysid.MarginalLogLikelihood()} | settings
     found = sysid.Identification(NARX, Settings(training=training, budget=30, **rules))
-    size = blocks or len(rows.target)
-    parts = [
-        found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])
-        for k in range(0, len(rows.target), size)
-    ]
-    return found, np.concatenate(parts)
+    return found, observed(found, rows, blocks or len(rows.target))
 
 
 # --- forgetting -------------------------------------------------------------------------------------
@@ -151,6 +157,14 @@ def test_who_forgets_follows_a_change_better(settings):
         return np.mean((rows.target - found["mean"])[1000:] ** 2)
 
     assert error() < 0.95 * error(forgetting=None)
+
+
+QUIET = Settings(
+    training=sysid.MaximumAPosteriori(n_initial=60, restarts=1),
+    acceptance=sysid.AcceptAll(),
+    reduction=MarginalLogLikelihood(),
+    budget=30,
+)
 
 
 # --- the gate ---------------------------------------------------------------------------------------
@@ -266,6 +280,61 @@ def test_a_jump_of_the_plant_is_believed_one_sample_later():
     np.testing.assert_allclose(became["mean"][401:], ungated["mean"][401:], atol=0.02)
 
 
+@pytest.mark.parametrize("size", [1, 4, 50], ids=lambda size: f"blocks of {size}")
+@pytest.mark.parametrize("failing", ["sensor", "plant", "other signal"])
+def test_what_was_returned_stays_and_the_next_call_corrects_it(failing, size):
+    """The last row of a block is held back: an outlier that stays one, a jump of the plant, a pulse of the input."""
+    y, u = plant(240, bad=[200, 210] if failing == "sensor" else [], jump=[201] if failing == "plant" else [])
+    if failing == "other signal":
+        u[[150, 200]] += 6.0
+    rows = rows_of((y, u))
+    whole = sysid.Identification(NARX, QUIET)
+    expected = whole.observe_many(rows.regressor, rows.target)
+    found = sysid.Identification(NARX, QUIET)
+    returned, kept, corrections = [], [], {}
+    for k in range(0, len(rows.target), size):
+        part = found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size])
+        if found.correction is not None:
+            corrections[k - 1] = found.correction
+        returned.append(part)
+        kept.append(part.copy())
+    found.finish()
+    for part, copy in zip(returned, kept, strict=True):
+        np.testing.assert_equal(part.tolist(), copy.tolist())
+    became = np.concatenate(returned)
+    assert bool(corrections) == (failing != "sensor")
+    for k, correction in corrections.items():
+        assert (correction.mean, correction.variance) == (became["mean"][k], became["variance"][k])
+        assert repr(correction) != repr(sysid.UpdateReport(*became[k].item()))
+        became[k] = correction
+    np.testing.assert_equal(became.tolist(), expected.tolist())
+    np.testing.assert_equal(found.model.gp.state(), whole.model.gp.state())
+
+
+def test_a_call_that_decides_nothing_corrects_nothing():
+    rows = rows_of(plant(300, jump=[250]))
+    found = sysid.Identification(NARX, QUIET)
+    assert found.correction is None
+    returned = found.observe_many(rows.regressor[:249], rows.target[:249])
+    assert returned["outlier"][-1]
+    with pytest.raises(ValueError, match="targets"):
+        found.observe_many(rows.regressor[249:], np.append(rows.target[249:-1], np.nan))
+    assert found.correction is None
+    assert not len(found.observe_many(rows.regressor[:0], rows.target[:0]))
+    assert found.correction is None
+    resumed = sysid.Identification.resume(sysid.Model.from_dataset(found.model.to_dataset()))
+    for one in (found, resumed):
+        one.observe(rows.regressor[249], rows.target[249])
+    assert not found.correction.outlier
+    assert found.correction.accepted == (found.correction.slot >= 0)
+    assert found.correction.mean == returned["mean"][-1]
+    assert np.isnan(resumed.correction.mean)  # a model does not keep it
+    np.testing.assert_equal(resumed.correction[2:], found.correction[2:])
+    found.observe(rows.regressor[250], rows.target[250])
+    assert found.correction is None
+    assert returned["outlier"][-1]
+
+
 def test_rows_without_lags_have_no_gate():
     random = np.random.default_rng(0)
     x = random.uniform(-2, 2, (300, 1))
@@ -361,10 +430,8 @@ def learned(record, target, blocks=None, training=ONCE, **settings):
     narx = Narx(**COUPLED, target=target)
     rows = narx.regressors(record)
     options = Settings(training=training, budget=30, **settings)
-    found, n = sysid.Identification(narx, options), len(rows.target)
-    size = blocks or n
-    parts = [found.observe_many(rows.regressor[k : k + size], rows.target[k : k + size]) for k in range(0, n, size)]
-    return found, np.concatenate(parts)
+    found = sysid.Identification(narx, options)
+    return found, observed(found, rows, blocks or len(rows.target))
 
 
 @pytest.mark.parametrize("begin", [0, 150])
@@ -503,6 +570,19 @@ def test_nothing_is_pending_once_the_last_sample_was_learned():
     assert found.model.pending["suspect"] is None
     assert found.model.gp.n_points >= n_points
     assert not np.array_equal(found.model.gp.state()["whitened"], state)
+
+
+def test_the_last_sample_is_corrected_at_the_end():
+    record, _ = coupled(300, pulses=[297], seed=1)
+    found, became = learned(record, "y")
+    copy = became.copy()
+    assert not became["inserted"][-1]
+    found.finish()
+    np.testing.assert_equal(became.tolist(), copy.tolist())
+    assert found.correction.inserted
+    assert (found.correction.mean, found.correction.variance) == (became["mean"][-1], became["variance"][-1])
+    found.finish()
+    assert found.correction is None
 
 
 def test_what_a_file_says_to_be_pending_is_checked():

@@ -85,7 +85,10 @@ def _draw_linear(kernel: Linear, others: tuple[Kernel, ...], draws: Draws) -> Fu
 
 
 def _draw_waves(factors: tuple[Kernel, ...], draws: Draws) -> Functions:
-    """Sums of cosines; the frequencies of a product of stationary kernels are sums of theirs."""
+    """Draw sums of cosines.
+
+    The frequencies of a product of stationary kernels are sums of theirs.
+    """
     shape, generator = (draws.n_functions, draws.n_features), draws.generator
     drawn = sum(_frequencies(factor, shape, generator) for factor in factors)
     variance = np.prod([factor.parameters()[0] for factor in factors])

@@ -49,7 +49,10 @@ class Propagation(ABC):
         """
 
     def without_feedback(self) -> Propagation:
-        """The same rule where no output is fed back: every sample is one step, known without a draw."""
+        """Return the same rule for models that feed no output back.
+
+        Every sample is then one step, known without a draw.
+        """
         return MeanOnly()
 
     @property
@@ -58,7 +61,10 @@ class Propagation(ABC):
         return None
 
     def sparing(self, n_steps: int, fewest: int, times: int = 1) -> Propagation:
-        """The same rule with fewer draws, at least `fewest`, if all take more steps than so many `MOST_STEPS`."""
+        """Return the same rule with fewer draws if all take over `times * MOST_STEPS` steps.
+
+        At least `fewest` draws are left.
+        """
         return self
 
     @abstractmethod
@@ -104,7 +110,7 @@ class Paths:
         return dynamics.regressors(last, np.repeat(self.exogenous[:, t], self.shape[1], axis=0))
 
     def to_value(self, t: int, targets: Array) -> Array:
-        """Outputs (b, P, m) of targets (b P, m) of step t."""
+        """Turn the targets (b P, m) of step t into outputs (b, P, m)."""
         previous = self.values[:, :, self.dynamics.n_lags + t - 1]
         return self.dynamics.to_value(targets.reshape(self.shape), previous)
 

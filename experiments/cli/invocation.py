@@ -1,0 +1,14 @@
+"""How a command was started, as Hydra knows it: the overrides of its command line, and whether a sweep runs it."""
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
+
+def is_multirun() -> bool:
+    """Return whether this process runs a job of a sweep."""
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def given_overrides() -> tuple[str, ...]:
+    """Return the overrides of the command line, or of the job of a sweep; none where Hydra started no command."""
+    return tuple(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ()
