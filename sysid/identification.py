@@ -315,7 +315,7 @@ class Identification:
     @property
     def n_mended(self) -> dict[str, int]:
         """How many values of each signal but the target were replaced."""
-        return self._phase.outliers.n_mended if isinstance(self._phase, Learner) else {}
+        return dict(self._phase.outliers.n_mended) if isinstance(self._phase, Learner) else {}
 
     def observe(self, regressor: ArrayLike, target: float, *, follows: bool = True) -> UpdateReport | None:
         """Predict and learn from one sample; None while it is still one of the initial samples.
