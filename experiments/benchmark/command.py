@@ -189,8 +189,7 @@ def _free_run(
     except OSError as reason:
         log.warning("%s is left out: %s", case, reason)
         return
-    seconds, model = time.perf_counter() - start, found.identification.model
-    assert model is not None
+    seconds, model = time.perf_counter() - start, found.identification.require_model()
     assert found.report is not None
     content = found.report.content
     measured = {f"free_run_{name}": content["free_run"][name] for name in MEASURES}

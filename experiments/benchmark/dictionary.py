@@ -312,8 +312,8 @@ def soak(plan: Plan) -> Iterator[Row]:
                 lags = np.column_stack([x, np.ones(len(x))])
                 squares += np.nansum((y - [record["mean"], lags @ weights, 0.0 * y]) ** 2, axis=1)
                 weights, *_ = np.linalg.lstsq(lags, y)
-            assert identification.model is not None
-            gp, tests = identification.model.gp, identification.model.scaling.transform(x)
+            model = identification.require_model()
+            gp, tests = model.gp, model.scaling.transform(x)
             fresh = gp.copy()
             fresh.reduce_to(gp.n_points)
             (mean, variance), noise = np.abs(np.subtract(gp.predict(tests), fresh.predict(tests))), gp.noise_variance

@@ -54,7 +54,7 @@ def text_of(value: Any) -> str:
 
 
 def state_alike(one: object, other: object, key: str) -> bool:
-    """Whether the texts of two configurations state the same under a key.
+    """Return whether the texts of two configurations state the same under a key.
 
     They do not if one of them cannot be read, or does not state it.
     """
@@ -65,7 +65,7 @@ def state_alike(one: object, other: object, key: str) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text repeats no part by its name, and is not too deep."""
+    """Return whether a text repeats no part by its name, and is not too deep."""
     depth = 0
     for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.AliasEvent):

@@ -108,9 +108,8 @@ class OnlineGp(BaselineSettings):
 
     def fit(self, narx: Narx, records: Sequence[xr.Dataset], seed: int) -> Baseline:
         settings = Settings(**vars(self), seed=seed)
-        model = sysid.Identification.of_records(records, narx, settings, start=sysid.Start()).model
-        assert model is not None
-        return IdentifiedBaseline(narx, model)
+        identification = sysid.Identification.of_records(records, narx, settings, start=sysid.Start())
+        return IdentifiedBaseline(narx, identification.require_model())
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,8 +124,7 @@ def fit_online(material: Material, setting: Setting) -> Fitted:
     rules = {"insertion": sysid.Always(), "acceptance": sysid.AcceptAll(), "reduction": sysid.MeanRelevance()}
     identification = identify(data, found, **rules, budget=material.plan.budget, seed=seed, training=training)
     identification.observe_many(data.inputs, data.targets)
-    model = identification.model
-    assert model is not None
+    model = identification.require_model()
     size = sum(array.nbytes for array in model.gp.state().values())
     return Fitted(model.predict, model.gp.noise_variance, size)
 

@@ -73,8 +73,7 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     identification = sysid.Identification(case.narx, options, start=start)
     identification.observe_many(*case.initial)
     record = identification.observe_many(*case.stream)
-    model = identification.model
-    assert model is not None
+    model = identification.require_model()
     mean, variance = model.predict(case.test.inputs)
     numbers = sum(array.size for array in model.gp.state().values())
     counts = {"n_revised": float((record["removed"] >= 0).sum()), "n_outliers": float(record["outlier"].sum())}
@@ -206,9 +205,9 @@ def case_of(unit: Unit, plan: Plan) -> Case:
     settings = sysid.Settings(training=sysid.MaximumAPosteriori(n_initial=n), budget=plan.budget, seed=unit.seed)
     found = sysid.Identification(narx, settings)
     found.observe_many(*initial)
-    assert found.model is not None
+    model = found.require_model()
     assert found.hyperparameters is not None
-    known = found.model.scaling, found.model.mean, found.hyperparameters
+    known = model.scaling, model.mean, found.hyperparameters
     return Case(narx, initial, stream, Rows(*(part[:most] for part in test)), *known, plan.budget, unit.seed)
 
 

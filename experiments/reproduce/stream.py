@@ -193,8 +193,8 @@ def _offer(run: Run, unit: Unit, plan: Plan) -> dict[str, Any]:
     begin = time.perf_counter()
     record = identification.observe_many(data.inputs, data.targets)
     seconds = time.perf_counter() - begin
-    model, adaptation = identification.model, identification.adaptation
-    assert model is not None
+    model = identification.require_model()
+    adaptation = identification.adaptation
     mean, variance = model.predict(data.test_inputs)
     final = sysid.validate(data.test_targets, mean, variance, model.gp.noise_variance)
     n_inserted, n_revised = int(record["inserted"].sum()), int(record["accepted"].sum())

@@ -144,8 +144,7 @@ class RastriginMaps(Study):
         for setting, criterion, variant in product(*over.values()):
             identification = stream.start(stream.run_of(setting, criterion, variant), unit, plan)
             identification.observe_many(data.inputs, data.targets)
-            model = identification.model
-            assert model is not None
+            model = identification.require_model()
             mean, variance = model.predict(scaling.transform(test.inputs))
             error, std = np.abs(test.targets - (mean + offset)), np.sqrt(variance)
             points = scaling.inverse(model.gp.inputs)

@@ -108,8 +108,8 @@ def offer_at_own_threshold(row: Mapping[str, Any], unit: Unit, plan: Plan, n_pub
     until the stream revises no more points than published.
     """
     run = Run(*(row[name] for name in Run._fields))
-    data, model = stream.data_of(unit.task, unit.seed, plan), stream.start(run, unit, plan).model
-    assert model is not None
+    data = stream.data_of(unit.task, unit.seed, plan)
+    model = stream.start(run, unit, plan).require_model()
     mean, variance = model.predict(data.inputs)
     threshold = find_exceeded(variance if run.rule == "variance" else np.abs(data.targets - mean), n_published)
 
