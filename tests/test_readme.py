@@ -85,7 +85,7 @@ def test_command_composes(line, tmp_path):
     OmegaConf.set_struct(composed, False)
     composed.pop("hydra")
     assert OmegaConf.to_container(composed, resolve=True)
-    importlib.import_module("experiments.cli.entry").check_keys(composed, program)
+    importlib.import_module("experiments.cli.config").check_keys(composed, program)
 
 
 def start(arguments, cwd):

@@ -31,6 +31,8 @@ FORMER_MODULES = {
     "experiments.physics": "experiments.plant.physics",
     "experiments.generation.baselines": "experiments.generate.baselines",
 }
+#: package that had a module for each class of baselines: such a name is refused with the present one
+FORMER_BASELINES = "experiments.benchmark_folder.baselines."
 
 
 def build(config: DictConfig, group: str) -> Any:
@@ -181,6 +183,8 @@ def with_present_names(description: Any) -> Any:
 def _name_now(target: str) -> str | None:
     """Name that a class of ours has now, by a name that it has or had; None: it is no class of ours."""
     target = _present_name(target)
+    if target.startswith(FORMER_BASELINES):
+        target = f"experiments.generate.baselines.{target.rpartition('.')[2]}"
     name = target if target.rpartition(".")[0] in OWN_MODULES else public_name(target) or ""
     module, _, last = name.rpartition(".")
     return name if module and isinstance(getattr(import_module(module), last, None), type) else None

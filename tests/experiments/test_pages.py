@@ -27,7 +27,7 @@ from sysid import StoreError, store
 
 pytest.importorskip("bokeh", reason='pages need Bokeh: pip install -e ".[report]"')
 
-from experiments.drawing.page import FILE, Curve, draw_series, thin, write, write_number
+from experiments.drawing.page import FILE, Curve, draw_series, read_origin, thin, write, write_number
 from experiments.report.page import find_points, write_run
 
 EVIL = "</script><script>hacked=1</script><img src=x onerror=hacked=1>"
@@ -163,6 +163,13 @@ def test_a_page_of_a_sweep_has_failed_jobs_first_and_the_best(sweep):
     table = pd.read_csv(sweep / "sweep.csv")
     best = table.loc[table["smse"].idxmin()]
     assert f"is that of job {best['number']}: error_threshold={best['error_threshold']}" in page.text
+
+
+def test_the_command_of_a_stranger_is_shown_and_nothing_in_it_is_resolved(tmp_path):
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "hydra.yaml").write_text("hydra: {job: {name: identify}}\n")
+    (tmp_path / ".hydra" / "overrides.yaml").write_text("- seed=1\n- name=${oc.env:HOME}\n")
+    assert read_origin(tmp_path, {})["command"] == "sysid-identify seed=1 'name=${oc.env:HOME}'"
 
 
 def test_a_page_is_written_where_it_is_wanted(sweep, monkeypatch):
