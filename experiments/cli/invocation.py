@@ -1,4 +1,4 @@
-"""How a command was started, as Hydra knows it: the overrides of its command line, and whether a sweep runs it."""
+"""How a command was started, as Hydra knows it: its overrides, and whether a sweep runs it."""
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -10,5 +10,8 @@ def is_multirun() -> bool:
 
 
 def given_overrides() -> tuple[str, ...]:
-    """Return the overrides of the command line, or of the job of a sweep; none where Hydra started no command."""
+    """Return the overrides of the command line, or of the job of a sweep.
+
+    There are none where Hydra started no command, as in a call from Python.
+    """
     return tuple(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ()

@@ -30,13 +30,17 @@ class RunFiles:
     seed: int  # of everything random
 
     def attributes(self, physics: FittedPhysics | None, *, partial: bool) -> dict[str, Any]:
-        """Return the attributes of every NetCDF file of the run, with the physics beside the model, if any."""
-        described = {} if physics is None else {"physics": physics.describe()}
-        return {"configuration": self.configuration, "seed": self.seed, "partial": int(partial), **described}
+        """Return the attributes of every NetCDF file, with the physics beside the model, if any."""
+        stated = {
+            "configuration": self.configuration,
+            "seed": self.seed,
+            "partial": int(partial),
+        }
+        return stated if physics is None else {**stated, "physics": physics.describe()}
 
 
 def is_lean(outputs: object, *, in_sweep: bool) -> bool:
-    """Return whether a run writes job.nc alone: as ``outputs`` says, where it is null in a sweep only.
+    """Return whether a run writes job.nc alone: as ``outputs`` says, null in a sweep only.
 
     Full outputs are a file for each thing, and figures; in a sweep job.nc, too.
 
@@ -51,7 +55,9 @@ def is_lean(outputs: object, *, in_sweep: bool) -> bool:
 
 
 def has_page(report: object, *, lean: bool = False) -> bool:
-    """Return whether a run writes report.html: as ``report`` says, null where Bokeh is; never beside lean outputs.
+    """Return whether a run writes report.html: as ``report`` says, null where Bokeh is installed.
+
+    Beside lean outputs there never is one.
 
     Raises
     ------

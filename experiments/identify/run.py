@@ -1,4 +1,4 @@
-"""Identification from end to end: simulate or read, identify online, validate, store, draw, report."""
+"""Identification from end to end: simulate or read, identify online, validate, store, report."""
 
 import logging
 import time
@@ -53,9 +53,9 @@ from sysid.errors import UserError
 from sysid.gp.dictionary import NOT_PREDICTED
 
 log = logging.getLogger(__name__)
-PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")  # of what learns, groups of options
-NUMBERS = ("learning", "scale", "forgetting", "gate", "budget", "seed")  # settings that are no group
-
+#: settings of what learns: groups of options, and values
+PARTS = ("training", "mean", "insertion", "acceptance", "reduction", "selection")
+VALUES = ("learning", "scale", "forgetting", "gate", "budget", "seed")
 
 #: what a part of a run does, by the name of its time
 WORDS = {
@@ -70,17 +70,19 @@ WORDS = {
 
 
 def run(config: DictConfig, folder: Path) -> float:
-    """Identify the outputs that ``narx.target`` names; returns the (largest) SMSE of the validation part.
+    """Identify the outputs that ``narx.target`` names; return the (largest) SMSE of the validation.
 
-    With a list, or ``all``, every output is identified from the same samples into a folder of its name; the joint
-    model, and its validation in free run if there is a test record, lie in `folder`. Lean outputs are one file.
+    With a list, or ``all``, every output is identified from the same samples into a folder of its
+    name; the joint model, and its validation in free run if there is a test record, lie in
+    `folder`. Lean outputs are one file.
 
     Raises
     ------
     ValueError
         What the configuration cannot mean, before anything is identified.
     Stopped
-        After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked partial.
+        After Ctrl-C or a simulation that diverged; what was computed so far is stored and marked
+        partial.
     """
     settings = read_settings(config)
     cache = cache_of(config.get("cache"), in_sweep=settings.in_sweep)
@@ -105,7 +107,7 @@ def run(config: DictConfig, folder: Path) -> float:
 
 
 def read_settings(config: DictConfig) -> RunSettings:
-    """Return what a configuration asks for, checked; only the source reads it once more (`source_of`).
+    """Return what a configuration asks for, checked; the rest of it is the source (`source_of`).
 
     Raises
     ------
@@ -148,12 +150,14 @@ def _read_learner(config: DictConfig, lags: LagOptions, overrides: tuple[str, ..
     replaced = parts["training"].replaces
     if lags.predicts_residual and "mean" in replaced:
         why = "the residual is a mean, this training brings its own"
-        raise UserError(f"narx.predict={RESIDUAL}: {why}; take another training, or lags and narx.predict=change")
+        advice = "take another training, or lags and narx.predict=change"
+        raise UserError(f"narx.predict={RESIDUAL}: {why}; {advice}")
     if refused := without_effect(replaced & {"kernel", "mean"}, overrides):
         why = "this training chooses kernel and mean itself, its mean is linear"
-        advice = "leave it out, change training.routes.0.kernels and training.routes.1.kernel, or take another training"
+        kernels = "training.routes.0.kernels and training.routes.1.kernel"
+        advice = f"leave it out, change {kernels}, or take another training"
         raise UserError(f"{' and '.join(refused)}: {why}; {advice}")
-    return Settings(**parts, **{name: config[name] for name in NUMBERS})
+    return Settings(**parts, **{name: config[name] for name in VALUES})
 
 
 def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSettings:
@@ -164,12 +168,15 @@ def _for_output(config: DictConfig, settings: RunSettings, target: str) -> RunSe
 
 
 def _of_several(settings: RunSettings) -> RunSettings:
-    """Return the settings of one output among several: these have the file of the job and the page in common."""
+    """Return the settings of one output among several: job.nc and the page are those of all."""
     return replace(settings, files=replace(settings.files, job=False, page=False))
 
 
 def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
-    """Source of the samples: the configured records, or without any the simulation, which a cache may know."""
+    """Return the source of the samples: the configured records, or else the simulated plant.
+
+    A simulation that a cache knows is not run again.
+    """
     if "_target_" in config.data:
         return recorded_source(config)
     if cache is None:
@@ -179,11 +186,12 @@ def source_of(config: DictConfig, cache: Cache | None = None) -> Source:
 
 
 def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
-    """Lags as described, or those that fit the source and the settings of the identification, or the physics."""
+    """Return the lags as described, or those that fit the source, its physics and what learns."""
     description = lags.description
     if lags.predicts_residual:
         if source.physics is None:
-            raise UserError(f"narx.predict={RESIDUAL} needs the physics whose residual it is: physics=<system>")
+            needed = "the physics whose residual it is: physics=<system>"
+            raise UserError(f"narx.predict={RESIDUAL} needs {needed}")
         description = {**description, "predict": "value"}
     narx = build_one(description, "narx")
     if isinstance(narx, AutomaticNarx):
@@ -197,15 +205,16 @@ def narx_of(lags: LagOptions, source: Source, learner: Settings) -> Narx:
 
 
 def _check_targets(lags: LagOptions, source: Source, targets: list[str]) -> None:
-    """Refuse targets that are not exactly the outputs among the regressors, or whose lags differ."""
+    """Refuse targets that are not all outputs among the regressors, or whose lags differ."""
     if not targets or len(set(targets)) < len(targets):
         raise UserError(f"narx.target: expected each output once, or all, got {targets}")
     found = [narx_of(lags.of(target), source, Settings()) for target in targets]
     for narx in found:
         if narx.lags != found[0].lags or sorted(narx.output_names) != sorted(targets):
-            needed = "to be simulated together the models need the same lags and a model for every output among them"
+            needed = "the same lags and a model for every output among them"
             got = f"got {dict(narx.lags)} for {narx.target!r}; take narx=orders or narx=lags"
-            raise UserError(f"narx.target={targets}: {needed}, {got}")
+            why = f"to be simulated together the models need {needed}"
+            raise UserError(f"narx.target={targets}: {why}, {got}")
 
 
 # --- one output -----------------------------------------------------------------------------------
@@ -223,19 +232,25 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def identify(
-    settings: RunSettings, source: Source, cache: Cache | None, seconds: dict[str, float], *, is_alone: bool = True
+    settings: RunSettings,
+    source: Source,
+    cache: Cache | None,
+    seconds: dict[str, float],
+    *,
+    is_alone: bool = True,
 ) -> Result:
-    """Identify one output from a source at its start, and judge the model; adds wall times to `seconds`.
+    """Identify one output from a source at its start, and judge the model.
 
-    A model that is not alone runs freely with the others later. What ends it early, once there is something to keep,
-    stands in the result.
+    Wall times are added to `seconds`. A model that is not alone runs freely with the others later.
+    What ends it early, once there is something to keep, stands in the result.
     """
     with timed(seconds, "setup"):
         identification = prepare(settings, source, cache, seconds)
         window = LagWindow(identification.narx)
     records: list[np.ndarray] = []
     with timed(seconds, "loop"):
-        stopped = stream(source, identification, window, records, shows_progress=not settings.in_sweep)
+        is_watched = not settings.in_sweep
+        stopped = stream(source, identification, window, records, shows_progress=is_watched)
     try:
         with deferred_interrupt(), timed(seconds, "bands"):
             if stopped is None:
@@ -255,7 +270,10 @@ def identify(
 
 
 def prepare(
-    settings: RunSettings, source: Source, cache: Cache | None = None, seconds: dict[str, float] | None = None
+    settings: RunSettings,
+    source: Source,
+    cache: Cache | None = None,
+    seconds: dict[str, float] | None = None,
 ) -> Identification:
     """Begin what learns, with all that a record says; a cache may know what the training finds."""
     learner = settings.learner
@@ -264,7 +282,13 @@ def prepare(
         if "kernel" in learner.training.replaces:
             how_long = "some minutes, most of them to train for the free run"
         counted = f"{source.n_identified} samples are learned, {rest} judge the model"
-        log.info("Identify %s with %d points: %s; takes %s", source.title, learner.budget, counted, how_long)
+        log.info(
+            "Identify %s with %d points: %s; takes %s",
+            source.title,
+            learner.budget,
+            counted,
+            how_long,
+        )
     narx = narx_of(settings.lags, source, learner)
     source.check(narx, narx.max_lag + (learner.training.n_initial or 0) + 1)
     changes: dict[str, Any] = {}
@@ -289,7 +313,13 @@ def stream(
     *,
     shows_progress: bool = True,
 ) -> BaseException | None:
-    """Run the loop, collect records, see the rest; returns what ended it early, if there is something to keep."""
+    """Identify all segments and append the record of each block to `records`; then see the rest.
+
+    Returns
+    -------
+    BaseException or None
+        What ended it early, if there is something to keep.
+    """
     names = {"outputs": source.outputs, "inputs": source.inputs}
     silent = None if shows_progress else True  # None: unless it is a terminal
     bar = tqdm(total=source.n_samples, unit=" samples", disable=silent, desc="identifying", mininterval=0.2)
@@ -352,14 +382,22 @@ def judge(
 def _run_freely(
     settings: RunSettings, source: Source, model: Model | JointModel | None
 ) -> tuple[Report | None, list[str]]:
-    """Validate a model in free run on the test records, if that is asked for and there are some; and what to note."""
+    """Validate a model in free run on the test records, if that is asked for; and what to note."""
     if not settings.validates:
         return None, []
     return validate_on_test(source, model, settings.propagation, settings.learner.seed)
 
 
 def _keep(settings: RunSettings, folder: Path, result: Result) -> None:
-    """Write a result and report it; then say in one line what ended it early; a bug keeps its traceback."""
+    """Write a result and report it; then say in one line what ended it early.
+
+    Raises
+    ------
+    Stopped
+        If the user, or a mistake of the user, ended it early.
+    Exception
+        If a bug did: with its traceback.
+    """
     with deferred_interrupt():
         with doing("writing files, figures and the page"):
             results.write(settings.files, folder, result)
@@ -391,9 +429,13 @@ def _score(result: Result) -> float:
 
 
 def _run_joint(
-    settings: RunSettings, own: Mapping[str, RunSettings], folder: Path, source: Source, cache: Cache | None
+    settings: RunSettings,
+    own: Mapping[str, RunSettings],
+    folder: Path,
+    source: Source,
+    cache: Cache | None,
 ) -> float:
-    """Identify several outputs from the same samples, each with its own settings, then join their models."""
+    """Identify several outputs from the same samples, by settings of their own; join the models."""
     found: dict[str, Result] = {}
     try:
         for target, single in own.items():
@@ -404,8 +446,9 @@ def _run_joint(
             place.mkdir(exist_ok=True)
             _keep(single, place, result)
     except BaseException:
+        attributes = settings.files.attributes(source.physics, partial=True)
         with deferred_interrupt():
-            _write_job(settings.files, folder, found, settings.files.attributes(source.physics, partial=True))
+            _write_job(settings.files, folder, found, attributes)
         raise
     _conclude(settings, source, folder, found)
     return max(map(_score, found.values()))
@@ -442,7 +485,8 @@ def _conclude(settings: RunSettings, source: Source, folder: Path, found: dict[s
                 log.warning("Note: %s", note)
     for note in notes:
         log.warning("Note: %s", note)
-    log.info("Joint model of %s: %s", ", ".join(found), folder / (job_file.FILE if files.lean else "model.nc"))
+    written = folder / (job_file.FILE if files.lean else "model.nc")
+    log.info("Joint model of %s: %s", ", ".join(found), written)
 
 
 def _write_job(files: RunFiles, folder: Path, found: dict[str, Result], attributes: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What an identification is asked for, as `experiments.identify.run` reads it from the configuration."""
+"""What an identification is asked for, as `run.py` reads it from the configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,9 +39,9 @@ class RunSettings:
 
     learner: Settings  # what learns, and the seed of everything random
     lags: LagOptions
-    validates: bool  # whether the model runs freely on the test records, and linear models beside it
+    validates: bool  # whether the model, and linear ones, run freely on the test records
     propagation: Callable[[], Propagation]  # makes what carries the uncertainty through a free run
     files: RunFiles
     in_sweep: bool  # whether it is a job of a sweep: nobody watches
     overrides: tuple[str, ...]  # given on the command line, to name those without effect
-    resolved: Mapping[str, Any]  # the whole configuration as plain data, by which results are kept for other jobs
+    resolved: Mapping[str, Any]  # all of the configuration, as plain data: kept trainings go by it

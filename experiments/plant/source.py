@@ -25,14 +25,15 @@ SIMULATION = frozenset(
 class Source(Protocol):
     """What an identification learns from, and what judges the model afterwards.
 
-    Its samples come record by record, and in each record one sampling time after the other: first those that are
-    learned (`segments`), then the others (`finish`). Outputs and inputs have the units that `records` states.
+    Its samples come record by record, and in each record one sampling time after the other: first
+    those that are learned (`segments`), then the others (`finish`). Outputs and inputs have the
+    units that `records` states.
     """
 
     title: str  # what the source is called in words for people
     activity: str  # what it does while samples are identified: simulation, or reading
     outputs: list[str]  # names of the n_y outputs, in the order of the columns of a sample
-    inputs: list[str]  # names of the n_u inputs, in the order of the columns; signals of the physics are the last
+    inputs: list[str]  # names of the n_u inputs, likewise; signals of the physics are the last
     unused: frozenset[str]  # keys of the configuration without effect on it
     physics: FittedPhysics | None  # simulated beside it
     n_samples: int  # of all records together
@@ -47,17 +48,17 @@ class Source(Protocol):
         """How the lags were chosen by held-out errors; None if they were not."""
 
     def segments(self) -> Iterator[Iterator[Measurement]]:
-        """Deliver the samples to learn, one iterator for each record: no lag reaches from one into another.
+        """Deliver the samples to learn, an iterator for each record.
 
-        A measurement is one sample, outputs (n_y,) and inputs (n_u,), or a block of n consecutive samples, (n, n_y)
-        and (n, n_u).
+        No lag reaches from one record into another. A measurement is one sample, outputs (n_y,)
+        and inputs (n_u,), or a block of n consecutive samples, (n, n_y) and (n, n_u).
         """
 
     def restart(self) -> None:
         """Begin again with the first sample: the same samples come once more."""
 
     def finish(self) -> Iterator[Measurement]:
-        """Deliver the samples that are not learned, as `segments` does, all records behind each other."""
+        """Deliver the samples that are not learned, as `segments` does, but in one iterator."""
 
     def is_validation(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return which of n samples are not learned, as booleans (n,).
@@ -71,12 +72,13 @@ class Source(Protocol):
         """
 
     def is_judged(self, record: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Return which of n samples count for the error of the model, (n,); parameters as of `is_validation`."""
+        """Return which of n samples count for the error of the model; as `is_validation`."""
 
     def records(self) -> Sequence[xr.Dataset]:
-        """Return all samples delivered so far: one data set for each record, with a variable (time,) for each signal.
+        """Return all samples delivered so far, a data set for each record.
 
-        ``time`` is in s, and each signal states its unit as ``units``.
+        It has a variable (time,) for each signal, which states its unit as ``units``; ``time`` is
+        in s.
         """
 
     def recordings(self) -> Recordings | None:
@@ -127,7 +129,8 @@ def physics_of(config: DictConfig) -> Physics | None:
     Raises
     ------
     ValueError
-        What the physics refuses; a covariance where none is estimated, or where the model has no use for it.
+        What the physics refuses; a covariance where none is estimated, or where the model has no
+        use for it.
     """
     physics = build(config, "physics") if "_target_" in config.physics else None
     is_estimated = "_target_" in config.data and physics is not None and physics.free
@@ -139,7 +142,7 @@ def physics_of(config: DictConfig) -> Physics | None:
 
 
 def identified_share(identified: Any, default: float) -> float:
-    """Fraction of the samples that is identified, as ``identified`` says, null for the default; the rest judges."""
+    """Return the fraction of samples that is identified, the default for null; the rest judges."""
     fraction = default if identified is None else identified
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
         raise UserError(f"identified must be a fraction above 0 and at most 1, got {fraction}")

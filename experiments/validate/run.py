@@ -1,4 +1,4 @@
-"""One validation from end to end: read the model, find the records, predict, judge, store, draw, tell."""
+"""One validation from end to end: read the model, find the records, predict, judge, store, tell."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -48,24 +48,30 @@ class ValidationSettings:
     trusted: tuple[str, ...]  # modules and classes of the user's own that this file may name
     propagation: Propagation  # of the uncertainty
     horizons: tuple[int, ...]  # samples ahead, beside one step and free run
-    windows: tuple[int, ...] | None  # measured samples that the model is given; None: as the records say
+    windows: tuple[int, ...] | None  # measured samples given to the model; None: as the records say
     left_out: tuple[str, ...]  # signals of the records that the model does without
     seed: int  # of everything random
     has_figures: bool
     has_page: bool  # whether report.html is written
     in_sweep: bool  # whether it is a job of a sweep: nobody watches
     overrides: tuple[str, ...]  # given on the command line, to name those without effect
-    system: str  # settings of the simulated plant as YAML, to find them in those of the identification
+    system: str  # settings of the plant as YAML, to compare with those of the identification
     attributes: dict[str, Any]  # of every NetCDF file
 
 
 def run(config: DictConfig, folder: Path) -> float:
-    """Validate the configured model and write everything to the folder; returns the free-run RMSE of the first output.
+    """Validate the configured model and write everything to the folder.
+
+    Returns
+    -------
+    float
+        RMSE of the free run of the first output.
 
     Raises
     ------
     ValueError, TypeError, OSError, ArithmeticError
-        No model, a file that is none, records that do not fit it, a simulation that diverges. Nothing is written then.
+        No model, a file that is none, records that do not fit it, a simulation that diverges.
+        Nothing is written then.
     """
     settings = read_settings(config)
     joint = JointModel.load(settings.model, trusted=settings.trusted)
@@ -91,7 +97,7 @@ def run(config: DictConfig, folder: Path) -> float:
 
 
 def read_settings(config: DictConfig) -> ValidationSettings:
-    """Return what a configuration asks for, checked before anything is read; `read_material` reads the rest.
+    """Return what a configuration asks for, checked; the rest of it are records (`read_material`).
 
     Raises
     ------
@@ -101,8 +107,10 @@ def read_settings(config: DictConfig) -> ValidationSettings:
     plan_cases(config.horizons, config.windows, 1)
     if config.part is not None and config.part not in ROLES:
         raise UserError(f"part must be one of {', '.join(ROLES)}, or null, got {config.part!r}")
-    if not isinstance(config.left_out, list | ListConfig) or not all(isinstance(n, str) for n in config.left_out):
-        raise UserError(f"left_out must be a list of names of signals, such as [u2], got {config.left_out!r}")
+    left_out = config.left_out
+    if not isinstance(left_out, list | ListConfig) or not all(isinstance(n, str) for n in left_out):
+        must = "a list of names of signals, such as [u2]"
+        raise UserError(f"left_out must be {must}, got {left_out!r}")
     seed = whole("seed", config.seed, 0)
     figures = flag("figures", config.figures)
     page = has_page(config.get("report", False))
@@ -113,7 +121,7 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         trusted=tuple(trusted_names(config)),
         horizons=tuple(read_whole("horizons", config.horizons)),
         windows=None if config.windows is None else tuple(read_whole("windows", config.windows)),
-        left_out=tuple(config.left_out),
+        left_out=tuple(left_out),
         seed=seed,
         has_figures=figures,
         has_page=page,
@@ -130,12 +138,14 @@ def read_material(config: DictConfig) -> Material:
     Raises
     ------
     ValueError, OSError, ArithmeticError
-        Whatever the source or the simulation refuses; no record of the wanted part; neither data nor system.
+        Whatever the source or the simulation refuses; no record of the wanted part; neither data
+        nor system.
     """
     if "_target_" in config.data:
         return select_records(recordings_of(config), config.part)
     if "_target_" not in config.system:
-        raise UserError("nothing to validate on: choose records with data=..., or a plant with system=...")
+        advice = "choose records with data=..., or a plant with system=..."
+        raise UserError(f"nothing to validate on: {advice}")
     return simulate_material(plant_of(config), config.duration, config.seed)
 
 
@@ -155,16 +165,19 @@ def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -
 
 
 def predict(joint: JointModel, material: Material, settings: ValidationSettings) -> Assessment:
-    """Predict the records of every horizon and window, and in the loop of the plant's controller if there is one."""
-    cases = plan_cases(settings.horizons, settings.windows, material.default_window(joint.models[0].narx))
-    window, seed = cases[0].window, settings.seed
+    """Predict the records with every horizon and window, and in closed loop if the plant has one."""
+    default_window = material.default_window(joint.models[0].narx)
+    cases = plan_cases(settings.horizons, settings.windows, default_window)
+    window = cases[0].window
+    seed = settings.seed
     material = replace(material, records=material.records_after(window))
     assessment = assess(joint, material, cases, settings.propagation, seed=seed)
     controller = material.controller
     if controller is None or material.physics is not None:
         return assessment
     with doing("closing the loop around the model"):
-        loop = compare_loops(joint, material.records[0], controller, settings.propagation, window=window, seed=seed)
+        record, propagation = material.records[0], settings.propagation
+        loop = compare_loops(joint, record, controller, propagation, window=window, seed=seed)
     return replace(assessment, loop=loop)
 
 
@@ -177,12 +190,13 @@ def find_notes(material: Material, settings: ValidationSettings) -> list[str]:
         notes.append("no closed loop with the model: its physics follows measured inputs")
     if material.plant is not None and _has_seen(header(settings.model), settings):
         same = f"the simulation has the seed {settings.seed} of the identification"
-        notes.append(f"{same}: the model may have learned from these very samples; choose another seed")
+        may = "the model may have learned from these very samples; choose another seed"
+        notes.append(f"{same}: {may}")
     return notes
 
 
 def _has_seen(stated: Mapping[str, Any], settings: ValidationSettings) -> bool:
-    """Return whether the file of a model states the system and the seed that are simulated to validate it."""
+    """Return whether the file of a model states the system and the seed that it is validated on."""
     if str(stated.get("seed")) != str(settings.seed):
         return False
     return state_alike(settings.system, stated.get("configuration"), "system")

@@ -1,6 +1,7 @@
 """Every yaml composes, repeats the defaults of its class and does what its name says; every class has a yaml."""
 
 import dataclasses
+import json
 import math
 from enum import Enum
 from fractions import Fraction
@@ -19,6 +20,7 @@ from running import BUDGET, CONF, SHORT, configured, data_of, execute, phases, s
 import simulators
 import sysid
 from experiments.cli.options import MOST_SAMPLES, samples_of, seconds, seconds_text
+from experiments.identify.run import read_settings
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.physics import Physics, ResidualNarx
 from sysid import Matern52, Model
@@ -289,3 +291,38 @@ def test_durations_are_read_and_told():
     for huge in (f"{MOST_SAMPLES + 1}samples", "1e300", "0samples", "100000w"):
         with pytest.raises(ValueError, match=rf"expected 1 to {MOST_SAMPLES}.*such as 40h \(35040 samples\)"):
             samples_of(huge, 4.109589041095890)
+
+
+# --- what a run is handed
+
+
+def test_a_run_is_handed_plain_values_and_objects():
+    settings = read_settings(configured("narx=orders", "narx.target=[y,z]", "budget=7", "seed=3"))
+    json.dumps([settings.resolved, settings.lags.description, settings.overrides])
+    assert (settings.learner.budget, settings.learner.seed, settings.files.seed) == (7, 3, 3)
+    assert yaml.safe_load(settings.files.configuration) == settings.resolved
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.in_sweep = True
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [("[z,y]", ["z", "y"]), ("all", ["y", "z"]), ("[]", []), ("y", None), ("''", None)]
+)
+def test_several_outputs_are_those_of_a_list_or_all(target, expected):
+    lags = read_settings(configured("narx=orders", f"narx.target={target}")).lags
+    assert lags.targets(["y", "z"]) == expected
+    assert lags.of("z").targets(["y", "z"]) is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "in_sweep", "lean", "job"),
+    [
+        *(("null", False, False, False), ("full", False, False, False), ("lean", False, True, True)),
+        *(("null", True, True, True), ("full", True, False, True), ("lean", True, True, True)),
+    ],
+)
+def test_which_files_a_run_writes(outputs, in_sweep, lean, job, monkeypatch):
+    monkeypatch.setattr("experiments.identify.run.is_multirun", lambda: in_sweep)
+    settings = read_settings(configured(f"outputs={outputs}", "report=true"))
+    assert (settings.files.lean, settings.files.job, settings.files.page) == (lean, job, not lean)
+    assert settings.in_sweep == in_sweep
