@@ -23,8 +23,8 @@ from experiments.cli.build import build_one
 from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
 from experiments.cli.options import seconds, whole
 from experiments.sweeps.engines import Engine, EngineStopped
-from experiments.sweeps.store import Job, Outcome, count_attempts, outcome_in
-from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute
+from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, outcome_in
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, ONE_THREAD, end_with, execute, limits_of
 from sysid.beside import n_cores
 from sysid.errors import UserError
 
@@ -71,6 +71,10 @@ class DaskCluster(Engine):
             needed = "a _target_, such as dask_jobqueue.SLURMCluster, and a number of workers"
             raise UserError(f"hydra.launcher.cluster needs {needed}")
         _ = self.limits, self._patience
+
+    @property
+    def limits(self) -> Limits:
+        return limits_of(self.time_limit, self.memory_limit)
 
     @property
     def _patience(self) -> float:

@@ -24,8 +24,8 @@ from typing import Any
 from experiments.cli.ends import deferred_interrupt, no_interrupt_for_children
 from experiments.cli.options import seconds, whole
 from experiments.sweeps.engines import TASKS, Engine, EngineStopped
-from experiments.sweeps.store import Job, Outcome, count_attempts, forget, outcome_in, read_outcome
-from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute
+from experiments.sweeps.store import Job, Limits, Outcome, count_attempts, forget, outcome_in, read_outcome
+from experiments.sweeps.task import ATTEMPTS_ALLOWED, DIED_TWICE, GRACE, ONE_THREAD, execute, limits_of
 from sysid import store
 from sysid.beside import n_cores
 from sysid.errors import UserError
@@ -72,6 +72,10 @@ class SlurmQueue(Engine):
         if isinstance(self.setup, str) or not isinstance(self.additional_parameters, Mapping):
             raise UserError("hydra.launcher.setup is a list of lines, additional_parameters a map of sbatch's options")
         _ = self.limits
+
+    @property
+    def limits(self) -> Limits:
+        return limits_of(self.time_limit, self.memory_limit)
 
     def taken_over(self, folder: Path) -> frozenset[int]:
         """Jobs of tasks that were noted as submitted."""
