@@ -23,8 +23,9 @@ from experiments.plant.physics import Measured
 from experiments.plant.plant import Plant
 from experiments.plant.source import SAMPLES_PER_BLOCK
 from simulators import Sample, Trajectory
-from sysid import InitialSamples, MeanFunction, Start, Training, describe, store
+from sysid import Hyperparameters, InitialSamples, MeanFunction, Start, Training, describe, store
 from sysid.errors import UserError
+from sysid.gp.training import Follower
 from sysid.model.model_file import start_from_dataset, start_to_dataset
 
 PATIENCE = 900.0  # s that another process may take to compute the same; after that both do
@@ -259,7 +260,7 @@ def simulate_once(configuration: Mapping[str, Any], cache: Cache) -> Callable[[P
 START = Kind("start", "What a model starts from", start_to_dataset, start_from_dataset)
 
 
-class CachedTraining:
+class CachedTraining(Training):
     """Another training, whose result is kept by the bytes of the samples, its settings and the code.
 
     A training, a mean or something known that cannot be described is not looked up: it trains every time.
@@ -274,10 +275,22 @@ class CachedTraining:
 
     def __init__(self, training: Training, cache: Cache, code: str) -> None:
         self.training, self._cache, self._code = training, cache, code
+        self.n_initial = training.n_initial
 
-    def __getattr__(self, name: str) -> Any:
-        """All but `prepare` and `know` is that of the training."""
-        return getattr(self.training, name)
+    @property
+    def replaces(self) -> frozenset[str]:  # type: ignore[override]  # of the training, not of this class
+        return self.training.replaces
+
+    @property
+    def standardise(self) -> bool:
+        return self.training.standardise
+
+    def train(self, inputs: np.ndarray, targets: np.ndarray, seed: int) -> Hyperparameters:
+        """Train; only what `prepare` and `know` find is kept."""
+        return self.training.train(inputs, targets, seed)
+
+    def follow(self, seed: int) -> Follower | None:
+        return self.training.follow(seed)
 
     def prepare(self, samples: InitialSamples, known: Start, *, mean: MeanFunction, budget: int, seed: int) -> Start:
         compute = partial(self.training.prepare, samples, known, mean=mean, budget=budget, seed=seed)
