@@ -12,7 +12,6 @@ from omegaconf.errors import OmegaConfBaseException
 import simulators.errors
 import sysid.errors
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: errors that end a command in one line; whatever else is raised keeps its traceback
 MISTAKES = (
     *(sysid.errors.UserError, sysid.errors.UserTypeError),

@@ -19,6 +19,9 @@ def entry(name: str, module: str, read: Callable[[list[str]], list[str]] | None 
     What stands on the command line besides overrides and flags is made an override by `read`. Modules in the current
     folder can be named in a configuration; the toolbox's own packages come before them. A name that is misspelt is
     answered with the nearest one.
+
+    A job of a sweep names its command as ``experiments.<name>:main`` (`experiments.sweeps.store.Job.task`): a worker
+    imports `main` from there, and calls what it wraps, ``main.__wrapped__``, with the configuration of the job.
     """
 
     def job(config: Any) -> Any:
