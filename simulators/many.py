@@ -295,11 +295,24 @@ def spread_seeds(seed: int, n: int) -> NDArray[np.int64]:
     return (words >> np.uint64(1)).astype(np.int64)
 
 
+def _n_cores() -> int:
+    """Cores that this process may use: those it is bound to, or fewer by the variable ``PYTHON_CPU_COUNT``.
+
+    The rule is that of `sysid.beside.n_cores`; neither package imports the other.
+    """
+    given = os.environ.get("PYTHON_CPU_COUNT", "")
+    if given.isdigit():
+        return max(1, int(given))
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _run_in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -> None:
     """Call ``fill(i)`` for every trajectory, in threads: the compiled loops release the interpreter."""
     if workers is not None:
         check_count("workers", workers)
-    n_threads = min(workers or os.cpu_count() or 1, n)
+    n_threads = min(workers or _n_cores(), n)  # no result depends on it
 
     def part(start: int) -> tuple[int, Exception] | None:
         for i in range(start, n, n_threads):

@@ -1,6 +1,5 @@
 """Simulation against `solve_ivp` of SciPy, of many trajectories, their files, and free runs with their uncertainty."""
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -19,6 +18,7 @@ from experiments.plant.plant import Plant
 from simulators import Interpolation, System
 from simulators.errors import SimulationError
 from sysid.arrays import Array
+from sysid.beside import n_cores
 from sysid.simulation.dynamics import Dynamics, Moments
 from sysid.simulation.validation import Z_95
 from sysid.store import read, write
@@ -231,7 +231,7 @@ def monte_carlo(plan: Plan) -> Iterator[Row]:
     jobs = {
         default: Job(partial(run, n_samples=SHORT)),
         one: Job(partial(run, n_samples=LONG, workers=1)),
-        all_: Job(partial(run, n_samples=LONG, workers=os.cpu_count())),
+        all_: Job(partial(run, n_samples=LONG, workers=n_cores())),
     }
     seconds = interleave(jobs, ROUNDS * plan.repetitions)
     for name, taken in seconds.items():

@@ -1,6 +1,5 @@
 """What no model can be expected to beat: the true system, told everything but the noise that is still to come."""
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from simulators.interpolation import Piece
 from simulators.noise import held_noise
 from simulators.runge_kutta import WORK_ROWS, follow, problem_of, stepper
 from sysid.arrays import Array
+from sysid.beside import n_cores
 
 BATCH = 16  # pairs of noise paths that exist at a time
 
@@ -95,7 +95,7 @@ def _free_run(trajectory: Trajectory, driven: Sequence[str], start: int, n_paths
         return (follow_path(noise) + follow_path(-noise)) / 2 if noise.any() else follow_path(noise)
 
     mean, n_pairs = run(0), -(-n_paths // 2) if system.noise_std().any() else 1
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(n_cores()) as pool:
         for first in range(1, n_pairs, BATCH):
             for number, value in enumerate(pool.map(run, range(first, min(first + BATCH, n_pairs))), first):
                 mean = mean + (value - mean) / (number + 1)
