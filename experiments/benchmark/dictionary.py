@@ -18,13 +18,10 @@ import sysid
 from experiments.benchmark.harness import Job, Plan, Row, interleave, ratio, resident_memory, row, timed
 from sysid.gp import online
 from sysid.gp.dictionary import PROBE_INTERVAL, RECORD
-from sysid.gp.rules import CRITERIA as CRITERION_CLASSES
+from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 N_FEATURES = 9
 NEVER = sysid.ErrorThreshold(error_threshold=1e12)  # no sample asks for a place
-#: the criteria by their names in the options; five are those of section 3.2 of the paper
-CRITERIA: dict[str, sysid.Criterion] = {name: kind() for name, kind in CRITERION_CLASSES.items()}
-REPLACED = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # criteria whose replacements are timed
 UNIT = "matvec"
 SEARCH = 100  # blocks of samples among which accepted ones are looked for
 NOISE_VARIANCES = (1e-2, 1e-4, 1e-6, 1e-8)  # signal variance
@@ -107,7 +104,8 @@ def replacement(plan: Plan) -> Iterator[Row]:
     refused samples of the stream are left out: they leave no trace in the dictionary.
     """
     rules: dict[str, tuple[sysid.Criterion, sysid.Acceptance]] = {}
-    for name, criterion in ((name, CRITERIA[name]) for name in REPLACED):
+    for name in COMPARED_CRITERIA:
+        criterion = CRITERIA[name]()
         rules[name] = criterion, sysid.AcceptAll()
         rules[f"{name}, matched acceptance"] = criterion, sysid.ExceedsMinimum(criterion)
     rules["oldest leaves (worst case)"] = OldestLeaves(), sysid.AcceptAll()
@@ -222,7 +220,7 @@ def accuracy(plan: Plan) -> Iterator[Row]:
     standard deviations make the covariance as ill-conditioned as the noise allows.
     """
     name = "marginal_log_likelihood"
-    rules: dict[str, sysid.Criterion] = {name: CRITERIA[name], "oldest leaves": OldestLeaves()}
+    rules: dict[str, sysid.Criterion] = {name: CRITERIA[name](), "oldest leaves": OldestLeaves()}
     for noise_variance in NOISE_VARIANCES:
         samples = narx_samples(plan.budget + plan.replacements, noise_variance=noise_variance, seed=plan.seed)
         tests = np.random.default_rng(plan.seed).choice(samples.inputs, TEST_POINTS)
@@ -462,7 +460,7 @@ def score_seconds(size: int, rounds: int, seed: int) -> dict[tuple[str, str], np
     jobs: dict[tuple[str, str], Job] = {}
     for name, formula in PUBLISHED_SCORES.items():
         jobs[PUBLISHED, name] = Job(partial(formula, point))
-        jobs[COMPILED, name] = Job(case.compiled_scores(CRITERIA[name], times), times)
+        jobs[COMPILED, name] = Job(case.compiled_scores(CRITERIA[name](), times), times)
     return interleave(jobs, rounds)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
+from itertools import cycle
 from textwrap import fill
 from typing import Any
 
@@ -22,12 +23,12 @@ SHADES = {INITIAL: "#e8d9b8", VALIDATION: "#eef3f7"}  # behind the parts of a ru
 
 #: the criteria in the order of the paper, and their names for people
 LABELS = {name: name.replace("_", " ").capitalize() for name in CRITERIA}
-#: of the criteria, and three to spare for others;
+#: of the criteria, and three to spare for others, before they begin again;
 #: readable in grey and by the colour-blind (Okabe and Ito, Color universal design)
 CRITERION_COLORS = ("#0072b2", "#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#000000", "#7a7a7a")
 CRITERION_MARKERS = ("o", "v", "s", "^", "D", "P", "X", "h")
-COLORS = dict(zip(LABELS, CRITERION_COLORS, strict=False))
-MARKERS = dict(zip(LABELS, CRITERION_MARKERS, strict=False))
+COLORS = dict(zip(LABELS, cycle(CRITERION_COLORS), strict=False))
+MARKERS = dict(zip(LABELS, cycle(CRITERION_MARKERS), strict=False))
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#7a7a7a")
 SHAPES = ("o", "s", "^", "D", "v", "P", "X", "h")
 PUBLISHED, BASELINE = "#000000", "#7a7a7a"

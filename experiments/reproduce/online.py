@@ -19,7 +19,6 @@ from experiments.reproduce import online_methods as other
 from experiments.reproduce.baselines import Fitted, condition, solve_linear
 from experiments.reproduce.study import Plan, Study, Unit, part_of
 from experiments.reproduce.tasks import TASKS, Rows, draw_rows
-from sysid.gp.rules import CRITERIA as CRITERION_CLASSES
 
 N_PARTS = 12  # of a stream, whose errors stand apart
 PARTS = tuple(f"error_{k + 1}" for k in range(N_PARTS))  # mean squared, over the variance of the target in the stream
@@ -80,11 +79,16 @@ def run_ours(case: Case, *, adaptive: bool = False, **settings: Any) -> Outcome:
     return record["mean"], mean, variance + model.gp.noise_variance, {"n_numbers": float(numbers), **counts}
 
 
-def run_published(name: str, case: Case, insert: Callable[[float], sysid.Insertion], accept: bool = False) -> Outcome:
+def run_published(
+    criterion: sysid.Criterion,
+    case: Case,
+    insert: Callable[[float], sysid.Insertion],
+    accept: bool = False,
+) -> Outcome:
     """Run another author's rules: a criterion, and an insertion rule made from the noise's standard deviation."""
-    acceptance: Any = sysid.ExceedsMinimum(CRITERIA[name]) if accept else sysid.AcceptAll()
+    acceptance: Any = sysid.ExceedsMinimum(criterion) if accept else sysid.AcceptAll()
     insertion = insert(float(np.sqrt(case.found.noise_variance)))
-    return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=CRITERIA[name])
+    return run_ours(case, **STORED, insertion=insertion, acceptance=acceptance, reduction=criterion)
 
 
 def run_other(case: Case, make: Callable[[Case, Rows], other.Method]) -> Outcome:
@@ -146,13 +150,9 @@ def _basis(name: str, case: Case, rows: Rows) -> other.Method:
 OURS: dict[str, Any] = {"insertion": sysid.Novelty(), "learning": "every_sample", "gate": 4.0}
 STORED: dict[str, Any] = {"learning": "stored"}
 BASES = {"KRLS-T": "krls_t", "SOGP": "sogp", "ALD-KRLS": "ald_krls", "RGP": "rgp", "RGP, best points": "rgp"}
-#: criteria that are compared: title in the report, name in the options
-TITLES = {
-    "entropy": "predictive_entropy",
-    "mean relevance": "mean_relevance",
-    "likelihood": "marginal_log_likelihood",
-}
-CRITERIA = {title: CRITERION_CLASSES[name]() for title, name in TITLES.items()}
+ENTROPY = sysid.PredictiveEntropy()
+RELEVANCE = sysid.MeanRelevance()
+LIKELIHOOD = sysid.MarginalLogLikelihood()
 
 
 N_OURS = 10  # of the methods, the first ones, are of this toolbox
@@ -162,13 +162,15 @@ METHODS: dict[str, Callable[[Case], Outcome]] = {
     "every_sample, adaptive": partial(run_ours, **OURS, adaptive=True),
     "every_sample, forgetting": partial(run_ours, **OURS, forgetting=100.0),
     "every_sample, no gate": partial(run_ours, **OURS | {"gate": None}),
-    **{f"stored, {name}": partial(run_ours, **STORED, reduction=one) for name, one in CRITERIA.items()},
-    "stored, adaptive": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], adaptive=True),
-    "stored, forgetting": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], forgetting=300.0),
-    "stored, gate": partial(run_ours, **STORED, reduction=CRITERIA["mean relevance"], gate=4.0),
-    "Nguyen-Tuong": partial(run_published, "entropy", insert=lambda _: sysid.Novelty(), accept=True),
-    "EGP": partial(run_published, "likelihood", insert=sysid.ErrorThreshold),
-    "Maiworm": partial(run_published, "likelihood", insert=lambda s: sysid.Either(0.1 * s**2, s)),
+    "stored, entropy": partial(run_ours, **STORED, reduction=ENTROPY),
+    "stored, mean relevance": partial(run_ours, **STORED, reduction=RELEVANCE),
+    "stored, likelihood": partial(run_ours, **STORED, reduction=LIKELIHOOD),
+    "stored, adaptive": partial(run_ours, **STORED, reduction=RELEVANCE, adaptive=True),
+    "stored, forgetting": partial(run_ours, **STORED, reduction=RELEVANCE, forgetting=300.0),
+    "stored, gate": partial(run_ours, **STORED, reduction=RELEVANCE, gate=4.0),
+    "Nguyen-Tuong": partial(run_published, ENTROPY, insert=lambda _: sysid.Novelty(), accept=True),
+    "EGP": partial(run_published, LIKELIHOOD, insert=sysid.ErrorThreshold),
+    "Maiworm": partial(run_published, LIKELIHOOD, insert=lambda s: sysid.Either(0.1 * s**2, s)),
     "frozen": partial(run_ours, **STORED | {"insertion": sysid.ErrorThreshold(1e300)}),
     "sliding_window": partial(run_subset, place=lambda k, n, _: k % n),
     "random": partial(run_subset, place=lambda k, n, generator: int(generator.integers(n))),

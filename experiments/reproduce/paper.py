@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from sysid.gp.rules import COMPARED_CRITERIA
+
 FULL_GP_VAN_DER_POL = 0.0002  # SMSE, section 6
 VFE_BUILDING = 0.3397  # SMSE, section 6
 TABLES = ("table_1", "table_2", "table_3", "table_4")
 THRESHOLDS = {"table_3": "variance_threshold", "table_4": "error_threshold"}
-CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")  # the three of tables 2 to 4
 
 
 @cache
@@ -29,7 +30,8 @@ def read_cells(table: str) -> pd.DataFrame:
     it revises all new points.
     """
     cells, is_printed = [], table != "table_2"
-    for (dataset, row), criterion, is_accepting in product(read_table(table).iterrows(), CRITERIA, (False, True)):
+    every = product(read_table(table).iterrows(), COMPARED_CRITERIA, (False, True))
+    for (dataset, row), criterion, is_accepting in every:
         suffix = "_accept" if is_accepting else ""
         percent = row[f"{criterion}_accepted_percent"] if is_accepting and not is_printed else 100.0
         found = {

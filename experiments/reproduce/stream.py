@@ -11,10 +11,10 @@ import xarray as xr
 from scipy.optimize import brentq
 
 import sysid
-from experiments.benchmark.dictionary import CRITERIA
 from experiments.reproduce import paper
 from experiments.reproduce.study import Plan, Unit, read_part
 from experiments.reproduce.tasks import TASKS, TaskData, load_task
+from sysid.gp.rules import CRITERIA
 
 #: without acceptance, and with the matched criterion under each reference; the published one repeats one of the others
 DISTINCT = ("none", sysid.Reference.leave_one_out.value, sysid.Reference.in_sample.value)
@@ -171,8 +171,8 @@ def start(run: Run, unit: Unit, plan: Plan) -> sysid.Identification:
         data_of(unit.task, unit.seed, plan),
         hyperparameters_of(unit.task, unit.seed, run.setting, plan),
         insertion=insertions[run.rule](run.threshold) if run.rule in insertions else sysid.Always(),
-        acceptance=sysid.ExceedsMinimum(criterion, reference=run.reference) if criterion else sysid.AcceptAll(),
-        reduction=CRITERIA[run.reduction],
+        acceptance=sysid.ExceedsMinimum(criterion(), reference=run.reference) if criterion else sysid.AcceptAll(),
+        reduction=CRITERIA[run.reduction](),
         budget=plan.budget,
         seed=unit.seed,
         training=Setting(run.setting).training(plan.n_initial),

@@ -16,9 +16,10 @@ import sysid
 from experiments.drawing.style import BASELINE, LABELS, PUBLISHED, draw_band, page, scale_axis, show_from_to
 from experiments.drawing.tables import quantiles, significant, to_markdown
 from experiments.reproduce import paper, stream, study
-from experiments.reproduce.stream import CRITERIA, DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
+from experiments.reproduce.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
 from experiments.reproduce.study import Plan, Study, Unit, mark_least, part_of, read_part, summarise
 from experiments.reproduce.tasks import FUNCTIONS, N_AXIS, TASKS, TaskData, draw_rows
+from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 
 def draw_curves(panels: Sequence[xr.DataArray], labels: Sequence[str], xlabel: str, **options: Any) -> Figure:
@@ -52,15 +53,15 @@ class Reduction(Study):
     def compute(self, unit: Unit, plan: Plan) -> xr.Dataset:
         """SMSE in both settings by every criterion, from all initial rows to 1."""
         data, rows = stream.data_of(unit.task, unit.seed, plan), []
-        for setting, criterion in product(self.settings, paper.CRITERIA):
+        for setting, criterion in product(self.settings, COMPARED_CRITERIA):
             start = stream.hyperparameters_of(unit.task, unit.seed, setting, plan)
-            curve = reduce_one_by_one(data, start, CRITERIA[criterion])
+            curve = reduce_one_by_one(data, start, CRITERIA[criterion]())
             key = {"setting": setting, "criterion": criterion}
             rows += [{**key, "n_points": len(curve) - i, "smse": smse} for i, smse in enumerate(curve)]
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
-        over: dict[str, Sequence[Any]] = {"setting": self.settings, "criterion": paper.CRITERIA}
+        over: dict[str, Sequence[Any]] = {"setting": self.settings, "criterion": COMPARED_CRITERIA}
         return super().axes(plan) | over | {"n_points": range(plan.n_initial, 0, -1)}
 
     def tables(self, store: xr.Dataset) -> dict[str, str]:
@@ -139,7 +140,7 @@ class RastriginMaps(Study):
         (training, test), data = draw_rows(unit.task, unit.seed), stream.data_of(unit.task, unit.seed, plan)
         n, box = plan.n_initial + plan.most_rows, (FUNCTIONS[unit.task].lower, FUNCTIONS[unit.task].upper)
         scaling, offset = sysid.Scaling.fit(training.inputs[:n]), training.targets[:n].mean()
-        over = {"setting": [*MAP_SETTINGS], "criterion": [*paper.CRITERIA], "variant": [*MAP_VARIANTS]}
+        over = {"setting": [*MAP_SETTINGS], "criterion": [*COMPARED_CRITERIA], "variant": [*MAP_VARIANTS]}
         cells = []
         for setting, criterion, variant in product(*over.values()):
             identification = stream.start(stream.run_of(setting, criterion, variant), unit, plan)
@@ -209,11 +210,11 @@ def compare_distances(points: np.ndarray, lower: Sequence[float], upper: Sequenc
 
 def draw_maps(part: xr.Dataset) -> Figure:
     """Error (above) and standard deviation (below), one column per criterion; x1 to the right, x2 upwards."""
-    figure, axes = page(2, len(paper.CRITERIA), 4.5, sharex=True, sharey=True)
+    figure, axes = page(2, len(COMPARED_CRITERIA), 4.5, sharex=True, sharey=True)
     for row, (name, (label, colors)) in zip(axes, MAPS.items(), strict=True):
         style: dict[str, Any] = {"cmap": mpl.colormaps[colors].resampled(N_COLORS), "interpolation": "bilinear"}
         top = float(np.quantile(part[name].values, BRIGHTEST))
-        for ax, criterion in zip(row, paper.CRITERIA, strict=True):
+        for ax, criterion in zip(row, COMPARED_CRITERIA, strict=True):
             place = {"x": "x1", "y": "x2", "ax": ax, "add_colorbar": False, "add_labels": False, "origin": "lower"}
             image = part[name].sel(criterion=criterion).plot.imshow(vmin=0.0, vmax=top, **place, **style)
             points = part["point"].sel(criterion=criterion).transpose("input", "slot").values
@@ -222,7 +223,7 @@ def draw_maps(part: xr.Dataset) -> Figure:
             ax.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         figure.colorbar(image, ax=row, label=label, extend="max", pad=0.02)
         row[0].set_ylabel("$x_2$ [1]")
-    for ax, below, criterion in zip(*axes, paper.CRITERIA, strict=True):
+    for ax, below, criterion in zip(*axes, COMPARED_CRITERIA, strict=True):
         ax.set_title(LABELS[criterion])
         below.set_xlabel("$x_1$ [1]")
     return figure
@@ -289,12 +290,12 @@ class ThresholdSweep(Study):
         rows = []
         for setting, (thresholds, variants) in self.sweeps.items():
             chosen = [threshold for threshold in self.axes(plan)["threshold"] if threshold in thresholds]
-            for threshold, criterion in product(chosen, paper.CRITERIA):
+            for threshold, criterion in product(chosen, COMPARED_CRITERIA):
                 rows += stream.offer_variants(unit, plan, setting, criterion, "error", threshold, variants)
         return part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
-        over: dict[str, Sequence[Any]] = {"setting": [*map(str, self.sweeps)], "criterion": paper.CRITERIA}
+        over: dict[str, Sequence[Any]] = {"setting": [*map(str, self.sweeps)], "criterion": COMPARED_CRITERIA}
         thresholds = self.sweeps[Setting.trained][0][:: QUICK_STEP if plan.quick else 1]
         return over | {"variant": VARIANTS, "threshold": thresholds}
 

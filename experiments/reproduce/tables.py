@@ -20,6 +20,7 @@ from experiments.reproduce import paper, stream, study
 from experiments.reproduce.stream import DISTINCT, QUANTITIES, TITLES, VARIANTS, Run, Setting
 from experiments.reproduce.study import Plan, Study, Unit
 from experiments.reproduce.tasks import TASKS
+from sysid.gp.rules import COMPARED_CRITERIA
 
 CELL = ("setting", "criterion", "variant", "threshold_choice")
 COLUMNS = [
@@ -48,7 +49,7 @@ class Table(Study):
         rows, is_printed = [], self.name != "table_2"
         cells = paper.read_cells(self.name).set_index(["dataset", "criterion", "is_accepting"]).sort_index()
         settings = list(Setting) if unit.seed == 0 or TASKS[unit.task].is_random else [Setting.adaptive]
-        for setting, criterion in product(settings, paper.CRITERIA):
+        for setting, criterion in product(settings, COMPARED_CRITERIA):
             printed = cells.loc[TASKS[unit.task].title, criterion]
             threshold = float(printed["threshold"][False]) if is_printed else 0.0
             for row in stream.offer_variants(unit, plan, setting, criterion, RULES[self.name], threshold):
@@ -59,7 +60,7 @@ class Table(Study):
         return study.part_of(rows)
 
     def axes(self, plan: Plan) -> dict[str, Sequence[Any]]:
-        cells = ([*map(str, Setting)], paper.CRITERIA, VARIANTS, CHOICES)
+        cells = ([*map(str, Setting)], COMPARED_CRITERIA, VARIANTS, CHOICES)
         return super().axes(plan) | dict(zip(CELL, cells, strict=True))
 
     def combine(self, plan: Plan) -> xr.Dataset:

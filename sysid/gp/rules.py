@@ -226,6 +226,8 @@ CRITERIA: dict[str, type[Criterion]] = {
     "marginal_log_likelihood": MarginalLogLikelihood,
     "log_predictive_density": LogPredictiveDensity,
 }
+#: the three that the paper compares in its tables 2 to 4; the other two choose the same points as one of them
+COMPARED_CRITERIA = ("prior_entropy", "mean_relevance", "marginal_log_likelihood")
 
 
 class Insertion(ABC):

@@ -13,13 +13,13 @@ from reproducing import cells_of, make_plan
 from experiments.reproduce import claims as guidelines
 from experiments.reproduce import paper
 from experiments.reproduce.claims import EQUAL, FAILS, HOLDS, IN_PART, LOST, MISSING, TIED, UNDECIDED, WON, Comparison
-from experiments.reproduce.paper import CRITERIA
 from experiments.reproduce.report import to_short_csv
 from experiments.reproduce.stream import VARIANTS
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.tables import CHOICES
 from experiments.reproduce.tasks import PAPER_TASKS
 from sysid import store as files
+from sysid.gp.rules import COMPARED_CRITERIA
 
 STUDY = STUDIES["guidelines"]
 
@@ -317,7 +317,7 @@ def test_noise_is_undecided(region):
 
 TITLES = [task.title for task in PAPER_TASKS.values()]
 SEEDS, NOISE, SETTING = 10, 0.01, ["trained"]
-ENTROPY, RELEVANCE, LIKELIHOOD = CRITERIA
+ENTROPY, RELEVANCE, LIKELIHOOD = COMPARED_CRITERIA
 #: place among the three criteria, 0 is the best, as the paper has it
 RANKS = {
     "table_2": {LIKELIHOOD: 0, RELEVANCE: 1, ENTROPY: 2},
@@ -345,7 +345,7 @@ def along(dim, values):
 
 
 def by_criterion(entropy, relevance, likelihood):
-    return along("criterion", dict(zip(CRITERIA, (entropy, relevance, likelihood), strict=True)))
+    return along("criterion", dict(zip(COMPARED_CRITERIA, (entropy, relevance, likelihood), strict=True)))
 
 
 def noisy(rng, **coords):
@@ -366,7 +366,7 @@ def table(name, sign, rng):
     """Cells of a table at the published thresholds."""
     variants = along("variant", {variant: variant != "none" for variant in VARIANTS})
     common = 30 * noisy(rng, dataset=TITLES)  # the same data for all criteria
-    own = noisy(rng, dataset=TITLES, criterion=CRITERIA, variant=VARIANTS)
+    own = noisy(rng, dataset=TITLES, criterion=COMPARED_CRITERIA, variant=VARIANTS)
     rank, doubt = along("criterion", RANKS[name]), along("criterion", UNCERTAINTY)
     kept = by_criterion(0.8, 0.8, 0.6) if sign > 0 else by_criterion(0.85, 0.85, 0.95)
     kept = kept if name == "table_2" else by_criterion(*kept.values[:2], 0.3)
@@ -388,7 +388,7 @@ def reduction(sign, rng):
     """The gap of the six-hump camel is the smallest, or the largest."""
     usual, last = (0.6, 0.2) if sign > 0 else (0.2, 0.6)
     gaps = along("dataset", dict.fromkeys(TITLES[:3], usual) | {TITLES[3]: last})
-    drawn = noisy(rng, dataset=TITLES[:4], criterion=CRITERIA, n_points=np.arange(100, 0, -1))
+    drawn = noisy(rng, dataset=TITLES[:4], criterion=COMPARED_CRITERIA, n_points=np.arange(100, 0, -1))
     return stored(smse=0.1 * np.exp(sign * by_criterion(1.0, 0.2, 0.0) * gaps + drawn))
 
 
@@ -399,7 +399,7 @@ def points(sign, rng):
         "boundary_share": (0.0975, by_criterion(0.6, -0.3, 0.6)),
         "mean_abs_error": (0.1, by_criterion(0.0, -0.3, -0.2)),
     }
-    over = {"criterion": CRITERIA, "variant": ["none", "leave_one_out"]}
+    over = {"criterion": COMPARED_CRITERIA, "variant": ["none", "leave_one_out"]}
     return stored(**{key: usual * np.exp(sign * one + noisy(rng, **over)) for key, (usual, one) in effects.items()})
 
 
@@ -410,7 +410,7 @@ def sweep(sign, rng, thresholds, knee):
     depth = xr.DataArray(depth, {"threshold": thresholds}, "threshold")
     slope = by_criterion(0.3, 0.1, 0.2) if sign > 0 else by_criterion(-0.3, -0.2, -0.3)
     steep = along("variant", dict(zip(variants, (2.0, 0.5, 0.5) if sign > 0 else (0.5, 2.0, 2.0), strict=True)))
-    over = {"criterion": CRITERIA, "variant": variants, "threshold": thresholds}
+    over = {"criterion": COMPARED_CRITERIA, "variant": variants, "threshold": thresholds}
     smse, revised = (np.exp(one * depth + noisy(rng, **over)) for one in (slope, steep))
     return stored(smse=0.1 * smse, n_revised=50.0 * revised)
 

@@ -6,14 +6,15 @@ import xarray as xr
 from naive import NaiveGP, backward_elimination
 from reproducing import cells_of, make_plan, outcome, prepare
 
-from experiments.reproduce import paper, sweeps
+from experiments.reproduce import sweeps
 from experiments.reproduce.stream import QUANTITIES, VARIANTS, Run, hyperparameters_of, offer, run_of
 from experiments.reproduce.studies import STUDIES
 from experiments.reproduce.study import Unit, part_of, write_part
-from experiments.reproduce.sweeps import ACCEPTANCES, CRITERIA, UNIFORM_SHARE
+from experiments.reproduce.sweeps import ACCEPTANCES, UNIFORM_SHARE
 from experiments.reproduce.tasks import FUNCTIONS, TaskData, draw_rows
 from sysid import ExceedsMinimum, Hyperparameters, OnlineGP, SquaredExponential, standardised_mean_squared_error
 from sysid import store as files
+from sysid.gp.rules import COMPARED_CRITERIA, CRITERIA
 
 GRID, VAN_DER_POL, BUILDING = (STUDIES[name] for name in ("grid", "figure_van_der_pol", "figure_building"))
 REDUCTION, MAPS = STUDIES["figure_reduction"], STUDIES["figure_rastrigin"]
@@ -84,7 +85,7 @@ def real(tmp_path_factory):
 @pytest.mark.parametrize("setting", ["trained", "published"])
 def test_every_number_of_a_sweep_is_that_of_a_single_stream(real, setting):
     plan, store = real
-    for variant, criterion in zip(VARIANTS, (*paper.CRITERIA, paper.CRITERIA[0]), strict=True):
+    for variant, criterion in zip(VARIANTS, (*COMPARED_CRITERIA, COMPARED_CRITERIA[0]), strict=True):
         for threshold in store["threshold"].values[[0, -1]]:
             run = run_of(setting, criterion, variant, "error", float(threshold))
             alone = offer(run, Unit("", "van_der_pol"), plan)
@@ -112,7 +113,7 @@ def test_rows_and_tables_of_a_sweep_are_medians_with_the_lowest_marked(tmp_path)
         rows = []
         for setting, (thresholds, _) in BUILDING.sweeps.items():
             for threshold in thresholds:
-                for factor, criterion in zip((3.0, 1.0, 2.0), paper.CRITERIA, strict=True):
+                for factor, criterion in zip((3.0, 1.0, 2.0), COMPARED_CRITERIA, strict=True):
                     for variant in VARIANTS:
                         smse = threshold * factor * (seed + 1)
                         found = outcome(smse=smse, mean_variance=smse, n_inserted=1, n_revised=100 / threshold)
@@ -168,15 +169,15 @@ def reduce_naively(criterion, data):
     """SMSE of 9 to 1 points, by explicit inverses."""
     model, curve = NaiveGP(START.kernel, NOISE, data.initial_inputs, data.initial_targets), []
     for n_points in range(N, 0, -1):
-        kept = backward_elimination(CRITERIA[criterion], model, n_points)
+        kept = backward_elimination(CRITERIA[criterion](), model, n_points)
         mean, _ = model.with_data(model.inputs[kept], model.targets[kept]).predict(data.test_inputs)
         curve.append(standardised_mean_squared_error(data.test_targets, mean))
     return curve
 
 
 def test_the_curves_are_those_of_naive_removal_and_differ(data):
-    curves = [sweeps.reduce_one_by_one(data, START, CRITERIA[name]) for name in paper.CRITERIA]
-    np.testing.assert_allclose(curves, [reduce_naively(name, data) for name in paper.CRITERIA], rtol=1e-8)
+    curves = [sweeps.reduce_one_by_one(data, START, CRITERIA[name]()) for name in COMPARED_CRITERIA]
+    np.testing.assert_allclose(curves, [reduce_naively(name, data) for name in COMPARED_CRITERIA], rtol=1e-8)
     assert len({round(float(curve[3:7].sum()), 9) for curve in curves}) == 3
 
 
@@ -186,7 +187,7 @@ def reduction(tmp_path_factory):
     plan = make_plan(tmp_path_factory.mktemp("reduction"), *FUNCTIONS, seeds=SEEDS, n_initial=12)
     for task in list(FUNCTIONS)[:3]:
         for seed in range(SEEDS):
-            factors = zip(paper.CRITERIA, (1.0, 0.5, 2.0 if task == "rastrigin" else 0.8), strict=True)
+            factors = zip(COMPARED_CRITERIA, (1.0, 0.5, 2.0 if task == "rastrigin" else 0.8), strict=True)
             rows = [
                 {"setting": setting, "criterion": name, "n_points": n, "smse": n * factor * scale * (seed + 1)}
                 for name, factor in factors
@@ -244,7 +245,7 @@ def maps(tmp_path_factory):
 @pytest.mark.parametrize(("setting", "criterion"), [("trained", "prior_entropy"), ("published", "mean_relevance")])
 def test_maps_and_points_are_those_of_the_stream(maps, setting, criterion):
     """The same stream offered by hand, in the units of the domain."""
-    (plan, maps), seed, chosen = maps, 1, CRITERIA[criterion]
+    (plan, maps), seed, chosen = maps, 1, CRITERIA[criterion]()
     n = plan.n_initial
     training, test = draw_rows("rastrigin", seed)
     x, y = training.inputs[: n + plan.most_rows], training.targets[: n + plan.most_rows]

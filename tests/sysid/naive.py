@@ -10,13 +10,7 @@ from sysid.gp.kernels import Kernel, Linear, Matern32, Matern52, Product, Square
 from sysid.gp.online import OnlineGP
 
 LOG_2PI = np.log(2.0 * np.pi)
-CRITERIA = [
-    rules.LogPredictiveDensity(),
-    rules.MarginalLogLikelihood(),
-    rules.MeanRelevance(),
-    rules.PredictiveEntropy(),
-    rules.PriorEntropy(),
-]
+CRITERIA = [kind() for kind in rules.CRITERIA.values()]
 INSERTIONS = [rules.Always, rules.Either, rules.ErrorThreshold, rules.VarianceThreshold]
 
 
