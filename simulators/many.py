@@ -132,8 +132,8 @@ def simulate_many(
     dt, substeps, interpolation, noise, measurement
         As in `simulate`.
     workers : int, optional
-        Threads; by default one per processor, or a single one for trajectories so short that threads would wait
-        for each other.
+        Threads; by default one for each core that this process may use, or a single one for trajectories so short that
+        threads would wait for each other.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from sysid.gp.training import InitialSamples, MaximumLikelihood
 from sysid.identification import Identification, Settings
 from sysid.narx.lags import Narx, OnMissing, Target, consecutive
 from sysid.simulation.baselines import LinearArx
-from sysid.simulation_error.refinement import LinearModel
+from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.training import FreeRun
 
 ORDERS, LONG = (1, 2, 3, 4, 6), (10, 20, 41)  # lags of the output and of the inputs that are tried in free run

@@ -11,7 +11,7 @@ may drift or diverge. `sysid.FreeRun` (`training.py`) chooses the model by the e
 3. *Candidates* (`candidate.py`). A candidate is a function ``f(x) = m(x) + sum_j w_j k(z(x), z_j)`` with a linear mean
    m and at most `budget` points z_j. Its free run is compiled.
 4. *Cross-validation* (`training.find_best`). The segments are cut into contiguous folds. Every estimator of `routes`,
-   and the linear model (`refinement.LinearModel`, by the error of one step and by that of the free run), is fitted to
+   and the linear model (`linear_model.LinearModel`, by the error of one step and by that of the free run), is fitted to
    the samples around each fold and simulates the fold. The one with the smallest sum of squares so far goes on, so that
    one that cannot win any more costs nothing. An estimator that does not serve the samples raises a `Refusal`, which is
    reported; any other error ends the training. Other processes fit beforehand what is likely to be asked for. `FreeRun.

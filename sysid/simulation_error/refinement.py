@@ -2,7 +2,7 @@
 
 The windows of the records are those of `windows.py`, the least-squares problem that is solved again and again is that
 of `output_error.py`, the metrics are those of `metric.py`. Here are the samples that an estimator works on
-(`Material`), the linear model (`LinearModel`), and the stages of the refinement (`OutputErrorRefinement`, `_Stages`).
+(`Material`), and the stages of the refinement (`OutputErrorRefinement`, `_Stages`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Matern52, Stationary
 from sysid.gp.mean import LinearMean
 from sysid.narx.lags import Narx
-from sysid.simulation.segments import Limits, Segment, stack_regressors
+from sysid.simulation.segments import Limits, Segment
 from sysid.simulation_error.candidate import Candidate, Estimator, FitResult, Refusal, find_runaway, squared_error
 from sysid.simulation_error.metric import add_points, gradient_metric, state_metric, transfer, whitening
 from sysid.simulation_error.output_error import (
-    LINEAR_ITERATIONS,
     FreeRunProblem,
     fit_linear,
     free_run_regressors,
@@ -32,8 +31,7 @@ from sysid.simulation_error.output_error import (
 from sysid.simulation_error.windows import StandardUnits, hold_back, spread_evenly, windows_of
 
 REACH = 1e3  # a free run farther away than this has diverged, standard deviations of the output
-FIRST_SPREAD = 6.0  # length scale of a kernel that has no weights, standard deviations
-WINDOW, TRANSIENT = 2048, 400  # samples simulated in one go, and of these not scored
+TRANSIENT = 400  # samples of a simulation that are not scored
 
 MOST_DIRECTIONS, LEAST_MOVING = 4, 0.02  # of a metric that moves, and least part of the strongest that one has [-]
 GAIN = 0.02  # of the mean square held back, for which the strongest metric is tried again [-]
@@ -89,32 +87,6 @@ class Material(NamedTuple):
         """Return the result in the units of the samples."""
         variance = latent_variance(final, self.windows, penalty) * float(self.units.output.scale[0]) ** 2
         return FitResult(self.units.restore(final, limits), variance, report)
-
-
-@dataclass(frozen=True)
-class LinearModel(Estimator):
-    """Linear model: the least that any other estimator must reach. Its points have weights of zero."""
-
-    minimises_free_run: bool = True  # output error; else the error of one step (ARX)
-
-    @property
-    def name(self) -> str:
-        return "linear output error" if self.minimises_free_run else "linear ARX"
-
-    def fit(self, segments: Sequence[Segment], narx: Narx, budget: int, seed: int, limits: Limits) -> FitResult:
-        """Fit by least squares, then minimise the error of the free run; see `Estimator.fit`.
-
-        Raises
-        ------
-        Refusal
-            Fewer than two samples for each parameter, or an output that does not vary.
-        """
-        material = Material.of(segments, narx, limits, per_parameter=2, window=WINDOW, transient=TRANSIENT)
-        iterations = LINEAR_ITERATIONS if self.minimises_free_run else 0
-        linear, contraction, n_iterations = fit_linear(material.empty, material.whole, iterations)
-        x, metric = stack_regressors(material.windows), np.eye(narx.n_features) / FIRST_SPREAD
-        final = add_points(linear, Matern52(), metric, x, budget, np.random.default_rng([seed]))
-        return material.result(final, limits, 1.0, {"contraction": contraction, "n_iterations": n_iterations})
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,9 @@ from sysid.simulation_error.candidate import (
     range_of,
     squared_error,
 )
+from sysid.simulation_error.linear_model import LinearModel
 from sysid.simulation_error.profile_search import DifferenceSearch, ProfileSearch
-from sysid.simulation_error.refinement import LinearModel, OutputErrorRefinement
+from sysid.simulation_error.refinement import OutputErrorRefinement
 
 PLENTY = 15000  # samples of all fits of a cross-validation with more than two folds
 CALIBRATION = 1  # stream of random numbers

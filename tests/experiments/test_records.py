@@ -19,7 +19,7 @@ from experiments.plant.recorded import recorded_source
 from sysid import AutomaticMean, InitialSamples, Narx, Settings, choose_lags, make_record, rank_lags
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import segments_of
-from sysid.simulation_error.refinement import LinearModel
+from sysid.simulation_error.linear_model import LinearModel
 
 SMALL = ("training.n_initial=40", "training.record_samples=120", "training.max_iterations=40", "budget=40")
 GIVEN = ("narx=orders", "narx.na=3", "narx.nb=2")

@@ -46,7 +46,7 @@ from sysid import (
 )
 from sysid.narx.lags import consecutive
 from sysid.simulation.segments import segments_of
-from sysid.simulation_error import calibration, refinement
+from sysid.simulation_error import calibration, linear_model
 from sysid.simulation_error import training as training_module
 from sysid.simulation_error.candidate import Estimator, FitResult, Refusal, range_of, squared_error
 from sysid.simulation_error.profile_search import Ridge
@@ -271,7 +271,7 @@ def test_a_model_that_runs_away_gives_way_to_the_next_best_and_a_linear_one_is_a
 
 
 @dataclass(frozen=True)
-class FallsBack(refinement.LinearModel):
+class FallsBack(linear_model.LinearModel):
     """As the linear model on held-out parts."""
 
     name = "falls back"
