@@ -279,9 +279,10 @@ def _values(given: Mapping[Hashable, float], names: tuple[Hashable, ...], kind: 
 
 def _targets(y: Target, names: tuple[Hashable, ...] | None) -> np.ndarray:
     """One target () or several (m,)."""
-    if isinstance(y, Mapping) != (names is not None):
-        raise UserTypeError(f"y: expected {'one number' if names is None else f'the targets {list(names)}'}, got {y!r}")
-    if isinstance(y, Mapping):
-        assert names is not None
-        return _values(y, names, "targets")
-    return vector([y], 1, "y")[0]
+    if names is None:
+        if isinstance(y, Mapping):
+            raise UserTypeError(f"y: expected one number, got {y!r}")
+        return vector([y], 1, "y")[0]
+    if not isinstance(y, Mapping):
+        raise UserTypeError(f"y: expected the targets {list(names)}, got {y!r}")
+    return _values(y, names, "targets")

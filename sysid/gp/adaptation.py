@@ -329,7 +329,7 @@ class Adaptation:
         inputs, targets = gp.inputs[order], gp.targets[order]
         kept_inputs, kept_targets, numbers = self._sample.kept()
         if self._learns_every_sample:
-            return replace(VariationalProblem.of(self.settings, kept_inputs, kept_targets), points=inputs)
+            return VariationalProblem.of(self.settings, kept_inputs, kept_targets, inputs)
         given = ~np.isin(gp.sample_numbers[order], numbers)
         return replace(
             MarginalLikelihoodProblem.of(self.settings, inputs, targets),

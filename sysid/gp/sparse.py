@@ -1,7 +1,7 @@
 """Sparse Gaussian processes: the batch baselines VFE and FITC, and the bound that adaptive training maximises."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
 from typing import NamedTuple, Self
@@ -43,7 +43,7 @@ class SparseLikelihood(NamedTuple):
 
     value: float
     gradient: np.ndarray  # (q + 1,) with respect to (log kernel hyper-parameters, log noise variance)
-    point_gradient: np.ndarray | None  # (M, p) with respect to the inducing points, of a stationary kernel
+    point_gradient: np.ndarray  # (M, p) with respect to the inducing points; (0, p) if the kernel is not stationary
 
 
 class Posterior(NamedTuple):
@@ -72,14 +72,14 @@ class _Gradient:
     def __init__(self, kernel: Kernel, points: np.ndarray) -> None:
         self.kernel, self.points = kernel, points
         self.along = np.zeros(len(kernel.hyperparameter_names))  # (q,) with respect to the log hyper-parameters
-        self.pull = np.zeros(points.shape) if isinstance(kernel, Stationary) else None  # (M, p) to the points
+        self._stationary = kernel if isinstance(kernel, Stationary) else None
+        self.pull = np.zeros_like(points[:0] if self._stationary is None else points)  # (M, p) to the points
 
     def add(self, weights: np.ndarray, others: np.ndarray, covariance: np.ndarray, times: float = 1.0) -> None:
         """Add what the derivative `weights` (M, b) with respect to this covariance says; `times` for the points."""
         self.along += self.kernel.contract_gradient(weights, self.points, covariance, others)
-        if self.pull is not None:
-            assert isinstance(self.kernel, Stationary)
-            self.pull += times * self.kernel.point_gradient(weights, self.points, covariance, others)
+        if self._stationary is not None:
+            self.pull += times * self._stationary.point_gradient(weights, self.points, covariance, others)
 
 
 #: derivatives of the objective F: ``-2 L' dF/dKuu L`` (M, M), ``dF/dk(x_i, x_i)`` (n,) and ``dF/d noise_variance``
@@ -296,11 +296,23 @@ class VariationalProblem(MarginalLikelihoodProblem):
     What the points cannot represent counts as noise, so that the hyper-parameters are those that serve the model.
     """
 
-    points: np.ndarray | None = None  # (M, p), in the scales of the inputs
+    points: np.ndarray = field(kw_only=True)  # (M, p), in the scales of the inputs
+
+    @classmethod
+    def of(
+        cls,
+        settings: MaximumLikelihood,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        points: np.ndarray | None = None,
+    ) -> Self:
+        """Problem of inputs (n, p), centred targets (n,) and points (M, p); None: the inputs are the points."""
+        plain = MarginalLikelihoodProblem.of(settings, inputs, targets)
+        points = inputs if points is None else points
+        return cls(plain.settings, plain.inputs, plain.targets, plain.expected, points=points)
 
     def log_density(self, kernel: Kernel, noise_variance: float) -> Likelihood:
         """VFE with its gradient; `n_given` has no effect."""
-        assert self.points is not None
         found = InducingPoints(kernel, noise_variance, self.points).log_likelihood(self.inputs, self.targets)
         return Likelihood(found.value, found.gradient)
 
@@ -501,7 +513,6 @@ class _SparseProblem:
         p = len(self.spread)
         try:
             value, gradient, moved = self.prior(x).log_likelihood(self.inputs, self.targets)
-            assert moved is not None
         except np.linalg.LinAlgError:
             return 1e25, np.zeros_like(x)
         gradient[0] += gradient[-1]  # the noise is relative to the signal variance

@@ -23,7 +23,7 @@ from sysid.gp.dictionary import covariances
 from sysid.gp.kernels import Kernel, Stationary
 from sysid.gp.mean import LinearMean
 from sysid.gp.online import LEAST_NOISE
-from sysid.gp.training import Hyperparameters, Points, Start
+from sysid.gp.training import Hyperparameters, Points
 from sysid.narx.lags import Narx, Target
 from sysid.simulation.dynamics import FARTHEST, MeanMap, run
 from sysid.simulation.segments import Limits, Segment, feedback_of
@@ -103,6 +103,16 @@ def _choose(kernel, parameters, points, least, columns, residual, chosen):  # ty
             column[chosen[q]] = 0.0  # rounding leaves more than that
         residual[i] = 0.0
     return len(chosen)
+
+
+class CompleteStart(NamedTuple):
+    """What a model of a candidate starts from: the first fields of `sysid.Start`, of which none is left open."""
+
+    scaling: AffineMap
+    mean: LinearMean
+    hyperparameters: Hyperparameters
+    points: Points
+    limits: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +199,7 @@ class Candidate:
         blocks = [self.kernel(z[i : i + BLOCK], self.points) @ self.weights for i in range(0, len(z), BLOCK)]
         return np.asarray(self.mean(regressors) + np.concatenate([np.zeros(0), *blocks]))
 
-    def initial_model(self, noise_variance: float, latent_variance: float, regressors: Array) -> Start:
+    def initial_model(self, noise_variance: float, latent_variance: float, regressors: Array) -> CompleteStart:
         """Return the initial model of an online GP with the mean function of this candidate.
 
         The points get the targets ``t = (c K + noise_variance I) w / c``: whatever the noise and the factor c of the
@@ -206,7 +216,7 @@ class Candidate:
         targets = kernel(self.points, self.points) @ weights + noise_variance * weights
         hyperparameters = Hyperparameters(kernel, noise_variance, float("nan"))
         points = Points(np.array(self.points), targets)
-        return Start(self.scaling, self.mean, hyperparameters, points, limits=self.limits)
+        return CompleteStart(self.scaling, self.mean, hyperparameters, points, self.limits)
 
     def factor_for(self, noise_variance: float, latent_variance: float, regressors: Array) -> float:
         """Factor of the kernel's variance with which the mean latent variance over regressors (n, p) is this one.

@@ -32,6 +32,7 @@ from sysid.simulation.segments import (
 )
 from sysid.simulation_error.calibration import calibrate, find_saturation
 from sysid.simulation_error.candidate import (
+    CompleteStart,
     Estimator,
     FitResult,
     Refusal,
@@ -294,7 +295,6 @@ class FreeRun(Training):
         generator = np.random.default_rng([seed, CALIBRATION])
         noise, latent = calibrate(fit, segments, best.fits, folds, generator)
         initial = fit.candidate.initial_model(noise, latent, samples.regressors)
-        assert initial.hyperparameters is not None
         notes = [
             f"{count} samples equal {limit:.6g} and none is {word}: the output is taken to saturate there"
             for limit, count, word in zip(limits, counts, ("below", "above"), strict=True)
@@ -319,7 +319,7 @@ class FreeRun(Training):
             "final": fit.report,
         }
         hyperparameters = initial.hyperparameters._replace(warnings=(*initial.hyperparameters.warnings, *notes))
-        initial = initial._replace(hyperparameters=hyperparameters, limits=limits, report=report)
+        initial = initial._replace(hyperparameters=hyperparameters, limits=limits)
         model, apart = _model_of(narx, initial, limits), []
         for one, fold in zip(best.fits, folds, strict=True):
             begun = one.candidate.initial_model(noise, latent, stack_regressors(fold.rest))
@@ -327,20 +327,16 @@ class FreeRun(Training):
         # a fit to the free run leaves open what it says one step ahead: there it is as sure as it is of other samples
         one_step = typical([measure_bands(judge, [(judge, parts)], seed, horizons=()) for judge, parts in apart])
         held_out = together([partial(measure_bands, model, [one], seed, n_long=LONG_RUNS) for one in apart])
-        return initial._replace(bands=(*one_step, *typical(held_out)[1:]))
+        return Start(*initial, report=report, bands=(*one_step, *typical(held_out)[1:]))
 
     def _folds(self, segments: Sequence[Segment]) -> list[Fold]:
         """Each fold costs a fit; two suffice where half of the samples are plenty."""
         return folds_of(segments, min(self.folds, max(2, PLENTY // n_samples(segments))))
 
 
-def _model_of(narx: Narx, start: Start, limits: Limits) -> Model:
+def _model_of(narx: Narx, start: CompleteStart, limits: Limits) -> Model:
     """Build the model that an identification starts with."""
-    scaling, mean, found, points, *_ = start
-    assert scaling is not None
-    assert mean is not None
-    assert found is not None
-    assert points is not None
+    scaling, mean, found, points, _ = start
     gp = OnlineGP(found.kernel, noise_variance=found.noise_variance, budget=max(2, len(points.targets)))
     gp.fit(*points)
     return Model(narx, scaling, mean, gp, limits=limits)
