@@ -33,7 +33,8 @@ from experiments.sweeps.dask_engine import DaskCluster
 from experiments.sweeps.engines import Engine, InProcess, JoblibPool
 from experiments.sweeps.slurm_engine import SlurmQueue
 from experiments.sweeps.sweep import open_sweep
-from experiments.validate.assessment import FREE_RUN, assess, plan_cases, select_records
+from experiments.validate.assessment import FREE_RUN, assess, plan_cases
+from experiments.validate.material import select_records
 from sysid import Identification, JointModel, LagWindow
 from sysid.beside import n_cores
 from sysid.store import write

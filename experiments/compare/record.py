@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from experiments.validate import assessment as judged
-from experiments.validate.assessment import Material
-from experiments.validate.run import add_physics
+from experiments.validate.material import Material, add_physics, check_signals, select_records
 from sysid import JointModel, Recordings, store
 from sysid.errors import UserError
 from sysid.store import header
@@ -49,7 +47,7 @@ def read_own_record(paths: Mapping[str, Path], part: str | None) -> Material:
         about["sampling_time"] = float(np.diff(rows["time"].values[:2]).sum()) or 1.0
         records.append(rows[[*outputs, *inputs]].drop_vars(["record", "part"]).assign_attrs(about))
     held = Recordings(f"record of {best}", tuple(inputs), tuple(outputs), test=tuple(records))
-    return judged.select_records(held, part)
+    return select_records(held, part)
 
 
 def read_window(path: Path) -> int:
@@ -62,5 +60,5 @@ def fit_material(material: Material, joint: JointModel, path: Path, trusted: Seq
     """Add the physics of a model to its material; signals that it does not know are left out."""
     material = add_physics(material, path, trusted)
     surplus = {*material.source.inputs, *material.source.outputs} - {*joint.output_names, *joint.input_names}
-    judged.check_signals(joint, material, sorted(surplus))
+    check_signals(joint, material, sorted(surplus))
     return material

@@ -18,8 +18,9 @@ from experiments.drawing.tables import to_csv
 from experiments.files.job_file import FILE
 from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import read_configuration, text_of
-from experiments.validate.assessment import Assessment, Material, assess, plan_cases
-from experiments.validate.run import read_material
+from experiments.plant.records_or_plant import records_or_plant
+from experiments.validate.assessment import Assessment, assess, plan_cases
+from experiments.validate.material import Material, find_material
 from sysid import JointModel, Propagation, StoreError, store
 from sysid.errors import UserError
 from sysid.store import header
@@ -40,6 +41,7 @@ class CompareSettings:
     runs: tuple[str, ...]  # folders of runs, or files of models
     trusted: tuple[str, ...]  # modules and classes that the files of the models may name besides ours
     part: str | None  # of the records; None: test, or validation where there is no test
+    duration: float | str  # of a simulation, in seconds or with its unit
     window: int | None  # measured samples given to each model; None: the most a run had or needs
     propagation: Propagation  # of the uncertainty through the steps
     seed: int  # of everything random
@@ -62,13 +64,17 @@ def run(config: DictConfig, folder: Path) -> None:
     paths = find_models(settings.runs)
     joints = {name: JointModel.load(path, trusted=settings.trusted) for name, path in paths.items()}
     check_outputs(joints)
-    material = read_material(config) if settings.is_named else read_own_record(paths, settings.part)
-    given = {name: fit_material(material, joints[name], path, settings.trusted) for name, path in paths.items()}
-    window = choose_window(settings, paths, joints, given)
+    if settings.is_named:
+        given = records_or_plant(config)
+        material = find_material(given, part=settings.part, duration=settings.duration, seed=settings.seed)
+    else:
+        material = read_own_record(paths, settings.part)
+    fitted = {name: fit_material(material, joints[name], path, settings.trusted) for name, path in paths.items()}
+    window = choose_window(settings, paths, joints, fitted)
     about = f"{material.source.name}, {material.part}: {material.n_samples} samples"
     names = ", ".join(paths)
     log.info("Compare %s on %s; all are shown the first %s of each record", names, about, window)
-    found = assess_all(settings, joints, given, window)
+    found = assess_all(settings, joints, fitted, window)
     table = tabulate(found, paths)
     notes = note_differences(paths)
     with deferred_interrupt():
@@ -92,6 +98,7 @@ def read_settings(config: DictConfig) -> CompareSettings:
         runs=tuple(str(name) for name in config.runs),
         trusted=tuple(trusted_names(config)),
         part=config.part,
+        duration=config.duration,
         propagation=build(config, "propagation"),
         is_named="_target_" in config.data or "_target_" in config.system,
         configuration=OmegaConf.to_yaml(config, resolve=True),

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from experiments.files.identity import key_of, trajectory_key
 from experiments.plant.live import Simulation
-from experiments.plant.physics import Measured
+from experiments.plant.measured import Measured
 from experiments.plant.plant import Plant
 from experiments.plant.source import SAMPLES_PER_BLOCK
 from simulators import Sample, Trajectory

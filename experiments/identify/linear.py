@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.identify.result import Result
-from experiments.validate.assessment import select_records
+from experiments.validate.material import select_records
 from sysid import fit_percent
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx

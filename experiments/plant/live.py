@@ -10,9 +10,10 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.plant.lags import AutomaticNarx
-from experiments.plant.physics import FittedPhysics, Measured
+from experiments.plant.measured import Measured
+from experiments.plant.physics import FittedPhysics, physics_of
 from experiments.plant.plant import Plant, plant_of, warn_of_integration
-from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share, physics_of
+from experiments.plant.source import SAMPLES_PER_BLOCK, identified_share
 from simulators import Sample, Trajectory, collect
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 from sysid.errors import UserError

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from omegaconf import DictConfig
 
-from experiments.cli.build import build_one, check_trusted
+from experiments.cli.build import build, build_one, check_trusted
+from experiments.plant.measured import Measured
 from simulators import FreeParameter, GreyBoxFit, Interpolation, Signal, System, fit_output_error
 from simulators.grey_box import output_variance
 from simulators.runge_kutta import integrate, stepper
@@ -26,13 +28,6 @@ RESIDUAL = "residual"  # value of narx.predict: what the simulation leaves of an
 KEPT = ("system", "initial", "starts", "interpolation")  # of it, in the file of a model
 CORRELATED = 0.7  # autocorrelation
 START = 50  # samples that give the initial state of a record that states no initialisation window
-
-
-class Measured(NamedTuple):
-    """A sample, or consecutive samples, of a record."""
-
-    output: np.ndarray  # (n_y,) or (n, n_y)
-    input: np.ndarray  # (n_u,) or (n, n_u), signals of the physics last
 
 
 @dataclass(frozen=True)
@@ -152,6 +147,24 @@ class Physics:
             advice = f"add {name}: [0] to narx.inputs, or take narx=residual"
             raise UserError(f"narx.predict={RESIDUAL} needs the simulated output: {advice}")
         return LinearMean([float(feature == (name, 0)) for feature in narx.features])
+
+
+def physics_of(config: DictConfig) -> Physics | None:
+    """Return the configured physics, if there is one.
+
+    Raises
+    ------
+    ValueError
+        What the physics refuses; a covariance where none is estimated, or where the model has no
+        use for it.
+    """
+    physics = build(config, "physics") if "_target_" in config.physics else None
+    is_estimated = "_target_" in config.data and physics is not None and physics.free
+    is_residual = config.narx.get("predict") == RESIDUAL
+    if physics is not None and physics.covariance and not (is_estimated and is_residual):
+        needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
+        raise UserError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
+    return physics
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from omegaconf import DictConfig
 
 from experiments.cli.build import build
 from experiments.plant.lags import AutomaticNarx
-from experiments.plant.physics import FittedPhysics, Measured, columns_of, variance_at
-from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION, identified_share, physics_of
+from experiments.plant.measured import Measured
+from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
+from experiments.plant.source import SAMPLES_PER_BLOCK, SIMULATION, identified_share
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 from sysid.errors import UserError
 from sysid.simulation.bands import N_BAND_FOLDS

@@ -1,4 +1,8 @@
-"""What an identification asks of a source of samples, be it a live simulation or records."""
+"""What an identification asks of a source of samples, be it a live simulation or records.
+
+Here is the role (`Source`), all records of a source as one data set (`trajectory_of`), and what both sources share:
+how many samples they deliver at a time, and how much of them is identified (`identified_share`).
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,11 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
-from omegaconf import DictConfig
 
-from experiments.cli.build import build
 from experiments.plant.lags import AutomaticNarx
-from experiments.plant.physics import RESIDUAL, FittedPhysics, Physics
+from experiments.plant.physics import FittedPhysics
 from sysid import Identification, LagChoice, Measurement, Narx, Recordings, Settings, Start
 from sysid.errors import UserError
 
@@ -121,24 +123,6 @@ def trajectory_of(source: Source) -> xr.Dataset:
         record=("time", number, {"long_name": "number of the record"}),
         part=("time", part, {"long_name": "part of the run", **flags}),
     )
-
-
-def physics_of(config: DictConfig) -> Physics | None:
-    """Return the configured physics, if there is one.
-
-    Raises
-    ------
-    ValueError
-        What the physics refuses; a covariance where none is estimated, or where the model has no
-        use for it.
-    """
-    physics = build(config, "physics") if "_target_" in config.physics else None
-    is_estimated = "_target_" in config.data and physics is not None and physics.free
-    is_residual = config.narx.get("predict") == RESIDUAL
-    if physics is not None and physics.covariance and not (is_estimated and is_residual):
-        needed = "parameters estimated from a record (data, physics.free), and narx.predict=residual"
-        raise UserError(f"physics.covariance=true needs {needed}; set them, or leave the covariance out")
-    return physics
 
 
 def identified_share(identified: Any, default: float) -> float:

@@ -28,6 +28,8 @@ FULL_ROWS = 2000  # of the full GP, the last ones of the stream and some of the 
 COLUMNS = 4  # of panels in a figure
 #: methods whose error over the stream is drawn
 DRAWN = dict(zip(("RLS", "stored, mean relevance", "every_sample", "every_sample, adaptive"), PALETTE, strict=False))
+#: lags of the tasks whose rows have an order
+LAGS: dict[str, sysid.Narx] = {name: task.narx for name, task in TASKS.items() if task.narx is not None}
 SLOW_ROWS = 5000  # rows up to which methods that cost O(N^3) a sample are run
 #: mean in the stream (n,); mean and variance of a measurement on the test rows (m,); what is counted
 Outcome = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, float]]
@@ -199,8 +201,7 @@ def matrix_vector_seconds(n: int) -> float:
 
 def case_of(unit: Unit, plan: Plan) -> Case:
     """Rows of a task and seed, and what is found on the first ones."""
-    narx = TASKS[unit.task].narx
-    assert narx is not None
+    narx = LAGS[unit.task]
     training, test = draw_rows(unit.task, unit.seed, plan.building_samples)
     n, most = plan.n_initial, plan.most_rows
     initial, stream = (Rows(*(part[rows] for part in training)) for rows in (slice(n), slice(n, n + most)))
@@ -218,7 +219,7 @@ class OnlineStudy(Study):
 
     name = "online"
     title = "Online methods on the same streams"
-    tasks: ClassVar[tuple[str, ...]] = tuple(name for name, task in TASKS.items() if task.narx is not None)
+    tasks: ClassVar[tuple[str, ...]] = tuple(LAGS)
     is_prepared: ClassVar[bool] = False
     quantities: ClassVar[tuple[str, ...]] = (*QUANTITIES, *PARTS)
 

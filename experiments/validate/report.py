@@ -15,8 +15,9 @@ import xarray as xr
 from experiments.drawing.tables import fixed, to_text, with_unit
 from experiments.files.outputs import plain
 from experiments.plant.source import Source
-from experiments.validate.assessment import FREE_RUN, Assessment, Case, assess, plan_cases, select_records
+from experiments.validate.assessment import FREE_RUN, Assessment, Case, assess, plan_cases
 from experiments.validate.loop import SIGNALS, score_loop
+from experiments.validate.material import select_records
 from sysid import JointModel, Model, Propagation, ResidualReport, Validation, calibration, residual_tests, store
 from sysid.arrays import Array
 from sysid.errors import UserError

@@ -1,7 +1,7 @@
 """One validation from end to end: read the model, find the records, predict, judge, store, tell."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,10 @@ from experiments.cli.options import flag, whole
 from experiments.cli.progress import doing
 from experiments.files.outputs import has_page, write_every
 from experiments.files.stated import state_alike
-from experiments.plant.physics import read_physics
-from experiments.plant.plant import plant_of
-from experiments.plant.recorded import recordings_of
-from experiments.validate.assessment import (
-    FREE_RUN,
-    Assessment,
-    Material,
-    assess,
-    check_signals,
-    plan_cases,
-    read_whole,
-    select_records,
-    simulate_material,
-)
+from experiments.plant.records_or_plant import records_or_plant
+from experiments.validate.assessment import FREE_RUN, Assessment, assess, plan_cases, read_whole
 from experiments.validate.loop import compare_loops
+from experiments.validate.material import Material, add_physics, check_signals, find_material
 from experiments.validate.report import make_report, tell, writers
 from sysid import JointModel, Propagation
 from sysid.data.source import ROLES
@@ -46,6 +35,8 @@ class ValidationSettings:
 
     model: Path  # file of it
     trusted: tuple[str, ...]  # modules and classes of the user's own that this file may name
+    part: str | None  # of the records; None: test, or validation where there is no test
+    duration: float | str  # of a simulation, in seconds or with its unit
     propagation: Propagation  # of the uncertainty
     horizons: tuple[int, ...]  # samples ahead, beside one step and free run
     windows: tuple[int, ...] | None  # measured samples given to the model; None: as the records say
@@ -76,7 +67,9 @@ def run(config: DictConfig, folder: Path) -> float:
     settings = read_settings(config)
     joint = JointModel.load(settings.model, trusted=settings.trusted)
     with doing("reading, or simulating, the records"):
-        material = add_physics(read_material(config), settings.model, settings.trusted)
+        given = records_or_plant(config)
+        material = find_material(given, part=settings.part, duration=settings.duration, seed=settings.seed)
+        material = add_physics(material, settings.model, settings.trusted)
     if not settings.in_sweep:
         counted = f"{material.n_samples} samples of {material.source.name}"
         log.info("Validate %s on %s, up to the free run; takes seconds to a minute", settings.model, counted)
@@ -97,7 +90,7 @@ def run(config: DictConfig, folder: Path) -> float:
 
 
 def read_settings(config: DictConfig) -> ValidationSettings:
-    """Return what a configuration asks for, checked; the rest of it are records (`read_material`).
+    """Return what a configuration asks for, checked; the rest of it are records, or a plant (`records_or_plant`).
 
     Raises
     ------
@@ -119,6 +112,8 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         propagation=build(config, "propagation"),
         model=model_of(config),
         trusted=tuple(trusted_names(config)),
+        part=config.part,
+        duration=config.duration,
         horizons=tuple(read_whole("horizons", config.horizons)),
         windows=None if config.windows is None else tuple(read_whole("windows", config.windows)),
         left_out=tuple(left_out),
@@ -130,38 +125,6 @@ def read_settings(config: DictConfig) -> ValidationSettings:
         system=OmegaConf.to_yaml({"system": OmegaConf.to_container(config.system, resolve=True)}),
         attributes={"configuration": configuration, "seed": seed, "model": config.model},
     )
-
-
-def read_material(config: DictConfig) -> Material:
-    """Read the configured records, or simulate the configured plant.
-
-    Raises
-    ------
-    ValueError, OSError, ArithmeticError
-        Whatever the source or the simulation refuses; no record of the wanted part; neither data
-        nor system.
-    """
-    if "_target_" in config.data:
-        return select_records(recordings_of(config), config.part)
-    if "_target_" not in config.system:
-        advice = "choose records with data=..., or a plant with system=..."
-        raise UserError(f"nothing to validate on: {advice}")
-    return simulate_material(plant_of(config), config.duration, config.seed)
-
-
-def add_physics(material: Material, model: str | Path, trusted: Sequence[str]) -> Material:
-    """Add the physics that the file of a model states to what the model is validated on.
-
-    Raises
-    ------
-    ValueError
-        Signals that the physics does not fit.
-    """
-    if "physics" not in (stated := header(model)):
-        return material
-    physics = read_physics(str(stated["physics"]), list(trusted))
-    physics.physics.check(material.source.inputs, material.source.outputs, material.source.name)
-    return replace(material, physics=physics)
 
 
 def predict(joint: JointModel, material: Material, settings: ValidationSettings) -> Assessment:

@@ -20,7 +20,8 @@ from experiments.export import standalone_physics
 from experiments.identify.run import identify, prepare, read_settings, source_of
 from experiments.plant import recorded as sources
 from experiments.plant.functions import FunctionData
-from experiments.plant.physics import START, FittedPhysics, Measured, Physics, ResidualNarx, read_physics, variance_at
+from experiments.plant.measured import Measured
+from experiments.plant.physics import START, FittedPhysics, Physics, ResidualNarx, read_physics, variance_at
 from experiments.plant.recorded import RecordedSource
 from experiments.plant.source import trajectory_of
 from simulators import Building, CascadedTanks, Himmelblau, Interpolation, Sobol, simulate

@@ -1,0 +1,12 @@
+"""What a source delivers: one sample of a record or of a simulation, or a block of them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Measured(NamedTuple):
+    """A sample, or consecutive samples, of a record."""
+
+    output: np.ndarray  # (n_y,) or (n, n_y)
+    input: np.ndarray  # (n_u,) or (n, n_u), signals of the physics last
