@@ -129,7 +129,7 @@ def read_settings(config: DictConfig) -> RunSettings:
         learner=_read_learner(config, lags, overrides),
         lags=lags,
         validates=validates,
-        propagation=partial(build, config, "propagation"),
+        propagation=partial(build_one, resolved["propagation"], "propagation"),
         files=RunFiles(
             lean=lean,
             job=lean or in_sweep,
@@ -252,11 +252,12 @@ def identify(
         is_watched = not settings.in_sweep
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
     try:
-        with deferred_interrupt(), timed(seconds, "bands"):
-            if stopped is None:
-                source.calibrate(identification)
-        with deferred_interrupt(), timed(seconds, "validation"):
-            result = judge(source, identification, window, records, stopped)
+        with deferred_interrupt():  # whatever arrives while the bands are measured: there is a result to keep
+            with timed(seconds, "bands"):
+                if stopped is None:
+                    source.calibrate(identification)
+            with timed(seconds, "validation"):
+                result = judge(source, identification, window, records, stopped)
         if stopped is None and is_alone:
             with timed(seconds, "free_run"):
                 result.report, result.notes = _run_freely(settings, source, identification.model)

@@ -1,8 +1,10 @@
 """Sources of samples, simulated and recorded: what is learned from, what judges, what is stored."""
 
 import json
+import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -185,6 +187,17 @@ def test_an_interrupted_recorded_run_keeps_what_it_has(n, learned, files, monkey
     assert (initial.sum(), online.sum(), summary["n_seen"]) == (min(12, n - 3), learned, learned)
     assert after.sum() == (22 if learned else 0), "the test judges what was learned; without a model nothing"
     assert (tmp_path / "model.nc").exists() == bool(learned)
+
+
+def test_an_interrupt_while_the_bands_are_measured_keeps_the_identification(files, monkeypatch, tmp_path):
+    _, overrides, records = files
+    monkeypatch.setattr(RecordedSource, "calibrate", lambda self, found: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Stopped) as caught:
+        execute(tmp_path, *overrides, *TWO, f"data.test={records}/judge.csv")
+    assert caught.value.exit_code == 130
+    summary = summary_of(tmp_path)
+    assert (summary["partial"], summary["n_validation"], summary["free_run"]) == (False, 22, None)
+    assert (tmp_path / "model.nc").exists()
 
 
 def test_one_step_ahead_the_run_and_its_validation_keep_to_the_limits(files, monkeypatch):
