@@ -43,7 +43,7 @@ class SparseLikelihood(NamedTuple):
 
     value: float
     gradient: np.ndarray  # (q + 1,) with respect to (log kernel hyper-parameters, log noise variance)
-    point_gradient: np.ndarray  # (M, p) with respect to the inducing points; (0, p) if the kernel is not stationary
+    point_gradient: np.ndarray | None  # (M, p) with respect to the inducing points, of a stationary kernel
 
 
 class Posterior(NamedTuple):
@@ -73,12 +73,12 @@ class _Gradient:
         self.kernel, self.points = kernel, points
         self.along = np.zeros(len(kernel.hyperparameter_names))  # (q,) with respect to the log hyper-parameters
         self._stationary = kernel if isinstance(kernel, Stationary) else None
-        self.pull = np.zeros_like(points[:0] if self._stationary is None else points)  # (M, p) to the points
+        self.pull = None if self._stationary is None else np.zeros(points.shape)  # (M, p) to the points
 
     def add(self, weights: np.ndarray, others: np.ndarray, covariance: np.ndarray, times: float = 1.0) -> None:
         """Add what the derivative `weights` (M, b) with respect to this covariance says; `times` for the points."""
         self.along += self.kernel.contract_gradient(weights, self.points, covariance, others)
-        if self._stationary is not None:
+        if self._stationary is not None and self.pull is not None:
             self.pull += times * self._stationary.point_gradient(weights, self.points, covariance, others)
 
 
@@ -513,6 +513,7 @@ class _SparseProblem:
         p = len(self.spread)
         try:
             value, gradient, moved = self.prior(x).log_likelihood(self.inputs, self.targets)
+            assert moved is not None  # the kernel is stationary
         except np.linalg.LinAlgError:
             return 1e25, np.zeros_like(x)
         gradient[0] += gradient[-1]  # the noise is relative to the signal variance
