@@ -72,14 +72,18 @@ class _Gradient:
     def __init__(self, kernel: Kernel, points: np.ndarray) -> None:
         self.kernel, self.points = kernel, points
         self.along = np.zeros(len(kernel.hyperparameter_names))  # (q,) with respect to the log hyper-parameters
-        self._stationary = kernel if isinstance(kernel, Stationary) else None
-        self.pull = None if self._stationary is None else np.zeros(points.shape)  # (M, p) to the points
+        self._pull = np.zeros(points.shape)  # (M, p) to the points, where the kernel is stationary
 
     def add(self, weights: np.ndarray, others: np.ndarray, covariance: np.ndarray, times: float = 1.0) -> None:
         """Add what the derivative `weights` (M, b) with respect to this covariance says; `times` for the points."""
         self.along += self.kernel.contract_gradient(weights, self.points, covariance, others)
-        if self._stationary is not None and self.pull is not None:
-            self.pull += times * self._stationary.point_gradient(weights, self.points, covariance, others)
+        if isinstance(self.kernel, Stationary):
+            self._pull += times * self.kernel.point_gradient(weights, self.points, covariance, others)
+
+    @property
+    def pull(self) -> np.ndarray | None:
+        """Derivative with respect to the points (M, p); None if the kernel is not stationary."""
+        return self._pull if isinstance(self.kernel, Stationary) else None
 
 
 #: derivatives of the objective F: ``-2 L' dF/dKuu L`` (M, M), ``dF/dk(x_i, x_i)`` (n,) and ``dF/d noise_variance``

@@ -1,5 +1,6 @@
 """Figures: their clock, what they show in detail, and that every kind of source can be drawn."""
 
+import runpy
 import warnings
 from itertools import product
 from pathlib import Path
@@ -11,9 +12,11 @@ import xarray as xr
 
 from experiments.collect.figures import find_front, plan_figures
 from experiments.collect.read import Results, build_dataset, column_of
+from experiments.drawing import style
 from experiments.drawing.style import COLORS, MARKERS, with_clock
 from experiments.identify import figures
 from experiments.sweeps.store import Manifest
+from sysid.gp import rules
 from sysid.model.result import INITIAL, ONLINE, VALIDATION
 
 DAY = 86400.0  # s
@@ -126,6 +129,14 @@ def test_a_comparison_shows_what_there_is(free_run, errors, lags):
 
 
 # --- figures of collected sweeps, against naive medians, fronts and counts
+
+
+def test_every_criterion_has_a_colour_and_a_marker_however_many_there_are(monkeypatch):
+    for number in range(10):
+        monkeypatch.setitem(rules.CRITERIA, f"another_{number}", rules.MeanRelevance)
+    found = runpy.run_path(style.__file__)
+    assert {*found["COLORS"]} == {*found["MARKERS"]} == {*rules.CRITERIA}
+
 
 THRESHOLDS = (0.3, 0.01, 0.1, 0.05)  # not in their order
 CRITERIA = ("mean_relevance", "prior_entropy", "marginal_log_likelihood")  # not in the order of the palette

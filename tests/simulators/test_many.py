@@ -9,7 +9,8 @@ import pytest
 from plants import Basin, Lag, Runaway, random_input
 
 from simulators import DivergenceError, Interpolation, MeasurementNoise, VanDerPol, simulate, simulate_many
-from simulators.many import spread_seeds
+from simulators.many import _n_cores, spread_seeds
+from sysid.beside import n_cores
 from sysid.store import read, write
 
 ARRAYS = ("time", "input", "state", "output", "noise_free_output", "noise")
@@ -139,6 +140,12 @@ def test_the_first_of_several_failures_is_named(workers):
 def test_arguments_that_do_not_fit_are_refused(system, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         simulate_many(system, **({"input": np.zeros(5)} | options))
+
+
+@pytest.mark.parametrize("given", ["3", "0", "default", ""])
+def test_cores_are_counted_as_sysid_counts_them(given, monkeypatch):
+    monkeypatch.setenv("PYTHON_CPU_COUNT", given)
+    assert _n_cores() == n_cores()
 
 
 def test_memory_is_that_of_the_result():
