@@ -1,13 +1,21 @@
 """Controllers and their set-points."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from simulators.settings import Array, check_ascending, check_not_negative, check_positive, check_whole, refuse
+from simulators.settings import (
+    Array,
+    check_ascending,
+    check_not_negative,
+    check_positive,
+    check_whole,
+    is_finite,
+    refuse,
+)
 
 Memory = tuple[float, ...]
 
@@ -308,8 +316,10 @@ class Levels(SetPoint):
 
     def __post_init__(self) -> None:
         check_positive(self, "hold")
-        object.__setattr__(self, "levels", tuple(self.levels))
-        if not self.levels or not np.all(np.isfinite(self.levels)):
+        is_list = isinstance(self.levels, Iterable) and not isinstance(self.levels, str)
+        if is_list:
+            object.__setattr__(self, "levels", tuple(self.levels))
+        if not is_list or not self.levels or not all(map(is_finite, self.levels)):
             raise refuse(self, "levels", "at least one finite level")
 
     def set_point(self, time: Time) -> Time:

@@ -14,7 +14,7 @@ from simulators.interpolation import Interpolation
 from simulators.runge_kutta import DivergenceError, integrate
 from simulators.settings import Array, check_ascending, check_count, refuse
 from simulators.simulation import read_input, read_start
-from simulators.system import System, names_of
+from simulators.system import System, is_refusal, names_of
 
 Measured = tuple[Array, Array]  # input (n, n_u) and output (n, n_y)
 
@@ -101,7 +101,9 @@ class OutputError:
         self.counts["evaluations"] += 1
         try:
             systems = self.systems(shares)
-        except ValueError:  # for example a level above the brim
+        except ValueError as error:  # for example a level above the brim
+            if not is_refusal(error, self.system):
+                raise
             self.counts["refused"] += 1
             return None
         outputs = []

@@ -12,14 +12,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from simulators.errors import UserError, UserTypeError
+from simulators.errors import SimulationError, UserError, UserTypeError
 from simulators.interpolation import Interpolation
 from simulators.noise import draw_noise
 from simulators.record import MeasurementNoise, Trajectory, describe_simulation, label_signals, label_time, sample_times
 from simulators.runge_kutta import check_drift, follow_pieces, problem_of
 from simulators.settings import Array, check_count, is_whole, read_real
 from simulators.simulation import NOISELESS, check_states, read_input, set_sampling
-from simulators.system import System, names_of, read_vector
+from simulators.system import System, is_refusal, names_of, read_vector
 
 #: arrays (N, n, m) of an ensemble, with the signals of the system in their columns
 COMPUTED = {"state": "states", "output": "outputs", "noise_free_output": "outputs", "noise": "noises"}
@@ -238,6 +238,8 @@ def _vary_system(system: System, fields: Mapping[str, NDArray[Any]], n: int) -> 
         try:
             found.append(replace(system, **{name: values[i].item() for name, values in fields.items()}))
         except ValueError as error:
+            if not is_refusal(error, system):
+                raise
             raise UserError(f"trajectory {i}: {error}") from error
     return tuple(found)
 
@@ -326,4 +328,7 @@ def _run_in_parallel(fill: Callable[[int], None], n: int, workers: int | None) -
         failures = [failure for failure in pool.map(part, range(n_threads)) if failure]
     if failures:
         i, error = min(failures, key=lambda failure: failure[0])
+        if not isinstance(error, UserError | SimulationError):
+            error.add_note(f"in trajectory {i}")
+            raise error
         raise type(error)(f"trajectory {i}: {error}") from error

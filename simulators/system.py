@@ -365,6 +365,15 @@ def _read_changes(system: System) -> tuple[Change, ...]:
         raise refuse(system, "changes", f"{wanted} ({error})") from None
 
 
+def is_refusal(error: Exception, system: System) -> bool:
+    """Whether a system refuses its settings by an error that its constructor has raised.
+
+    A class of the user's own may refuse with any ``ValueError``; one of this package only with a `UserError`.
+    """
+    is_ours = type(system).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return isinstance(error, UserError) or not is_ours
+
+
 def names_of(signals: tuple[Signal, ...]) -> list[str]:
     """Return the names of signals."""
     return [signal.name for signal in signals]

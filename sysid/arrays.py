@@ -4,6 +4,7 @@ Arrays that come in are finite, float64, contiguous and of the right shape; coun
 of their enumeration.
 """
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from numbers import Integral
 from typing import Any, TypeAlias, TypeVar
@@ -16,6 +17,11 @@ from sysid.errors import UserError, UserTypeError
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 Choice = TypeVar("Choice", bound=Enum)
+
+
+class NotPositiveDefiniteError(UserError, np.linalg.LinAlgError):
+    """A covariance has no factor in double precision: the message says which, and what to raise."""
+
 
 LARGEST = 1e100  # squares of larger numbers overflow in what follows; no measurement is as large
 
@@ -87,6 +93,31 @@ def check_whole(value: Any, least: int, name: str, *, below: float = 2**63) -> N
     """Raise ValueError, naming the setting, unless a value is an integer from `least` to less than `below`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < below:
         raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def listed(values: Any, setting: str, kind: str) -> tuple[Any, ...]:
+    """Items of a list of things of this kind; `UserTypeError`, naming the setting, for anything else, as for a text.
+
+    >>> listed([1, 2], "FreeRun: blocks", "numbers")
+    (1, 2)
+    """
+    is_single = isinstance(values, str | bytes | Mapping) or getattr(values, "shape", None) == ()
+    if is_single or not isinstance(values, Iterable):
+        raise UserTypeError(f"{setting} must be a list of {kind}, got {values!r}")
+    return tuple(values)
+
+
+def listed_numbers(values: Any, setting: str) -> tuple[float, ...]:
+    """Real numbers of a list; `UserError`, naming the setting, if an item is anything else.
+
+    >>> listed_numbers([1, 2], "OutputErrorRefinement: powers")
+    (1.0, 2.0)
+    """
+    items = listed(values, setting, "numbers")
+    try:
+        return tuple(float(item) for item in items)
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{setting} must be a list of numbers, got {values!r}") from None
 
 
 def check_counts(settings: object, **least: int) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from sysid.arrays import check_whole, matrix, member, rows, vector
 from sysid.beside import one_blas_thread
-from sysid.errors import UserError
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.adaptation import Adaptation, Adaptive
 from sysid.gp.dictionary import NOT_PREDICTED, UpdateReport
 from sysid.gp.mean import AutomaticMean, MeanFunction
@@ -530,7 +530,8 @@ class Identification:
         s = self.settings
         scaling, mean, hyperparameters, points, limits, _, bands, _ = trained.start
         if scaling is None or mean is None or hyperparameters is None:
-            raise TypeError(f"{s.training}: expected `prepare` to return a scaling, a mean and hyper-parameters")
+            wanted = "a scaling, a mean and hyper-parameters"
+            raise UserTypeError(f"{s.training}: expected `prepare` to return {wanted}")
         gp = OnlineGP(
             hyperparameters.kernel,
             noise_variance=hyperparameters.noise_variance,

@@ -60,6 +60,16 @@ ALLOWED = {
     "conf": set(),
     "hydra_plugins": {"hydra", "hydra_plugins", "omegaconf", "experiments", "sysid"},
 }
+#: kinds of error that libraries and the interpreter raise at a fault of ours
+KINDS_OF_MISTAKES = {"ValueError", "TypeError", "ArithmeticError"}
+#: files whose text, or part of it, goes where there is no toolbox
+EXPORTED_TEXT = {
+    "sysid/export/standalone.py",
+    "experiments/export/standalone_physics.py",
+    "experiments/generate/score.py",
+}
+#: kinds that a constant lists for several ``except`` clauses
+CAUGHT_BY_NAME = {("experiments/files/cache.py", kind) for kind in KINDS_OF_MISTAKES}  # UNUSABLE
 PICKLE = {"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal"}
 CODE = {
     path.relative_to(ROOT).as_posix(): path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))
@@ -170,6 +180,43 @@ def test_a_configuration_is_read_once():
         if not may_know and packages(tree_of(path)) & {"hydra", "omegaconf"}:
             found.add(name)
     assert not found
+
+
+def own_names(node):
+    """Nodes below one that name a built-in kind of error, but where errors are caught, told apart or derived."""
+    if isinstance(node, ast.Name) and node.id in KINDS_OF_MISTAKES:
+        yield node
+    for field, value in ast.iter_fields(node):
+        is_caught = isinstance(node, ast.ExceptHandler) and field == "type"
+        is_derived = isinstance(node, ast.ClassDef) and field == "bases"
+        is_told_apart = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "suppress")
+        if is_caught or is_derived or is_told_apart:
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from own_names(child)
+
+
+def test_what_is_refused_is_no_error_that_a_fault_could_raise():
+    places = set()
+    for name, path in CODE.items():
+        for node in own_names(tree_of(path)):
+            if name not in EXPORTED_TEXT and (name, node.id) not in CAUGHT_BY_NAME:
+                places.add(f"{name}:{node.lineno}: {node.id}, but the toolbox refuses with UserError or UserTypeError")
+    assert not places
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise ValueError('a')",
+        "error = TypeError if a else ValueError\nraise error('b')",
+        "def refuse():\n    return ArithmeticError('c')",
+        "try:\n    f()\nexcept OSError:\n    raise ValueError from None",
+    ],
+)
+def test_a_plain_error_is_found_however_it_is_raised(text):
+    assert [*own_names(ast.parse(text))]
 
 
 def test_nothing_is_pickled():

@@ -19,6 +19,7 @@ from experiments.benchmark.simulation import monte_carlo, propagation, simulatio
 from experiments.cli.options import choose, flag, seconds, whole
 from experiments.cli.progress import doing
 from experiments.drawing.tables import to_markdown, to_text
+from sysid.arrays import listed, listed_numbers
 from sysid.errors import UserError
 from sysid.store import write_bytes
 
@@ -93,14 +94,14 @@ def read_plan(config: DictConfig) -> Plan:
     ValueError
         Numbers that leave nothing to measure.
     """
-    sizes = tuple(whole("sizes", size, 2) for size in config.sizes)
+    sizes = tuple(whole("sizes", size, 2) for size in listed(config.sizes, "sizes", "numbers of points"))
     if len(set(sizes)) < 2:
         raise UserError(f"sizes must be at least two different numbers of points, got {list(sizes)}")
     seconds(config.duration)
     numbers = [one.name for one in fields(Plan) if one.type is int]
     given: dict[str, Any] = {name: whole(name, config[name], LEAST.get(name, 1)) for name in numbers}
     given |= {"sizes": sizes, "duration": str(config.duration), "cold": not flag("quick", config.quick)}
-    given["sweep_thresholds"] = tuple(map(float, config.sweep_thresholds))
+    given["sweep_thresholds"] = listed_numbers(config.sweep_thresholds, "sweep_thresholds")
     plan = Plan(**given)
     return replace(plan, **QUICK) if config.quick else plan
 

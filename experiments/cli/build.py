@@ -95,6 +95,9 @@ def _arose_in_ours(error: BaseException) -> bool:
 
 def _check_scalars(description: Any, option: str) -> None:
     """Refuse lists and maps where a class takes a number, a text or a flag, and other values where it takes a text."""
+    if isinstance(description, list | ListConfig):
+        for number, entry in enumerate(description):
+            _check_scalars(entry, f"{option}.{number}")
     if not isinstance(description, Mapping):
         return
     module, _, name = str(description.get("_target_", "")).rpartition(".")

@@ -12,6 +12,8 @@ from omegaconf.errors import OmegaConfBaseException
 import simulators.errors
 import sysid.errors
 
+#: what either library raises where a value cannot be meant
+REFUSALS = (sysid.errors.UserError, simulators.errors.UserError)
 #: errors that end a command in one line; whatever else is raised keeps its traceback
 MISTAKES = (
     *(sysid.errors.UserError, sysid.errors.UserTypeError),

@@ -95,7 +95,7 @@ def explain_overrides(name: str, arguments: Sequence[str]) -> str:
             chosen = [str(one.input_line) for one in overrides if loader.get_group_options(one.key_or_group)]
             with suppress(HydraException, OmegaConfBaseException):
                 config = compose(name, overrides=chosen)
-            return explain(ValueError(""), overrides, config, loader)
+            return explain(Exception(""), overrides, config, loader)
     except Exception:  # Hydra has said what it knows
         return ""
 

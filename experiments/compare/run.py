@@ -22,6 +22,7 @@ from experiments.plant.records_or_plant import records_or_plant
 from experiments.validate.assessment import Assessment, assess, plan_cases
 from experiments.validate.material import Material, find_material
 from sysid import JointModel, Propagation, StoreError, store
+from sysid.arrays import listed
 from sysid.errors import UserError
 from sysid.store import header
 
@@ -95,7 +96,7 @@ def read_settings(config: DictConfig) -> CompareSettings:
         seed=whole("seed", config.seed, 0),
         window=None if config.window is None else whole("window", config.window, 1),
         has_page=has_page(config.report),
-        runs=tuple(str(name) for name in config.runs),
+        runs=tuple(str(name) for name in listed(config.runs, "runs", "folders or files of models, [a,b]")),
         trusted=tuple(trusted_names(config)),
         part=config.part,
         duration=config.duration,

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 import sysid
+from experiments.cli.ends import REFUSALS
 from experiments.generate.benchmark import SimulatedRecord
 from experiments.generate.floor import find_floor
 from experiments.plant.lags import AutomaticNarx
@@ -161,7 +162,7 @@ def choose_lags(
             else:
                 raise UserError("narx names no lags of it (narx=auto finds lags for every output)")
             lags[narx.target] = narx
-        except ValueError as error:
+        except REFUSALS as error:
             if not lags:
                 raise
             notes.append(f"Not computed: baselines of `{output}`; {error}")

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from experiments.cli.ends import REFUSALS
 from experiments.cli.options import samples_of, whole
 from experiments.plant.plant import Plant
 from simulators import Signal, System, Trajectory, noise_free
+from simulators.errors import SimulationError
 from sysid import Narx, make_record
 from sysid.arrays import Array
 from sysid.data.source import ROLES
@@ -65,7 +67,7 @@ def count_samples(key: str, value: Any, dt: float) -> int:
     if isinstance(value, str):
         try:
             value = samples_of(value, dt) - ("samples" not in value)  # n intervals reach over n + 1 samples
-        except ValueError as error:
+        except UserError as error:
             raise UserError(f"{key}={value!r}: {error}") from error
     return whole(key, value, 2)
 
@@ -178,7 +180,7 @@ def simulate_record(plan: Plan, plant: Plant, ranges: Ranges, *, transient: int,
     start, window = draw_initial_state(plant.system, ranges, plan.seed), 0 if plan.role == "estimation" else window
     try:
         trajectory = plant.trajectory(plan.n_samples, plan.seed, transient=transient, initial_state=start)
-    except (ValueError, ArithmeticError) as error:
+    except (*REFUSALS, SimulationError) as error:
         raise type(error)(f"record {plan.name}: {error}") from error
     return SimulatedRecord(plan.name, plan.role, trajectory, transient, window)
 

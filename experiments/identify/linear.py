@@ -8,6 +8,7 @@ import xarray as xr
 from experiments.identify.result import Result
 from experiments.validate.material import select_records
 from sysid import fit_percent
+from sysid.errors import UserError
 from sysid.lag_choice import best_arx
 from sysid.simulation.baselines import LinearArx
 from sysid.simulation.dynamics import REACH
@@ -34,7 +35,7 @@ def compare_linear(result: Result, *, simulates: bool) -> dict[str, Any] | None:
         try:
             inputs = [name for name in recordings.inputs if name not in own]
             models["best"] = best_arx(learned, narx.target, inputs, predict=narx.predict, on_missing=narx.on_missing)
-        except ValueError as error:
+        except (UserError, np.linalg.LinAlgError) as error:
             result.notes.append(f"no best linear model: {error}")
     judges, window = select_records(recordings), None
     if simulates and not recordings.is_static:

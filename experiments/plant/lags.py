@@ -92,8 +92,8 @@ class AutomaticNarx:
         options["max_order"] = self.max_order
         try:
             choice = choose_lags(recordings.estimation, target, inputs, settings=settings, **options)
-        except ValueError as error:
-            raise UserError(f"narx=auto: {error}") from None
+        except UserError as error:
+            raise UserError(f"narx=auto: {error}") from error
         return choice.narx, choice
 
     def _target(self, outputs: list[str], title: str) -> str:

@@ -12,6 +12,7 @@ import xarray as xr
 from omegaconf import DictConfig
 
 from experiments.cli.build import build, build_one, check_trusted
+from experiments.cli.ends import REFUSALS
 from experiments.plant.measured import Measured
 from simulators import FreeParameter, GreyBoxFit, Interpolation, Signal, System, fit_output_error
 from simulators.grey_box import output_variance
@@ -274,7 +275,7 @@ class FittedPhysics:
         u, y = _measured(system, record)
         try:
             return self.physics.estimate(system, [(u[:n], y[:n])], free), y[:n]
-        except ValueError as error:
+        except REFUSALS as error:
             where = f"record {record.attrs['name']!r} from its first {n} samples"
             raise UserError(f"physics: initial state of {where}: {error}") from error
 

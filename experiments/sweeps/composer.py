@@ -115,7 +115,10 @@ class Composer:
     def _load(self, lines: tuple[str, ...]) -> tuple[DictConfig, bool]:
         if lines not in self._loaded:
             name = self._master.hydra.job.config_name
-            config = self._loader.load_configuration(name, [*self._hydra, *lines], RunMode.RUN)
+            try:
+                config = self._loader.load_configuration(name, [*self._hydra, *lines], RunMode.RUN)
+            except ValueError as error:  # Hydra's own, of an option that is no name
+                raise UserError(f"{' '.join(lines)}: {error}") from error
             task = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
             self._loaded[lines] = config, "${hydra" in OmegaConf.to_yaml(task)
         return self._loaded[lines]

@@ -267,7 +267,7 @@ def validate_on_test(
         joint, material = JointModel.of(model), select_records(recordings)
         cases = plan_cases([1], None, material.default_window(joint.models[0].narx))
         report = make_report(assess(joint, material, cases, make_propagation(), seed=seed))
-    except ValueError as error:
+    except (UserError, np.linalg.LinAlgError) as error:
         return None, [f"not validated in free run: {error}"]
     return report, report.content["warnings"]
 

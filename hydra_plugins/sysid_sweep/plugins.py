@@ -170,7 +170,7 @@ class GridSweeper(BasicSweeper):
             overrides = parser.parse_overrides([*self._parse_config(), *arguments])
             _check(overrides)
             batches = self.split_arguments(overrides, self.max_batch_size)
-        except (HydraException, ValueError) as error:
+        except (HydraException, UserError) as error:
             end_with_error(str(error))
         self.launcher.swept = [one.get_key_element() for one in overrides if one.is_sweep_override()]
         returned, failed = list[Sequence[JobReturn]](), False
@@ -209,8 +209,16 @@ def _check(overrides: Sequence[Override]) -> None:
     for one in overrides:
         if one.is_interval_sweep():
             raise UserError(f"{one.input_line} is an interval to search in: take hydra/sweeper=optuna, or list values")
-        if one.is_discrete_sweep() and not list(one.sweep_string_iterator()):
+        if one.is_discrete_sweep() and not _list_values(one):
             raise UserError(f"{one.input_line} sweeps over nothing: the range is empty")
+
+
+def _list_values(swept: Override) -> list[str]:
+    """Values of a sweep; Hydra learns only here that a range has no step, or ends nowhere."""
+    try:
+        return list(swept.sweep_string_iterator())
+    except (ValueError, ArithmeticError) as error:
+        raise UserError(f"{swept.input_line}: {error}; list the values instead") from error
 
 
 class OptunaSweeper(Sweeper):

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from sysid.errors import UserError
+from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
 
 ROLES = ("estimation", "validation", "test")
@@ -77,7 +77,7 @@ class Recordings:
             read = read_records(self.records, names)
             for record, dataset in zip(read, self.records, strict=True):
                 _check_record(record, dataset)
-        except (ValueError, TypeError) as error:
+        except (UserError, UserTypeError) as error:
             counts = ", ".join(f"{len(getattr(self, role))} {role}" for role in ROLES)
             raise type(error)(f"Recordings({self.name!r}), records in the order {counts}: {error}") from None
 

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from sysid import store
+from sysid.arrays import listed_numbers
 from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part, read_names
 from sysid.errors import UserError
 from sysid.narx.record import read_records
@@ -43,7 +44,7 @@ class StoredRecordings(DataSource):
     initialisation_window: int = 0  # samples of every part of a trajectory that are not judged
 
     def __post_init__(self) -> None:
-        parts = list(self.split)
+        parts = list(listed_numbers(self.split, "StoredRecordings: split"))
         if len(parts) != len(ROLES) or min(parts) < 0 or abs(sum(parts) - 1) > 1e-9:
             raise UserError(
                 f"StoredRecordings(split={parts}) must be three parts >= 0 with a sum of 1: {', '.join(ROLES)}"

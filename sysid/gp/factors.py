@@ -6,6 +6,7 @@ They are computed from scratch, rescaled, carried over to another prior, and che
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
+from sysid.arrays import NotPositiveDefiniteError
 from sysid.gp import dictionary
 from sysid.gp.dictionary import Dictionary
 
@@ -15,7 +16,7 @@ def factorise(state: Dictionary) -> None:
 
     Raises
     ------
-    numpy.linalg.LinAlgError
+    sysid.arrays.NotPositiveDefiniteError
         If Ky is not positive definite in double precision.
     """
     n = int(state.counts[dictionary.N_POINTS])
@@ -26,7 +27,7 @@ def factorise(state: Dictionary) -> None:
     if status == 0:
         inverse, status = lapack.dtrtri(lower, lower=1)
     if status != 0:
-        raise np.linalg.LinAlgError(
+        raise NotPositiveDefiniteError(
             f"OnlineGP: the covariance of {n} points is not positive definite (LAPACK status {status}); "
             "raise the noise variance"
         )

@@ -208,7 +208,11 @@ def read_positive(owner: object, name: str) -> tuple[float, ...]:
         Naming the class and the field.
     """
     values = getattr(owner, name)
-    numbers = tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
+    try:
+        numbers = tuple(float(value) for value in np.atleast_1d(np.asarray(values, dtype=float)))
+    except (TypeError, ValueError, OverflowError):
+        shown = values.tolist() if isinstance(values, np.ndarray) else values
+        raise UserError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown!r}") from None
     if not numbers or not all(0 < value < np.inf for value in numbers):
         shown = values if np.ndim(values) == 0 else numbers
         raise UserError(f"{type(owner).__name__}: {name} must be positive and finite, got {shown}")

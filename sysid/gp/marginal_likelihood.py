@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
+from sysid.arrays import NotPositiveDefiniteError
 from sysid.gp.kernels import Kernel
 
 
@@ -41,7 +42,7 @@ def log_marginal_likelihood(
 
     Raises
     ------
-    numpy.linalg.LinAlgError
+    sysid.arrays.NotPositiveDefiniteError
         If Ky is not positive definite in double precision.
     """
     n = len(targets)
@@ -50,7 +51,7 @@ def log_marginal_likelihood(
     ky[np.arange(n), np.arange(n)] += noise_variance
     factor, status = lapack.dpotrf(ky, lower=1, clean=1)
     if status != 0:
-        raise np.linalg.LinAlgError(f"log_marginal_likelihood: covariance of {n} points is not positive definite")
+        raise NotPositiveDefiniteError(f"log_marginal_likelihood: covariance of {n} points is not positive definite")
     value, w = _value_and_weights(factor, targets)
     if n_given:
         given, w_given = _value_and_weights(np.asfortranarray(factor[:n_given, :n_given]), targets[:n_given])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sysid.arrays import listed_numbers
 from sysid.errors import UserError
 from sysid.gp.affine_map import AffineMap
 
@@ -217,7 +218,7 @@ class LinearMean(MeanFunction):
     ridge: float = 0.0  # penalty on the coefficients of the standardised features [-]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", tuple(float(value) for value in self.coefficients))
+        object.__setattr__(self, "coefficients", listed_numbers(self.coefficients, "LinearMean: coefficients"))
         object.__setattr__(self, "intercept", float(self.intercept))
         if not np.isfinite([*self.coefficients, self.intercept]).all():
             raise UserError(f"LinearMean: expected finite numbers, got {self.coefficients} and {self.intercept}")

@@ -680,7 +680,8 @@ class OnlineGP:
             ten times the tolerance.
         """
         n = len(arrays["targets"])
-        if n > self.budget or sorted(arrays["order"]) != list(range(n)) or len(counts) != dictionary.N_COUNTS:
+        is_order = np.shape(arrays["order"]) == (n,) and sorted(arrays["order"]) == list(range(n))
+        if n > self.budget or not is_order or len(counts) != dictionary.N_COUNTS:
             raise UserError(f"expected at most {self.budget} points with an order of their own, got {n}")
         factors = (*FACTORS, "root") if self.learns_every_sample else FACTORS
         shapes = {name: np.shape(arrays[name]) for name in (*factors, *BY_AGE, "inputs")}

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import blas, lapack, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
-from sysid.arrays import check_counts, check_whole, matrix, vector
+from sysid.arrays import NotPositiveDefiniteError, check_counts, check_whole, matrix, vector
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Kernel, SquaredExponential, Stationary
@@ -161,7 +161,7 @@ class InducingPoints:
         ------
         ValueError
             Shapes that do not fit, no samples, values that are not finite.
-        numpy.linalg.LinAlgError
+        sysid.arrays.NotPositiveDefiniteError
             If Kuu is not positive definite in double precision.
         """
         x, y = self._samples(inputs, targets)
@@ -280,7 +280,7 @@ def _inverse(factor: np.ndarray) -> np.ndarray:
 def _cholesky(a: np.ndarray, name: str) -> np.ndarray:
     factor, status = lapack.dpotrf(a, lower=1, clean=1)
     if status != 0:
-        raise np.linalg.LinAlgError(f"{name} is not positive definite: raise jitter or noise_variance")
+        raise NotPositiveDefiniteError(f"{name} is not positive definite: raise jitter or noise_variance")
     return factor
 
 
@@ -350,7 +350,7 @@ class SparseGP:
 
         Raises
         ------
-        ValueError, numpy.linalg.LinAlgError
+        ValueError, sysid.arrays.NotPositiveDefiniteError
             As `InducingPoints.posterior`.
         """
         return cls(prior, prior.posterior(inputs, targets))

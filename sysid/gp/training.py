@@ -152,7 +152,7 @@ class MarginalLikelihoodProblem:
 
         Raises
         ------
-        numpy.linalg.LinAlgError
+        sysid.arrays.NotPositiveDefiniteError
             If the covariance is not positive definite in double precision.
         """
         value, gradient = self.log_density(*self.kernel_and_noise(x))

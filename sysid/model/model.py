@@ -314,21 +314,25 @@ class Model:
             counts = json.loads(attributes["counts"])
             gp.n_refactorisations, gp.n_renewals = int(counts["refactorisations"]), int(counts["renewals"])
             gp.n_clipped_predictions = int(counts["clipped_predictions"])
-            own_counts = [int(counts[name]) for name in dictionary.COUNT_NAMES]
+            own_counts = [int(np.int64(counts[name])) for name in dictionary.COUNT_NAMES]
             narx = Narx.from_dict(json.loads(attributes["narx"]))
             scaling = map_from_arrays(arrays, json.loads(attributes["constant_features"]))
             mean = read("mean", MeanFunction)
             origin = Origin(**json.loads(attributes["origin"]))
-            limits = tuple(attributes["output_limits"])
+            low, high = (float(value) for value in attributes["output_limits"])
             bands = tuple((int(h), float(factor)) for h, factor in json.loads(attributes["bands"]))
             pending = dict(json.loads(attributes.get("pending", "{}")))
             follower = None
             if "training" in attributes:
                 follower = Adaptation.restored(read("training", Adaptive), scaling, mean, gp.learning, arrays)
+        except UserError:
+            raise
         except (KeyError, TypeError, RecursionError) as error:
             raise UserError(f"{type(error).__name__}: {error}") from error
+        except (ValueError, ArithmeticError) as error:
+            raise UserError(str(error)) from error
         gp.restore(arrays, own_counts)
-        return cls(narx, scaling, mean, gp, origin, limits, bands, pending, follower)
+        return cls(narx, scaling, mean, gp, origin, (low, high), bands, pending, follower)
 
     def save(self, path: str | PathLike[str], *, attributes: dict[str, Any] | None = None) -> None:
         """Write the model to a NetCDF file, complete or not at all."""
@@ -371,7 +375,7 @@ class Model:
                 raise UserError("its digest is not that of its content: it was edited after it was saved")
         except OwnClassError as error:
             raise store.StoreError(f"{path}: {error}") from error
-        except (ValueError, ArithmeticError) as error:
+        except UserError as error:
             raise store.StoreError(f"{path} is not a complete model ({error}); save it anew") from error
         return model
 
@@ -486,7 +490,7 @@ class JointModel:
         """
         try:
             return cls(tuple(Model.restored(one, path, trusted=trusted) for one in read_models(path).values()))
-        except ValueError as error:
+        except UserError as error:
             raise store.StoreError(f"{path} cannot be simulated: {error}") from error
 
 

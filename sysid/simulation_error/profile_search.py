@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
-from sysid.arrays import Array, Indices, check_counts
+from sysid.arrays import Array, Indices, check_counts, listed
 from sysid.beside import together
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
@@ -441,16 +442,16 @@ class ProfileSearch(Estimator):
     regularisation: float = 0.01  # weight of the squared distance from the medians of the priors
 
     def __post_init__(self) -> None:
-        for name in ("kernels", "blocks"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, kind in (("kernels", "kernels"), ("blocks", "numbers")):
+            object.__setattr__(self, name, listed(getattr(self, name), f"ProfileSearch: {name}", kind))
         if not self.kernels or not all(isinstance(one, Stationary) and one.is_prototype for one in self.kernels):
             raise UserTypeError(
                 f"ProfileSearch: kernels must be prototypes of stationary kernels, at least one, got {self.kernels!r}"
             )
-        if not self.blocks or min(self.blocks) < 2:
+        if not self.blocks or not all(isinstance(number, Real) and number >= 2 for number in self.blocks):
             raise UserError(f"ProfileSearch: blocks must be numbers of at least 2, at least one, got {self.blocks}")
         check_counts(self, evaluations=1, starts=1, points=1, rows=1, simulated=1)
-        if not 0 <= self.regularisation < np.inf:
+        if not (isinstance(self.regularisation, Real) and 0 <= float(self.regularisation) < np.inf):
             raise UserError(f"ProfileSearch: regularisation must be a number >= 0, got {self.regularisation!r}")
 
     def quick(self) -> ProfileSearch:

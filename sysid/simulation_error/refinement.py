@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sysid.arrays import Array, check_counts
+from sysid.arrays import Array, check_counts, listed_numbers
+from sysid.errors import UserError, UserTypeError
 from sysid.gp.affine_map import AffineMap
 from sysid.gp.kernels import Matern52, Stationary
 from sysid.gp.mean import LinearMean
@@ -134,7 +136,8 @@ class OutputErrorRefinement(Estimator):
 
     def __post_init__(self) -> None:
         for name in ("powers", "plain_spreads", "state_spreads"):
-            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+            numbers = listed_numbers(getattr(self, name), f"OutputErrorRefinement: {name}")
+            object.__setattr__(self, name, numbers)
         check_counts(
             self, search_points=1, stages=0, iterations=1, window=2, transient=0, search_windows=2, hold_every=2
         )
@@ -145,12 +148,16 @@ class OutputErrorRefinement(Estimator):
             ("powers", are_powers, "numbers from 0 to 1, at least one"),
             ("kernel", is_kernel, "the prototype of a stationary kernel"),
         ]
-        for name in ("penalty", "spread", "first_spread", "plain_spreads", "state_spreads"):
-            is_positive = all(0 < value < np.inf for value in np.atleast_1d(getattr(self, name)))
+        for name in ("penalty", "spread", "first_spread"):
+            value = getattr(self, name)
+            is_positive = isinstance(value, Real) and 0 < float(value) < np.inf
             requirements.append((name, is_positive, "positive and finite"))
+        for name in ("plain_spreads", "state_spreads"):
+            are_positive = all(0 < value < np.inf for value in getattr(self, name))
+            requirements.append((name, are_positive, "positive and finite"))
         for name, is_met, words in requirements:
             if not is_met:
-                error = TypeError if name == "kernel" else ValueError
+                error = UserTypeError if name == "kernel" else UserError
                 raise error(f"OutputErrorRefinement: {name} must be {words}, got {getattr(self, name)!r}")
 
     def quick(self) -> OutputErrorRefinement:

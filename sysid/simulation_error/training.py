@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from sysid.arrays import check_counts
+from sysid.arrays import check_counts, listed
 from sysid.beside import Beside, n_processes, one_blas_thread, together, wait_for_any
 from sysid.errors import UserError, UserTypeError
 from sysid.gp.mean import MeanFunction
@@ -188,7 +188,7 @@ class FreeRun(Training):
     find_limits: bool = True  # whether an output that repeats its extreme value is taken to saturate there
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "routes", tuple(self.routes))
+        object.__setattr__(self, "routes", listed(self.routes, "FreeRun: routes", "estimators"))
         if not self.routes or not all(isinstance(estimator, Estimator) for estimator in self.routes):
             raise UserTypeError(
                 f"FreeRun: routes must be estimators such as ProfileSearch(), at least one, got {self.routes!r}"
