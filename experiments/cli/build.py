@@ -54,9 +54,20 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
     ValueError
         As `build`.
     """
+    check_map(config, group)
+    return {str(name): build_one(entry, f"{group}.{name}") for name, entry in config[group].items()}
+
+
+def check_map(config: DictConfig, group: str) -> None:
+    """Refuse a group that does not map names to settings.
+
+    Raises
+    ------
+    ValueError
+        With the name of the group.
+    """
     if not isinstance(config[group], DictConfig):
         raise UserError(f"{group} must map names to settings with a _target_, or be {{}}, got {config[group]!r}")
-    return {str(name): build_one(entry, f"{group}.{name}") for name, entry in config[group].items()}
 
 
 def build_one(description: Any, option: str) -> Any:

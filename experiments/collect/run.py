@@ -14,6 +14,7 @@ from experiments.collect.read import AGAIN, Results, build_dataset, read_results
 from experiments.collect.tables import count_jobs, write_csv, write_markdown
 from experiments.files.outputs import has_page, write_every
 from sysid import store
+from sysid.arrays import listed
 from sysid.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,11 @@ def read_metrics(config: DictConfig) -> tuple[str, ...] | None:
     """
     if config.metrics is None:
         return None
-    metrics = [config.metrics] if isinstance(config.metrics, str) else [str(name) for name in config.metrics]
+    metrics = (
+        [config.metrics]
+        if isinstance(config.metrics, str)
+        else [str(name) for name in listed(config.metrics, "metrics", "names")]
+    )
     if not metrics:
         raise UserError("metrics: expected at least one name, or null for all")
     return tuple(metrics)

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from omegaconf import DictConfig
 
-from experiments.cli.build import build
+from experiments.cli.build import build, check_map
 from experiments.plant.lags import AutomaticNarx
 from experiments.plant.measured import Measured
 from experiments.plant.physics import FittedPhysics, columns_of, physics_of, variance_at
@@ -172,6 +172,7 @@ def refuse_simulation(config: DictConfig) -> None:
     groups = [group for group in ("system", "controller", "weather") if "_target_" in config[group]]
     values = {"excited": config.excited, "noise.std": config.noise.std, "noise.snr_db": config.noise.snr_db}
     given = [*groups, *(name for name, value in values.items() if value is not None)]
+    check_map(config, "excitations")
     given += [f"excitations.{name}" for name in config.excitations]
     if given:
         advice = f"take data=simulated, or leave {'it' if len(given) == 1 else 'them'} out"

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from sysid.arrays import listed
 from sysid.data.source import ROLES, DataError, DataSource, Recordings, list_paths, make_record
-from sysid.errors import UserError
+from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Array
 
 TIME_NAMES = ("time", "t", "stamp", "timestamp", "datetime", "date")  # of a column of times that nobody named
@@ -84,18 +85,21 @@ class CsvFiles(DataSource):
                     f"CsvFiles({name}={getattr(self, name)!r}) must be a list: write "
                     f"{write_names(f'data.{name}', [getattr(self, name)])}"
                 )
+            names = listed(getattr(self, name), f"CsvFiles: {name}", "names of columns")
+            if not all(isinstance(one, Hashable) for one in names):
+                raise UserTypeError(f"CsvFiles: {name} must be a list of names of columns, got {list(names)}")
 
     def load(self) -> Recordings:
         """Read all files; see `DataSource.load`."""
         self._check()
-        paths = {role: list_paths(getattr(self, role)) for role in ROLES}
+        paths = {role: list_paths(getattr(self, role), f"CsvFiles: {role}") for role in ROLES}
         roles = {role: [record for path in paths[role] for record in self._records(Path(path))] for role in ROLES}
         files = [Path(path).name for role in ROLES for path in paths[role]]
         title = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         return Recordings(title, tuple(self.inputs), tuple(self.outputs), **{k: tuple(v) for k, v in roles.items()})
 
     def _check(self) -> None:
-        if not any(list_paths(getattr(self, role)) for role in ROLES):
+        if not any(list_paths(getattr(self, role), f"CsvFiles: {role}") for role in ROLES):
             raise UserError("CsvFiles needs a file: set data.estimation=<file>, and data.test=<file> to judge with")
         if not self.outputs:
             raise UserError("CsvFiles needs the names of its columns: set data.outputs=[y], and data.inputs=[u]")
@@ -136,6 +140,8 @@ def read_table(path: Path, *, delimiter: str | None = None, encoding: str = "utf
     """
     if path.exists() and not path.is_file():
         raise DataError(f"cannot read {path}: it is no plain file; name a CSV file")
+    if not isinstance(encoding, str):
+        raise UserError(f"encoding: expected one that Python knows, such as utf-8 or cp1252, got {encoding!r}")
     try:
         text = path.read_bytes().decode("utf-8-sig" if encoding == "utf-8" else encoding)
         lines = text.splitlines()

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from os import PathLike
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from sysid.arrays import listed
 from sysid.errors import UserError, UserTypeError
 from sysid.narx.record import TIME_TOLERANCE, Record, check_name, read_records
 
@@ -299,9 +301,18 @@ class DataSource(ABC):
         """
 
 
-def list_paths(given: str | Sequence[str] | None) -> list[str]:
-    """One path, several or none as a list."""
-    return [given] if isinstance(given, str) else list(given or ())
+def list_paths(given: str | Sequence[str] | None, setting: str) -> list[str]:
+    """One path, several or none as a list.
+
+    Raises
+    ------
+    TypeError
+        Anything else, with the name of the setting.
+    """
+    paths = [given] if isinstance(given, str) else list(listed(given or (), setting, "files"))
+    if not all(isinstance(path, str | PathLike) for path in paths):
+        raise UserTypeError(f"{setting} must be a list of files, got {given!r}")
+    return paths
 
 
 def optional_package(name: str, purpose: str) -> ModuleType:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from sysid import store
-from sysid.arrays import listed_numbers
+from sysid.arrays import listed, listed_numbers
 from sysid.data.source import ROLES, DataSource, Recordings, list_paths, part, read_names
 from sysid.errors import UserError
 from sysid.narx.record import read_records
@@ -52,7 +52,7 @@ class StoredRecordings(DataSource):
 
     def load(self) -> Recordings:
         """Read the files; see `DataSource.load`. Errors of `sysid.store` pass through."""
-        named = {role: list_paths(getattr(self, role)) for role in ROLES}
+        named = {role: list_paths(getattr(self, role), f"StoredRecordings: {role}") for role in ROLES}
         if (self.path is not None) == any(named.values()):
             raise UserError(
                 f"StoredRecordings(path={self.path!r}) needs either data.path=<benchmark.nc or trajectory.nc> or "
@@ -112,6 +112,8 @@ class StoredRecordings(DataSource):
                     f"set data.{role}=[...]"
                 )
             names[role] = read_names(dataset.attrs[role]) if given is None else given
+            if not isinstance(names[role], str):
+                names[role] = listed(names[role], f"StoredRecordings: {role}", "names of signals")
         return Recordings(Path(path).stem, **names, **records)  # type: ignore[arg-type]  # lists become tuples
 
 
