@@ -57,9 +57,8 @@ class Settings:
     reduction: Criterion = field(default_factory=MeanRelevance)
     learning: Learning | str = Learning.every_sample
     scale: bool = True  # whether all variances follow the errors, if every sample is learned
-    forgetting: float | str | None = (
-        None  # memory in samples, for a plant that changes; None or "none": nothing is forgotten
-    )
+    #: memory in samples, for a plant that changes; None or "none": nothing is forgotten
+    forgetting: float | str | None = None
     gate: float | str | None = 4.0  # largest standardised error of a sample that is learned, if the target has lags
     selection: Selection = field(default_factory=Backward)  # of the initial samples, if they exceed the budget
     budget: int = 100  # points

@@ -15,9 +15,8 @@ from sysid.outliers import OUTLIER_JUMP_STDS, MendedRows
 
 MAX_SCREENINGS = 3  # trainings that leave out the outliers of the one before
 MAX_SCREENED_SAMPLES = 2000  # with more initial samples none is looked for
-SAMPLES_PER_OUTLIER = (
-    4  # with more outliers than one in so many samples, none is left out: it is the model that is wrong
-)
+#: with more outliers than one in so many samples, none is left out: it is the model that is wrong
+SAMPLES_PER_OUTLIER = 4
 
 #: training on initial samples, from what is known beforehand
 Prepare: TypeAlias = Callable[[InitialSamples, Start], Start]
