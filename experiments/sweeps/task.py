@@ -49,7 +49,12 @@ from sysid.store import package_versions
 ATTEMPTS_ALLOWED = 2  # a job whose worker was killed is tried once more
 DIED_TWICE = "its worker was killed twice while it ran (out of memory, a crash of compiled code, or somebody's SIGKILL)"
 #: kinds of error as the outcome of a job names them, by the name of our own class
-WELL_KNOWN_KINDS = {"UserError": "ValueError", "UserTypeError": "TypeError", "SimulationError": "ArithmeticError"}
+WELL_KNOWN_KINDS = {
+    "UserError": "ValueError",
+    "UserTypeError": "TypeError",
+    "SimulationError": "ArithmeticError",
+    "NotPositiveDefiniteError": "LinAlgError",
+}
 POLL = 0.1  # s between two looks at the limits
 GRACE = 2.0  # s; a process that cannot even say why it ends is ended by its timer that much later
 #: of a worker process, set before it imports NumPy and numba; one core (as Python 3.13 takes the last)

@@ -218,7 +218,8 @@ def _list_values(swept: Override) -> list[str]:
     try:
         return list(swept.sweep_string_iterator())
     except (ValueError, ArithmeticError) as error:
-        raise UserError(f"{swept.input_line}: {error}; list the values instead") from error
+        wanted = "a range of finite numbers whose step is not 0"
+        raise UserError(f"{swept.input_line}: expected {wanted}, or list the values") from error
 
 
 class OptunaSweeper(Sweeper):
