@@ -251,6 +251,7 @@ def identify(
     with timed(seconds, "loop"):
         is_watched = not settings.in_sweep
         stopped = stream(source, identification, window, records, shows_progress=is_watched)
+    result: Result | None = None
     try:
         with deferred_interrupt():  # whatever arrives while the bands are measured: there is a result to keep
             with timed(seconds, "bands"):
@@ -264,7 +265,9 @@ def identify(
         if stopped is None:
             with timed(seconds, "linear"):
                 result.linear = compare_linear(result, simulates=settings.validates)
-    except KeyboardInterrupt as reason:
+    except (KeyboardInterrupt, Exception) as reason:  # the identification is complete, and is kept
+        if result is None:
+            raise
         result.interrupted = reason
     result.summary = summarise(settings, result, seconds | counts_of(cache))
     return result
@@ -463,7 +466,12 @@ def _conclude(settings: RunSettings, source: Source, folder: Path, found: dict[s
     attributes = files.attributes(source.physics, partial=False)
     if not files.lean:
         joint.save(folder / "model.nc", attributes=attributes)
-    report, notes = _run_freely(settings, source, joint)
+    try:
+        report, notes = _run_freely(settings, source, joint)
+    except BaseException:
+        with deferred_interrupt():
+            _write_job(files, folder, found, files.attributes(source.physics, partial=True))
+        raise
     measures = {} if report is None else report.content["free_run"]
     linear = dict[str, list[str]]()
     for target, result in found.items():

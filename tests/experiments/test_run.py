@@ -412,6 +412,17 @@ def test_the_model_is_loaded_validated_and_exported(record, tmp_path):
     assert validation.run(judge, tmp_path) == pytest.approx(measured["rmse"], rel=1e-12)
 
 
+def test_a_fault_in_the_free_run_of_several_outputs_keeps_what_each_has_found(monkeypatch, record, tmp_path):
+    def fail(*arguments):
+        raise IndexError
+
+    monkeypatch.setattr(identification, "validate_on_test", fail)
+    with pytest.raises(IndexError):
+        execute(tmp_path, *record, *BOTH, LEAN)
+    assert tree(tmp_path) == {FILE}
+    assert [one["n_points"] for one in read_summary(tmp_path / FILE).values()] == [15, 15]
+
+
 def test_a_multirun_is_lean_by_itself_and_full_outputs_have_the_one_file_too(monkeypatch, record, tmp_path):
     monkeypatch.setattr(identification, "is_multirun", lambda: True)
     assert tree(execute(tmp_path / "lean", *record, ONE, "narx.target=all")) == {FILE}

@@ -312,14 +312,21 @@ def test_what_is_not_or_cannot_be_validated_is_told_and_the_rest_is_there(record
         assert told == (without == half)
 
 
-def test_an_interrupt_while_validating_keeps_the_identification(record, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("reason", "ends_with", "exit_code"),
+    [(KeyboardInterrupt, Stopped, 130), (IndexError, IndexError, None)],
+    ids=["interrupt", "fault of ours"],
+)
+def test_what_ends_a_validation_early_keeps_the_identification(
+    reason, ends_with, exit_code, record, tmp_path, monkeypatch
+):
     def interrupted(*arguments):
-        raise KeyboardInterrupt
+        raise reason
 
     monkeypatch.setattr(identification, "validate_on_test", interrupted)
-    with pytest.raises(Stopped) as caught:
+    with pytest.raises(ends_with) as caught:
         execute(tmp_path / "run", *record, *TWO_LAGS)
-    assert caught.value.exit_code == 130
+    assert getattr(caught.value, "exit_code", None) == exit_code
     assert summary_of(tmp_path / "run")["partial"] is False
     assert sysid.Model.load(tmp_path / "run" / "model.nc").gp.n_points == 15
     assert not list((tmp_path / "run").glob("validation*"))
