@@ -16,6 +16,7 @@ import xarray as xr
 from running import REFUSALS, call, configured, read_csv
 from searching import FULL
 
+from experiments.cli.ends import MISTAKES
 from experiments.collect import mark_folder
 from experiments.collect.read import STATUSES, build_dataset, find_comparable_times, read_results
 from experiments.collect.run import run
@@ -290,7 +291,7 @@ def test_what_is_no_sweep_and_mistakes_change_nothing(words, how, sweep, monkeyp
     monkeypatch.chdir(sweep.parent)
     given = [f"folder={how(sweep)}"] if callable(how) else [f"folder={sweep}", how]
     before = files(sweep)
-    with pytest.raises((store.StoreError, ValueError), match=words):
+    with pytest.raises(MISTAKES, match=words):
         run(configured("figures=false", *given, command="collect"), Path())
     assert files(sweep) == before
 
