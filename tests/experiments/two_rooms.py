@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulators import Signal, System
+from simulators import Signal, System, parameter
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class TwoRooms(System):
 
     dt: float = 0.5  # h, taken as s
     substeps: int = 2
-    exchange: float = 0.3  # between the rooms | 1/h
+    exchange: float = parameter(0.3, "between the rooms | 1/h")
     loss: float = 0.2
-    noise: float = 0.05  # K/h
+    noise: float = parameter(0.05, "K/h")
 
     @staticmethod
     def drift(time, state, input, noise, parameters, derivative):
